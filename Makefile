@@ -1,0 +1,89 @@
+# Vespiary. `make help` lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= data
+PORT ?= 61616
+IMAGE_TAG ?= dev
+C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
+C_SOURCES := $(wildcard native/src/*.c)
+C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
+
+.PHONY: help run test check bench e2e image gen gen-check native native-test lint types layers c-warnings clean
+
+help: ## show the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+
+# --- the environment --------------------------------------------------------------------------
+$(VENV)/.tools: Makefile
+	@command -v $(PYTHON) >/dev/null || { echo "Vespiary needs Python 3.11 or newer: '$(PYTHON)' was not found. Install it, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Vespiary needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name a newer one: make PYTHON=python3.11" >&2; exit 1; }
+	@command -v $${CC:-cc} >/dev/null || { echo "Vespiary needs a C compiler: '$${CC:-cc}' was not found. On Debian: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Vespiary needs Python's venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' || { echo "Vespiary needs Python's header files (Python.h). On Debian: apt-get install python3-dev" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.tools pyproject.toml setup.py native/build_native.py $(wildcard native/src/*.[ch])
+	@echo "installing Vespiary and building its native part"
+	@$(BIN)/pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing the development tools"
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+native: $(VENV)/.run ## build the C part in place
+
+# --- what a user runs ---------------------------------------------------------------------------
+run: $(VENV)/.run ## start a broker on loopback with its data in ./data
+	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
+
+test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the pure-Python twins
+	$(BIN)/python -m pytest -m "not e2e" -q
+	VESPIARY_RING=threads $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
+	VESPIARY_NATIVE=0 $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
+
+check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
+
+bench: $(VENV)/.dev ## measure; prints the machine, the durability class and the settings
+	$(BIN)/python -m benchmarks
+
+e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
+	$(BIN)/python -m pytest tests/e2e -m e2e -q
+
+image: ## build vespiary/broker and vespiary/operator with podman or docker
+	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \
+	for target in broker operator; do "$$tool" build --target $$target -t vespiary/$$target:$(IMAGE_TAG) . || exit 1; done
+
+gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
+	$(BIN)/python -m vespiary_spec.gen
+
+# --- what `check` and `test` are made of ----------------------------------------------------------
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+gen-check: $(VENV)/.dev
+	$(BIN)/python -m vespiary_spec.gen --check
+
+c-warnings:
+	@for source in $(C_SOURCES); do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
+
+native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(wildcard native/src/*.h)
+	@mkdir -p native/tests/bin
+	$${CC:-cc} $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src $< $(C_SOURCES) -o $@
+
+native-test: $(C_TESTS)
+	@for test in $(C_TESTS); do echo "$$test"; $$test || exit 1; done
+
+clean: ## remove what was built (not ./data)
+	rm -rf $(VENV) build dist *.egg-info native/tests/bin benchmarks/bin native/vespiary_native/_native*.so
