@@ -1,0 +1,1 @@
+"""The typed model of every setting and resource: CRDs, schemas and docs come from it."""

@@ -1,0 +1,40 @@
+"""Numbers that are part of a format or a protocol, and so are no settings.
+
+Owns: constants that several packages must agree on.
+Never: anything a user may change (that is `settings`); imports nothing.
+Called by: every package; runs under `python -S`.
+"""
+
+from __future__ import annotations
+
+BLOCK_BYTES = 4096
+"""Alignment of every journal and page write; a block is never shared by two writes."""
+
+RECORD_HEADROOM_BYTES = 1024
+"""Room kept in a journal buffer for the headers around the largest message body."""
+
+JOURNAL_FILE_BYTES_MIN = 64 * 1024
+JOURNAL_FILE_BYTES_MAX = 4 * 1024 * 1024 * 1024
+JOURNAL_FILES_MIN = 2
+JOURNAL_WRITE_BYTES_MAX = 1024 * 1024
+"""One write of the journal; at its completion everything sealed goes out as the next."""
+
+BINDINGS_FILE_BYTES = 1024 * 1024
+JMS_FILE_BYTES = 1024 * 1024
+
+AIO_DEPTH_MAX = 65536
+"""Largest `journal-max-io`; io_setup() of more than this finds no use in one journal."""
+
+ADDRESS_NAME_CHARACTERS_MAX = 1024
+"""Longest name of an address or a queue, in UTF-8 bytes."""
+
+TERMINATION_MESSAGE_BYTES = 4096
+"""What the kubelet keeps of one container's termination message."""
+
+PORT_ALL_PROTOCOLS = 61616
+PORT_STOMP = 61613
+PORT_HTTP = 8161
+
+API_GROUP = "vespiary.dev"
+API_VERSION = "v1beta1"
+"""Group and version of every resource."""
