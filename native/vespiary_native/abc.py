@@ -1,0 +1,453 @@
+"""The contract of the broker's core: journal image, queues, connections, in integers and batches.
+
+Two implementations keep it: `vespiary_native.core.NativeCore` (C) and `vespiary_native.twin.TwinCore`
+(pure Python, which is the specification: the two are fuzzed against each other and must produce the
+same journal bytes and the same output bytes for the same calls). `vespiary_native.open_core` chooses.
+
+The core owns bytes and per-message state. It does no I/O, knows no clock but the one it is told
+(`set_time`), no names but those that it was taught (`teach`), and makes no decision: which consumer gets how many,
+who may send where, when to write. Those belong to `vespiary_broker.engine` and `.store`, which are its
+only callers. One thread, the event loop's, calls it.
+
+How records become blocks (both implementations give the same bytes)
+    - A record goes into the filling block if the block, its 64-byte header included, stays within `block_bytes` and
+      ends before the end of its slab and before the file's last 4096 bytes. Else the filling block is closed first.
+    - A record that alone exceeds `block_bytes` gets a block of its own, closed at once.
+    - If a new block does not fit before its slab's end, a block without records closes the slab (its payload is zeros up to the
+      end); if it does not fit before the file's last 4096 bytes, a seal block closes the file and the next file is begun.
+      A file whose last slab is reached counts from offset 4096. All room is checked before anything is changed.
+    - ADD leaves room to the others: with no file ahead it is refused (`NoRoom`) once it would leave less than
+      `min(1 MiB, file size // 8)` of the last file, so acknowledgements and checkpoints still fit when the disk is full.
+    - Acknowledgements outside transactions are merged: if the queue's latest ACK record stands in the filling block and its last
+      range ends where the new one begins, that range is extended; else, if that record is the block's last, a range is
+      added to it (if it fits); else a new ACK record is made.
+    - A block's watermark is the highest durable sequence, and its time the clock, at its closing.
+    - Members of a transaction make the file of its COMMIT depend on their files, as acknowledgements do (`cancels`).
+    - `seal_write` takes sealed blocks in order while they are neighbours in one slab and the sum stays within `WRITE_BYTES`
+      (the first always); if none is left over and the filling block has records and still fits, it is closed and taken too.
+    - Eviction: when a slab is needed and none is free and `slabs_max` is reached, the durable, closed slab of the journal that was closed
+      last is dropped, except the four closed most recently and those being loaded; slabs without live places go at once.
+
+Terms
+    image       memory that mirrors journal files byte for byte: what is written is a piece of it.
+    slab        the image's unit of memory: `slab_bytes` of one file, present or not. A write, a block
+                and a record never cross a slab's end.
+    block       the unit of CRC and of loss (docs/internals/journal-format.md §2).
+    filling     the block that records are added to; sealed: closed, waits for its write.
+    sequence    a queue's own 64-bit number of a message, from 1. head <= next <= available <= tail:
+                oldest unacknowledged, next to deliver, first not yet durable, next to assign.
+    place       (queue, sequence): one message may have several.
+    route       where a destination leads: one queue or several.
+    urgent      somebody waits for the flush: a receipt or an add. Acknowledgements alone are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+SLAB_BYTES = 2 * 1024 * 1024
+BLOCK_BYTES = 256 * 1024
+WRITE_BYTES = 1024 * 1024
+
+
+class ScanStatus(IntEnum):
+    """Why `Core.scan_stomp` came back."""
+
+    NEED_DATA = (
+        0  # everything complete was taken; detail = bytes the next frame needs in all, 0 unknown
+    )
+    FRAME = 1  # a complete frame that the fast path leaves to Python; detail = its length
+    ODD = 2  # not a frame, or beyond a limit: let the codec say why, then close
+    BLOCKED = (
+        3  # a SEND or ACK found no room in the image: stop reading, try again after space is made
+    )
+
+
+class DeliverStatus(IntEnum):
+    """Why `Core.deliver` stopped."""
+
+    DRAINED = 0  # nothing (more) to deliver
+    LIMIT = 1  # max_messages, max_bytes or the consumer's credit reached
+    ABSENT = 2  # the next message's slab is not in memory: load it (`absent_slab`)
+
+
+class AckMode(IntEnum):
+    """Acknowledgement mode of a consumer (STOMP 1.2 SUBSCRIBE)."""
+
+    AUTO = 0
+    CLIENT = 1  # cumulative
+    INDIVIDUAL = 2
+
+
+class RecordType(IntEnum):
+    """Types of records (docs/internals/journal-format.md §3)."""
+
+    ADD = 1
+    ACK = 2
+    COUNT = 3
+    COMMIT = 4
+    FILES = 5
+    QUEUES = 6
+    SEAL = 7
+    PUT = 32
+    REMOVE = 33
+
+
+class NoRoom(Exception):  # noqa: N818  (a state of the image, not a fault)
+    """The image has no slab or no file for this record now; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One contiguous run of sealed blocks, to be written as it stands.
+
+    Attributes:
+        file_id: The journal file.
+        offset: Byte offset in the file, a multiple of 4096.
+        address: Memory address of the bytes, aligned to 4096; valid until `write_done`.
+        length: Bytes, a multiple of 4096, at most `WRITE_BYTES` unless one block alone is larger.
+        sequence: Sequence of the last block in the run.
+    """
+
+    file_id: int
+    offset: int
+    address: int
+    length: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """A queue's counters. `ready` = deliverable now, `delivering` = given out and not yet acknowledged."""
+
+    head: int
+    next: int
+    available: int
+    tail: int
+    ready: int
+    delivering: int
+    added: int
+    acknowledged: int
+    redelivered: int
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStatistics:
+    """The image's counters (bytes and numbers of slabs, blocks, files)."""
+
+    slabs_total: int
+    slabs_free: int
+    slabs_max: int
+    files_ahead: int
+    blocks_unwritten: int
+    unwritten_bytes: int
+    sequence_sealed: int
+    sequence_durable: int
+    records_added: int
+    payload_bytes: int
+
+
+class Core(Protocol):
+    """See the module's docstring. Handles (`connection`, `consumer`, `route`, `buffer`) are small ints."""
+
+    # --- the image and its files -------------------------------------------------------------------
+    def set_time(self, now_ms: int) -> None:
+        """Set the clock for what is staged from now on, in milliseconds since 1970."""
+
+    def add_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        """Hand over an activated, empty file; files are filled in the order in which they were added.
+
+        When the filling file has no room for the next block, the core closes it with a seal block and goes
+        on in the next one by itself. `files_ahead` tells how many are left.
+        """
+
+    def start(self, sequence: int, previous_crc: int, durable_sequence: int) -> None:
+        """Set the sequence of the next block, the chain's CRC and the watermark; once, after recovery."""
+
+    def grow(self, slabs: int) -> int:
+        """Allocate and touch up to `slabs` more free slabs within `slabs_max`; return how many were made."""
+
+    def files_ahead(self) -> int:
+        """Return how many added files are still untouched."""
+
+    def current_file(self) -> int:
+        """Return the id of the file being filled, 0 before the first record."""
+
+    def live_places(self, file_id: int) -> int:
+        """Return the number of live places whose message stands in this file."""
+
+    def cancels(self, file_id: int) -> list[int]:
+        """Return the ids of files (not forgotten) whose messages are acknowledged by records of this file."""
+
+    def forget_file(self, file_id: int) -> None:
+        """Drop a file that was reclaimed. Its `live_places` must be 0."""
+
+    def image_statistics(self) -> ImageStatistics:
+        """Return the image's counters."""
+
+    # --- writing --------------------------------------------------------------------------------------
+    def has_unwritten(self) -> bool:
+        """Whether anything staged has not been handed out by `seal_write`."""
+
+    def is_urgent(self) -> bool:
+        """Whether somebody waits for what is staged and not handed out."""
+
+    def seal_write(self) -> WriteRequest | None:
+        """Close the filling block and return the next run to write, or None when there is none.
+
+        The run is everything sealed that is contiguous in one slab, up to `WRITE_BYTES`. The caller may have one request
+        outstanding; call `write_done` before the next.
+        """
+
+    def write_done(self, sequence: int) -> None:
+        """Say that all blocks up to `sequence` are durable: frees receipts, makes messages deliverable.
+
+        Durability: call only after the flush that covers the blocks has succeeded. Nothing is confirmed or
+        delivered before this call.
+        """
+
+    def stage_empty_block(self) -> None:
+        """Make the next `seal_write` give a block without records, whose watermark covers the last confirms."""
+
+    def append_record(self, type_: int, body: bytes, *, flags: int = 0, urgent: bool = True) -> int:
+        """Stage a record of the general form (8-byte start, then `body`); return its block's sequence.
+
+        Raises:
+            NoRoom: No slab or no file.
+        """
+
+    # --- queues and routes ---------------------------------------------------------------------------------
+    def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
+        """Make a queue known, empty; its next sequence is `tail`. `queue_id` is below 2**31 and not open yet."""
+
+    def drop_queue(self, queue_id: int) -> None:
+        """Forget a queue and everything in it. Its consumers must be closed."""
+
+    def purge_queue(self, queue_id: int) -> int:
+        """Acknowledge everything deliverable in the queue (journalled); return the number of messages."""
+
+    def queue_statistics(self, queue_id: int) -> QueueStatistics:
+        """Return the queue's counters."""
+
+    def queue_states(self) -> bytes:
+        """Return the entries of a QUEUES record for all durable queues (24 bytes each, by queue id)."""
+
+    def open_route(self, queue_ids: list[int]) -> int:
+        """Make a route to these queues; an empty list discards what is sent there."""
+
+    def set_route(self, route: int, queue_ids: list[int]) -> None:
+        """Replace the queues of a route; senders that were taught it need not be told."""
+
+    def close_route(self, route: int) -> None:
+        """Forget a route; connections that were taught it ask again (`FRAME`)."""
+
+    # --- connections: the fast path of STOMP ------------------------------------------------------------------
+    def open_connection(self) -> int:
+        """Make a connection; its frames all come back as FRAME until `set_ready`."""
+
+    def set_ready(self, connection: int, version: int, limits: tuple[int, int, int, int]) -> None:
+        """Turn on the fast path after the login.
+
+        Args:
+            connection: Handle.
+            version: 10, 11 or 12.
+            limits: Header lines, bytes of one header line, bytes of all headers of a frame, bytes of a body.
+        """
+
+    def teach(self, connection: int, destination: bytes, route: int) -> None:
+        """Let this connection send to `destination` (the exact bytes of its header value, then, when the frame has
+        one, `\\0` and the value of its `destination-type` header) without asking."""
+
+    def close_connection(self, connection: int) -> None:
+        """Forget the connection and what waits for it. Its consumers must be closed first."""
+
+    def attach_buffer(self, buffer: bytearray) -> int:
+        """Register memory that frames are read into; it must not be resized while attached."""
+
+    def detach_buffer(self, buffer: int) -> None:
+        """Forget a buffer."""
+
+    def scan_stomp(
+        self, connection: int, buffer: int, start: int, end: int
+    ) -> tuple[int, int, int]:
+        """Take complete frames from `buffer[start:end]`: plain SENDs and ACKs at once, the rest by Python.
+
+        Plain is: the connection is ready; headers are ASCII without backslash and carriage return, at most the limits;
+        SEND with a taught destination, no `transaction` and none of the headers of journal-format §3.2
+        that are left out but `content-length` and `receipt`; ACK without `transaction` for a message that this
+        connection holds. A SEND is journalled if it says `persistent:true` and a queue of its route is durable.
+        Its receipt goes out when it is durable. Line feeds between frames are skipped.
+
+        Returns:
+            (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller handles
+            `buffer[position:position + detail]` itself and goes on behind it.
+        """
+
+    def receipt(self, connection: int, data: bytes) -> None:
+        """Send `data` on the connection once everything staged so far is durable, behind earlier receipts."""
+
+    def take_receipts(self) -> list[tuple[int, bytes]]:
+        """Return what may be sent now: (connection, bytes), once per connection."""
+
+    def take_ready_queues(self) -> list[int]:
+        """Return the queues that gained deliverable messages or credit since the last call."""
+
+    # --- the slow path: the same acts, one at a time -------------------------------------------------------------
+    def publish(
+        self,
+        route: int,
+        properties: bytes,
+        body: bytes,
+        *,
+        persistent: bool,
+        protocol: int = 1,
+        priority: int = 4,
+        escaped: bool = False,
+        transaction: int = 0,
+    ) -> int:
+        """Stage one message to all queues of a route; return the number of places.
+
+        Raises:
+            NoRoom: No slab or no file; nothing was staged.
+            ValueError: The record would be larger than `record_bytes_max`; measured against allowed.
+        """
+
+    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+        """Start staging a transaction: `publish` and `acknowledge` with its id follow, then `commit`, nothing between.
+
+        Args:
+            transaction: Id, not 0, never used before in this journal.
+            size_bytes: Sum of the members' properties and bodies, for the room that must be there beforehand.
+            records: Upper bound of the number of member places.
+
+        Raises:
+            NoRoom: The members would not fit now.
+        """
+
+    def commit(self, transaction: int) -> None:
+        """End the transaction: its messages and acknowledgements count once its COMMIT is durable."""
+
+    # --- consumers ---------------------------------------------------------------------------------------------------
+    def open_consumer(
+        self,
+        connection: int,
+        queue_id: int,
+        mode: AckMode,
+        credit: int,
+        subscription: bytes,
+        version: int,
+    ) -> int:
+        """Make a consumer.
+
+        Args:
+            connection: Handle of its connection.
+            queue_id: The queue.
+            mode: Acknowledgement mode.
+            credit: Messages that may be out unacknowledged, 1 to 2**31 - 1 (AUTO: no limit, only `deliver`'s).
+            subscription: Value of the `subscription` header of its MESSAGE frames, escaped for `version`.
+            version: 10, 11 or 12.
+        """
+
+    def deliver(
+        self, consumer: int, max_messages: int, max_bytes: int
+    ) -> tuple[DeliverStatus, int, bytes]:
+        """Take the next messages of the consumer's queue and encode them as MESSAGE frames.
+
+        Returned messages come first, then those from `next` on. At least one message is given even
+        if it is larger than `max_bytes`. Frame: `MESSAGE`, `subscription`, `message-id:Q-S`, `ack:Q-S` (version 12
+        and mode not AUTO), `redelivered:true` and `delivery-count:N` (given out N times before, N > 0), `content-length`, the
+        stored properties, an empty line, body, NUL.
+        AUTO consumers' messages count as acknowledged at once.
+
+        Returns:
+            (status, number of messages, their frames).
+        """
+
+    def absent_slab(self, consumer: int) -> tuple[int, int]:
+        """Return (file id, slab index) that the consumer's next message needs, after `DeliverStatus.ABSENT`."""
+
+    def load_begin(self, file_id: int, slab: int) -> tuple[int, int, int] | None:
+        """Reserve memory for a slab: (address, length, file offset) to read into, or None when there is no room or it is
+        present or being loaded already."""
+
+    def load_done(self, file_id: int, slab: int, *, good: bool) -> None:
+        """Say that the read has ended; `good=False` gives the memory back. The queues that wait become ready."""
+
+    def acknowledge(self, consumer: int, sequence: int, *, transaction: int = 0) -> int:
+        """Acknowledge a message that the consumer holds (CLIENT: all it holds up to that one).
+
+        Returns:
+            Number of messages acknowledged; 0 when it does not hold that message.
+        """
+
+    def holder(self, connection: int, queue_id: int, sequence: int) -> int:
+        """Return the consumer of this connection that holds the message, or -1."""
+
+    def give_back(self, consumer: int, sequence: int) -> int:
+        """Return a held message (CLIENT: all up to it) to the queue, counted as delivered once more (NACK)."""
+
+    def set_credit(self, consumer: int, credit: int) -> None:
+        """Change the number of messages that may be out unacknowledged."""
+
+    def close_consumer(self, consumer: int) -> int:
+        """Give all held messages back to the queue, in order, counted as delivered; return how many."""
+
+    # --- recovery ---------------------------------------------------------------------------------------------------
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        """Register a file that holds earlier blocks; nothing of it is in memory."""
+
+    def restore_block(
+        self, file_id: int, offset: int, block: memoryview
+    ) -> list[tuple[int, bytes]]:
+        """Apply the records of one valid block; call in journal order.
+
+        Args:
+            file_id: The file.
+            offset: The block's offset in the file.
+            block: Header and payload.
+
+        Returns:
+            The records that the core does not keep itself: (type, bytes after the first 8), for FILES, PUT, REMOVE.
+
+        Raises:
+            ValueError: A record is malformed: offset within the block, what was found.
+        """
+
+    def restore_done(self) -> int:
+        """End the recovery: drop transactions without a valid COMMIT (return how many), make messages deliverable."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What a valid block says of itself (offsets in the file)."""
+
+    offset: int
+    length: int
+    sequence: int
+    watermark: int
+    previous_crc: int
+    crc: int
+    records: int
+    is_seal: bool
+    time_ms: int
+
+
+class BlockVerifier(Protocol):
+    """The type of `vespiary_native.verify_blocks`, which both implementations have."""
+
+    def __call__(
+        self, data: memoryview, offset: int, salt: int, file_id: int, limit: int
+    ) -> list[BlockFacts]:
+        """Walk blocks while they are valid and whole; the first that is not ends the list.
+
+        Args:
+            data: Bytes of the file from `offset` on, at a block's start.
+            offset: File offset of `data[0]`.
+            salt: The file's salt.
+            file_id: The file's id.
+            limit: At most this many blocks.
+        """
+        ...
