@@ -1,0 +1,225 @@
+"""Names and values that are known but do not work in this version.
+
+Owns: the list of what the reference system, or Vespiary's own plan, knows and
+this version refuses by name. A name here wins over a field of the same name in
+the model: it is refused by `conversion` and left out of CRDs, schemas and
+reference tables. Supporting a setting means deleting its line here (and having
+its field in `settings`); withdrawing one means adding a line.
+Never: holds anything that works.
+Called by: `conversion`, `gen`.
+"""
+
+from __future__ import annotations
+
+BROKER = "BrokerSettings"
+ADDRESS_SETTINGS = "AddressSettings"
+ACCEPTOR = "AcceptorBase"
+
+NOT_YET: dict[str, dict[str, str]] = {
+    BROKER: {
+        # journals and storage
+        "node-manager-lock-directory": "shared-store high availability",
+        "journal-compact-min-files": "compaction of the journal",
+        "journal-compact-percentage": "compaction of the journal",
+        "journal-file-open-timeout": "a bound on waiting for the next journal file",
+        "journal-lock-acquisition-timeout": "waiting for another broker's lock",
+        "log-journal-write-rate": "logging of journal rates (the metrics have them)",
+        "journal-retention-directory": "journal retention and replay",
+        "journal-retention-period": "journal retention and replay",
+        "journal-retention-storage-limit": "journal retention and replay",
+        "id-cache-size": "duplicate detection",
+        "persist-id-cache": "duplicate detection",
+        "persist-delivery-count-before-delivery": "durable delivery counts",
+        "max-redelivery-records": "durable delivery counts",
+        "large-message-sync": "large messages",
+        "min-large-message-size": "large messages",
+        "transaction-timeout": "distributed (XA) transactions",
+        "transaction-timeout-scan-period": "distributed (XA) transactions",
+        "critical-analyzer": "the critical analyzer",
+        "critical-analyzer-timeout": "the critical analyzer",
+        "critical-analyzer-check-period": "the critical analyzer",
+        "critical-analyzer-policy": "the critical analyzer",
+        "jdbc-store": "a store in a database",
+        # paging and memory of the whole broker
+        "global-max-messages": "paging",
+        "page-sync-timeout": "paging",
+        "page-max-concurrent-io": "paging",
+        "read-whole-page": "paging",
+        "purge-page-folders": "paging",
+        # other parts of the reference's configuration file
+        "connectors": "clustering",
+        "cluster-connections": "clustering",
+        "broadcast-groups": "clustering",
+        "discovery-groups": "clustering",
+        "bridges": "bridges",
+        "diverts": "diverts",
+        "ha-policy": "high availability",
+        "grouping-handler": "message groups over a cluster",
+        "security-settings": "permissions by address",
+        "broker-connections": "broker connections",
+        "connection-routers": "connection routers",
+        "message-expiry-scan-period": "expiry",
+        "wildcard-addresses": "other wildcard characters",
+    },
+    ADDRESS_SETTINGS: {
+        # paging and memory
+        "max-size-bytes": "paging",
+        "max-size-messages": "paging",
+        "page-size-bytes": "paging",
+        "address-full-policy": "paging",
+        "page-max-cache-size": "paging",
+        "max-read-page-bytes": "paging",
+        "max-read-page-messages": "paging",
+        "prefetch-page-bytes": "paging",
+        "prefetch-page-messages": "paging",
+        "page-limit-bytes": "paging",
+        "page-limit-messages": "paging",
+        "page-full-policy": "paging",
+        "max-size-bytes-reject-threshold": "paging",
+        "disk-full-policy": "a disk-full policy by address (producers wait on every address)",
+        "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
+        "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
+        "management-message-attribute-size-limit": "management messages",
+        "management-browse-page-size": "management messages",
+        # dead letters, expiry, redelivery
+        "dead-letter-address": "dead letter addresses",
+        "auto-create-dead-letter-resources": "dead letter addresses",
+        "dead-letter-queue-prefix": "dead letter addresses",
+        "dead-letter-queue-suffix": "dead letter addresses",
+        "send-to-dla-on-no-route": "dead letter addresses",
+        "max-delivery-attempts": "dead letter addresses",
+        "expiry-address": "expiry",
+        "auto-create-expiry-resources": "expiry",
+        "expiry-queue-prefix": "expiry",
+        "expiry-queue-suffix": "expiry",
+        "expiry-delay": "expiry",
+        "min-expiry-delay": "expiry",
+        "max-expiry-delay": "expiry",
+        "no-expiry": "expiry",
+        "redelivery-delay": "delayed redelivery",
+        "redelivery-delay-multiplier": "delayed redelivery",
+        "redelivery-collision-avoidance-factor": "delayed redelivery",
+        "max-redelivery-delay": "delayed redelivery",
+        # kinds of queues
+        "default-last-value-queue": "last value queues",
+        "default-last-value-key": "last value queues",
+        "default-non-destructive": "non-destructive queues",
+        "default-exclusive-queue": "exclusive consumers",
+        "default-ring-size": "ring queues",
+        "default-max-consumers": "a bound on consumers",
+        "default-purge-on-no-consumers": "purging",
+        "default-consumers-before-dispatch": "delayed dispatch",
+        "default-delay-before-dispatch": "delayed dispatch",
+        "default-group-rebalance": "message groups",
+        "default-group-rebalance-pause-dispatch": "message groups",
+        "default-group-buckets": "message groups",
+        "default-group-first-key": "message groups",
+        "default-consumer-window-size": "a window by address (the acceptor's prefetch works)",
+        "retroactive-message-count": "retroactive addresses",
+        # creation and deletion
+        "auto-delete-created-queues": "deletion of queues that were created by hand",
+        "auto-delete-queues-delay": "delayed deletion",
+        "auto-delete-queues-message-count": "deletion of queues that hold messages",
+        "auto-delete-queues-skip-usage-check": "deletion of queues that were never used",
+        "auto-delete-addresses-delay": "delayed deletion",
+        "auto-delete-addresses-skip-usage-check": "deletion of addresses that were never used",
+        "config-delete-queues": "deletion by configuration",
+        "config-delete-addresses": "deletion by configuration",
+        "config-delete-diverts": "diverts",
+        "auto-create-jms-queues": "the old JMS names (`auto-create-queues` works)",
+        "auto-create-jms-topics": "the old JMS names (`auto-create-addresses` works)",
+        "auto-delete-jms-queues": "the old JMS names (`auto-delete-queues` works)",
+        "auto-delete-jms-topics": "the old JMS names (`auto-delete-addresses` works)",
+        # slow consumers and the rest
+        "slow-consumer-threshold": "detection of slow consumers",
+        "slow-consumer-threshold-measurement-unit": "detection of slow consumers",
+        "slow-consumer-policy": "detection of slow consumers",
+        "slow-consumer-check-period": "detection of slow consumers",
+        "redistribution-delay": "clustering",
+        "message-counter-history-day-limit": "message counter history",
+        "enable-metrics": "switching metrics by address",
+        "enable-ingress-timestamp": "ingress time stamps",
+        "id-cache-size": "duplicate detection",
+    },
+    ACCEPTOR: {
+        "amqp-min-large-message-size": "AMQP and large messages",
+        "amqp-credits": "AMQP",
+        "amqp-low-credits": "AMQP",
+        "mqtt-min-large-message-size": "MQTT and large messages",
+        "stomp-min-large-message-size": "large messages",
+        "connection-ttl": "another time to live than the heart-beats'",
+        "web-socket": "WebSocket",
+    },
+    "Admin": {"tls": "TLS on the HTTP listener"},
+    "BrokerSpec": {
+        "hibernate": "hibernation (`replicas: 0` works)",
+        "backup": "backups",
+        "restore": "restoring from backups",
+        "maintenance-windows": "maintenance windows",
+        "per-broker": "settings by pod",
+        "pod-template": "pod templates (the fields of `spec` work)",
+        "ingress": "ingress",
+        "env": "environment variables",
+        "adopt-operator-template": "frozen pod templates",
+    },
+    "Upgrade": {
+        "max-unavailable": "more than one restart at a time",
+        "soak": "canary upgrades",
+        "rollback": "automatic rollback",
+        "partition": "partitions set by hand",
+    },
+    "Storage": {"auto-grow": "growing by itself (a larger `size` works)"},
+    "VolumeSpec": {
+        "volume-attributes-class-name": "volume attribute classes",
+        "shared-with": "two kinds of data on one volume",
+    },
+    "Volumes": {"jms": "a JMS journal of its own"},
+}
+"""For each Struct of the model (and those made from it): name in kebab-case → the feature."""
+
+NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
+    (BROKER, "journal-type"): {
+        "MAPPED": "the memory-mapped engine",
+        "IO_URING": "the io_uring engine",
+    },
+    (ACCEPTOR, "protocols"): {
+        "AMQP": "AMQP",
+        "MQTT": "MQTT",
+        "CORE": "the reference system's own protocol",
+        "OPENWIRE": "OpenWire",
+        "HORNETQ": "the old protocol of the reference system",
+    },
+    ("Upgrade", "strategy"): {
+        "Canary": "canary upgrades",
+        "Supervised": "supervised upgrades",
+        "OnDelete": "upgrades by deletion",
+    },
+    ("BrokerNodeTuningSpec", "mode"): {"Tuned": "profiles of the Node Tuning Operator"},
+    ("VolumeSpec", "access-mode"): {"ReadWriteMany": "volumes that several nodes share"},
+}
+"""For each field: value → the feature."""
+
+
+def _families(struct: type) -> list[str]:
+    return [base.__name__ for base in struct.__mro__]
+
+
+def refused_names(struct: type) -> dict[str, str]:
+    """Return the names refused in a Struct of the model, in kebab-case, and why."""
+    found: dict[str, str] = {}
+    for family in _families(struct):
+        found |= NOT_YET.get(family, {})
+    return found
+
+
+def refused_values(struct: type, name: str) -> dict[str, str]:
+    """Return the values refused for a field, and why.
+
+    Args:
+        struct: Struct of the model.
+        name: Field in kebab-case.
+    """
+    found: dict[str, str] = {}
+    for family in _families(struct):
+        found |= NOT_YET_VALUES.get((family, name), {})
+    return found

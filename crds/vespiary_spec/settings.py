@@ -1,0 +1,722 @@
+"""Every setting of the broker that works in this version.
+
+Owns: names, defaults, units, bounds and change classes. A setting exists here
+and nowhere else; `refusals` lists the names that are known but do not work yet,
+and a name in that list is refused and left out of every schema even if its
+field is still here (so moving a name between the two is one line).
+Never: reads files or the machine.
+Called by: the broker, the operator, the CLI and the generator.
+
+Names and defaults are those of the reference system's persistence and paging
+chapters where it has them.
+"""
+
+import enum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from vespiary_spec import limits
+from vespiary_spec.model import Change, Unit, setting
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"
+"""Names of acceptors: what Kubernetes takes for the name of a port."""
+
+ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
+"""Names of addresses and queues: no control characters and no blanks."""
+
+_KIB = 1024
+_MIB = 1024 * 1024
+
+
+class JournalType(enum.StrEnum):
+    """Journal engines, as users ask for them."""
+
+    ASYNCIO = "ASYNCIO"
+    NIO = "NIO"
+
+
+class RoutingType(enum.StrEnum):
+    """How an address hands out messages: to one consumer, or to every subscription."""
+
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+
+
+class Protocol(enum.StrEnum):
+    """Protocols that an acceptor speaks."""
+
+    STOMP = "STOMP"
+
+
+class Directories(NamedTuple):
+    """The four folders of a broker, absolute."""
+
+    bindings: Path
+    journal: Path
+    paging: Path
+    large_messages: Path
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Settings of the whole broker: top level of `broker.yaml`, `spec.config` of a Broker."""
+
+    persistence_enabled: Annotated[
+        bool,
+        setting(
+            "Whether anything is written to disk. false keeps messages in memory only "
+            "(durability class D0), and all is lost at a stop.",
+            change=Change.RESTART,
+        ),
+    ] = True
+    data_directory: Annotated[
+        str,
+        setting(
+            "Base of the four directories below when they are relative or not given.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+        ),
+    ] = "data"
+    bindings_directory: Annotated[
+        str | None,
+        setting(
+            "Folder of the bindings journal: addresses, queues and counters.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+            default_text="`bindings` below `data-directory`",
+        ),
+    ] = None
+    create_bindings_dir: Annotated[
+        bool,
+        setting(
+            "Create the bindings folder if it is missing; false refuses to start instead.",
+            change=Change.RESTART,
+            is_in_resource=False,
+        ),
+    ] = True
+    journal_directory: Annotated[
+        str | None,
+        setting(
+            "Folder of the message journal. Put it on a disk of its own.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+            default_text="`journal` below `data-directory`",
+        ),
+    ] = None
+    create_journal_dir: Annotated[
+        bool,
+        setting(
+            "Create the journal folder if it is missing; false refuses to start instead.",
+            change=Change.RESTART,
+            is_in_resource=False,
+        ),
+    ] = True
+    paging_directory: Annotated[
+        str | None,
+        setting(
+            "Folder for page files. It is created and its filesystem verified; this version "
+            "does not write pages into it yet.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+            default_text="`paging` below `data-directory`",
+        ),
+    ] = None
+    large_messages_directory: Annotated[
+        str | None,
+        setting(
+            "Folder for the bodies of large messages. It is created and its filesystem "
+            "verified; this version does not write large messages into it yet.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+            default_text="`large-messages` below `data-directory`",
+        ),
+    ] = None
+    journal_type: Annotated[
+        JournalType,
+        setting(
+            "Journal engine: ASYNCIO is Linux AIO with direct I/O, NIO a thread with pwrite and "
+            "fdatasync. Where ASYNCIO cannot work the broker takes NIO and says so in the log, "
+            "the metrics and the status (see `journal-type-strict`).",
+            change=Change.RESTART,
+        ),
+    ] = JournalType.ASYNCIO
+    journal_type_strict: Annotated[
+        bool,
+        setting(
+            "Refuse to start rather than take another engine than `journal-type`.",
+            change=Change.RESTART,
+        ),
+    ] = False
+    journal_datasync: Annotated[
+        bool,
+        setting(
+            "Flush the disk before a write counts as done. false survives a killed process but "
+            "not a power cut (durability class D1).",
+            change=Change.RESTART,
+        ),
+    ] = True
+    journal_sync_transactional: Annotated[
+        bool,
+        setting(
+            "Confirm a commit or a rollback only when the journal holds it.",
+            change=Change.RESTART,
+        ),
+    ] = True
+    journal_sync_non_transactional: Annotated[
+        bool,
+        setting(
+            "Confirm a send or an acknowledgement outside of transactions only when the journal "
+            "holds it.",
+            change=Change.RESTART,
+        ),
+    ] = True
+    journal_file_size: Annotated[
+        int,
+        setting(
+            "Size of one journal file. Files are created and filled ahead of need. Existing "
+            "files keep their size.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=limits.JOURNAL_FILE_BYTES_MIN,
+            maximum=limits.JOURNAL_FILE_BYTES_MAX,
+            multiple_of=limits.BLOCK_BYTES,
+        ),
+    ] = 10 * _MIB
+    journal_min_files: Annotated[
+        int,
+        setting(
+            "Journal files that are created at the first start and kept as the floor of the pool.",
+            unit=Unit.FILES,
+            change=Change.RESTART,
+            minimum=limits.JOURNAL_FILES_MIN,
+            maximum=10000,
+        ),
+    ] = 2
+    journal_pool_files: Annotated[
+        int,
+        setting(
+            "Free journal files kept for use again; more are deleted. -1 keeps all.",
+            unit=Unit.FILES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=100000,
+            special=-1,
+        ),
+    ] = -1
+    journal_max_io: Annotated[
+        int | None,
+        setting(
+            "Write requests that may be in flight. With ASYNCIO this many are reserved of the "
+            "machine's `fs.aio-max-nr`.",
+            unit=Unit.REQUESTS,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=limits.AIO_DEPTH_MAX,
+            default_text="500 with ASYNCIO, 1 with NIO",
+        ),
+    ] = None
+    journal_buffer_timeout: Annotated[
+        int,
+        setting(
+            "Upper bound of the time that a record may wait for others to be written with it. "
+            "The journal needs no timer: it writes what has gathered as soon as the write before "
+            "is done, so an idle journal never waits. 0 sets no bound.",
+            unit=Unit.NANOSECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=1_000_000_000,
+        ),
+    ] = 0
+    journal_buffer_size: Annotated[
+        int,
+        setting(
+            "Limit of one record, and so of one message with its headers. Never larger than "
+            "`journal-file-size`.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=16 * _KIB,
+            maximum=limits.JOURNAL_WRITE_BYTES_MAX,
+        ),
+    ] = 490 * _KIB
+    journal_device_block_size: Annotated[
+        int,
+        setting(
+            "Alignment of journal writes: a multiple of the disk's block size. It shapes the "
+            "files, so it cannot change once they exist.",
+            unit=Unit.BYTES,
+            change=Change.IMMUTABLE,
+            minimum=limits.BLOCK_BYTES,
+            maximum=16 * limits.BLOCK_BYTES,
+            multiple_of=limits.BLOCK_BYTES,
+        ),
+    ] = limits.BLOCK_BYTES
+    journal_max_attic_files: Annotated[
+        int,
+        setting(
+            "Files of a wrong size or format that are moved to the folder `attic` rather than "
+            "deleted.",
+            unit=Unit.FILES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=10000,
+        ),
+    ] = 10
+    global_max_size: Annotated[
+        int,
+        setting(
+            "Memory budget for message bodies, over all addresses. -1 takes half of the memory "
+            "limit of the container, or of the machine.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=8 * _MIB,
+            special=-1,
+            default_text="half of the memory limit (-1)",
+        ),
+    ] = -1
+    max_disk_usage: Annotated[
+        int,
+        setting(
+            "Share of the disk above which producers wait. 100 never waits.",
+            unit=Unit.PERCENT,
+            change=Change.RELOAD,
+            minimum=1,
+            maximum=100,
+        ),
+    ] = 90
+    min_disk_free: Annotated[
+        int,
+        setting(
+            "Free space below which producers wait; wins over `max-disk-usage`. -1 is off.",
+            unit=Unit.BYTES,
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+        ),
+    ] = -1
+    disk_scan_period: Annotated[
+        int,
+        setting(
+            "Time between two looks at the free space.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RELOAD,
+            minimum=100,
+            maximum=3_600_000,
+        ),
+    ] = 5000
+
+    def effective_journal_max_io(self, engine: JournalType) -> int:
+        """Return the number of requests in flight for the engine that is really in use."""
+        if self.journal_max_io is not None:
+            return self.journal_max_io
+        return 500 if engine is JournalType.ASYNCIO else 1
+
+    def directories(self, base: Path | None = None) -> Directories:
+        """Return the four folders.
+
+        Args:
+            base: Replaces `data-directory` (the `--data` option); None uses the setting.
+        """
+        root = Path(base if base is not None else self.data_directory)
+
+        def place(own: str | None, name: str) -> Path:
+            return (root / (own or name)).absolute()
+
+        return Directories(
+            place(self.bindings_directory, "bindings"),
+            place(self.journal_directory, "journal"),
+            place(self.paging_directory, "paging"),
+            place(self.large_messages_directory, "large-messages"),
+        )
+
+
+class AddressSettings(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Settings of the addresses that a match covers; None takes the next wider match's value.
+
+    The widest match is `#`; below it lie the defaults of `ADDRESS_DEFAULTS`.
+    """
+
+    auto_create_queues: Annotated[
+        bool | None,
+        setting(
+            "Create a queue when a client first uses it.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_create_addresses: Annotated[
+        bool | None,
+        setting(
+            "Create an address when a client first uses it.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_delete_queues: Annotated[
+        bool | None,
+        setting(
+            "Delete a created queue when it is empty and its last consumer has gone.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_delete_addresses: Annotated[
+        bool | None,
+        setting(
+            "Delete a created address when its last queue has gone.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    default_address_routing_type: Annotated[
+        RoutingType | None,
+        setting(
+            "Routing type of a created address when neither client nor prefix names one.",
+            change=Change.RELOAD,
+            default_text="MULTICAST",
+        ),
+    ] = None
+    default_queue_routing_type: Annotated[
+        RoutingType | None,
+        setting(
+            "Routing type of a created queue when neither client nor prefix names one.",
+            change=Change.RELOAD,
+            default_text="MULTICAST",
+        ),
+    ] = None
+
+
+ADDRESS_DEFAULTS = AddressSettings(
+    auto_create_queues=True,
+    auto_create_addresses=True,
+    auto_delete_queues=True,
+    auto_delete_addresses=True,
+    default_address_routing_type=RoutingType.MULTICAST,
+    default_queue_routing_type=RoutingType.MULTICAST,
+)
+"""What holds for an address when no match says otherwise; no field is None."""
+
+
+class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a STOMP client may send, and how it is watched."""
+
+    max_headers: Annotated[
+        int,
+        setting(
+            "Headers of one frame.",
+            unit=Unit.HEADERS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=10000,
+        ),
+    ] = 100
+    max_header_line_size: Annotated[
+        int,
+        setting(
+            "One line of a frame's head: command, or name and value of a header, as sent.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=256,
+            maximum=_MIB,
+        ),
+    ] = 8 * _KIB
+    max_header_size: Annotated[
+        int,
+        setting(
+            "The whole head of a frame.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=4 * _MIB,
+        ),
+    ] = 64 * _KIB
+    max_body_size: Annotated[
+        int,
+        setting(
+            "The body of a frame. A persistent message has to fit into `journal-buffer-size` "
+            "with its headers as well.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=limits.JOURNAL_WRITE_BYTES_MAX,
+        ),
+    ] = 480 * _KIB
+    heart_beat_min: Annotated[
+        int,
+        setting(
+            "Shortest heart-beat interval that the broker agrees to, either way; shorter wishes "
+            "are lengthened.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=600_000,
+        ),
+    ] = 500
+    heart_beat_max: Annotated[
+        int,
+        setting(
+            "Longest interval that the broker offers for its own heart-beats.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=3_600_000,
+        ),
+    ] = 60_000
+    heart_beat_to_connection_ttl_modifier: Annotated[
+        float,
+        setting(
+            "A client is dropped after this many of its heart-beat intervals without a byte.",
+            change=Change.RESTART,
+            minimum=1.0,
+            maximum=100.0,
+        ),
+    ] = 2.0
+    min_read_rate: Annotated[
+        int,
+        setting(
+            "A client that has begun a frame has to send at least this much on average until it "
+            "ends, or it is dropped. 0 waits for ever.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=_MIB,
+        ),
+    ] = 64
+    prefetch: Annotated[
+        int,
+        setting(
+            "Messages sent to one subscription before it acknowledges any.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 1000
+
+
+class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """TLS of an acceptor, by files."""
+
+    certificate: Annotated[
+        str, setting("PEM file with the server's certificate chain.", change=Change.RESTART)
+    ]
+    key: Annotated[str, setting("PEM file with the private key.", change=Change.RESTART)]
+    client_ca: Annotated[
+        str | None,
+        setting(
+            "PEM file with the authorities whose client certificates are accepted; with it a "
+            "client certificate is required.",
+            change=Change.RESTART,
+        ),
+    ] = None
+
+
+class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an acceptor of a file and one of a resource have in common."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the acceptor, unique; also the name of its port in Kubernetes.",
+            change=Change.RESTART,
+            pattern=NAME_PATTERN,
+            max_length=15,
+        ),
+    ]
+    port: Annotated[
+        int,
+        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
+    ]
+    protocols: Annotated[
+        tuple[Protocol, ...],
+        setting(
+            "Protocols that the acceptor speaks; it detects which one a client uses.",
+            change=Change.RESTART,
+            min_items=1,
+            max_length=8,
+        ),
+    ] = (Protocol.STOMP,)
+    handshake_timeout: Annotated[
+        int,
+        setting(
+            "Time that a new connection has for its TLS handshake and CONNECT. 0 waits for ever.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=3600,
+        ),
+    ] = 10
+    connections_allowed: Annotated[
+        int,
+        setting(
+            "Connections at one time; more are refused with a reason.",
+            unit=Unit.CONNECTIONS,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 10_000
+    anycast_prefix: Annotated[
+        str,
+        setting(
+            "A destination that begins with this is a queue; the rest is its name.",
+            change=Change.RESTART,
+            max_length=64,
+        ),
+    ] = "/queue/"
+    multicast_prefix: Annotated[
+        str,
+        setting(
+            "A destination that begins with this is a topic; the rest is its name.",
+            change=Change.RESTART,
+            max_length=64,
+        ),
+    ] = "/topic/"
+    stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
+
+
+class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One listening socket."""
+
+    host: Annotated[
+        str, setting("Address to listen on.", change=Change.RESTART, max_length=253)
+    ] = "127.0.0.1"
+    tls: Annotated[AcceptorTls | None, setting("TLS; without it the acceptor speaks in clear.")] = (
+        None
+    )
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who may log in."""
+
+    users_file: Annotated[
+        str | None,
+        setting(
+            "File of users with salted password hashes, kept by `vespiary user`.",
+            change=Change.RELOAD,
+            default_text="`users` below `data-directory`",
+        ),
+    ] = None
+    allow_anonymous_on_loopback: Annotated[
+        bool,
+        setting(
+            "Let clients in without a login while every listener is on loopback and no user "
+            "exists.",
+            change=Change.RESTART,
+        ),
+    ] = True
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The HTTP listener: API, metrics and probes."""
+
+    host: Annotated[
+        str,
+        setting(
+            "Address to listen on. Other than on loopback the API needs a login.",
+            change=Change.RESTART,
+            max_length=253,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
+    ] = limits.PORT_HTTP
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A queue that exists from the start."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the queue, unique in the broker.",
+            change=Change.RELOAD,
+            pattern=ADDRESS_PATTERN,
+            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
+        ),
+    ]
+    routing_type: Annotated[
+        RoutingType,
+        setting(
+            "ANYCAST: every message goes to one consumer. MULTICAST: this queue is one "
+            "subscription of the address.",
+            change=Change.RELOAD,
+        ),
+    ] = RoutingType.ANYCAST
+    durable: Annotated[
+        bool,
+        setting("Whether queue and messages survive a restart.", change=Change.RELOAD),
+    ] = True
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An address that exists from the start; never deleted automatically."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the address, unique.",
+            change=Change.RELOAD,
+            pattern=ADDRESS_PATTERN,
+            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
+        ),
+    ]
+    routing_types: Annotated[
+        tuple[RoutingType, ...],
+        setting(
+            "Routing types that the address serves.",
+            change=Change.RELOAD,
+            max_length=2,
+            default_text="those of its queues, else `default-address-routing-type`",
+        ),
+    ] = ()
+    queues: Annotated[
+        tuple[Queue, ...],
+        setting("Queues of the address.", change=Change.RELOAD, key="name", max_length=1000),
+    ] = ()
+
+
+DEFAULT_ACCEPTORS = (
+    Acceptor(name="all", port=limits.PORT_ALL_PROTOCOLS),
+    Acceptor(name="stomp", port=limits.PORT_STOMP),
+)
+"""Listeners of a broker whose configuration names none."""
+
+
+class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The whole of `broker.yaml`."""
+
+    acceptors: Annotated[
+        tuple[Acceptor, ...],
+        setting(
+            "Listening sockets.",
+            change=Change.RESTART,
+            key="name",
+            min_items=1,
+            max_length=32,
+            default_text="`all` on 61616 and `stomp` on 61613, both on loopback",
+        ),
+    ] = DEFAULT_ACCEPTORS
+    admin: Annotated[Admin, setting("The HTTP listener.")] = Admin()
+    security: Annotated[Security, setting("Users and logins.")] = Security()
+    addresses: Annotated[
+        tuple[Address, ...],
+        setting(
+            "Addresses that exist from the start.",
+            change=Change.RELOAD,
+            key="name",
+            max_length=10_000,
+        ),
+    ] = ()
+    address_settings: Annotated[
+        dict[str, AddressSettings],
+        setting(
+            "Settings by match: a name, or a pattern with `*` for one word and `#` for any "
+            "number of words between dots.",
+            change=Change.RELOAD,
+            max_length=1000,
+        ),
+    ] = msgspec.field(default_factory=dict)
