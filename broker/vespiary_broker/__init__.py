@@ -1,0 +1,1 @@
+"""The broker: engine, store, server, administration, command line."""

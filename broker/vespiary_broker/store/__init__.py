@@ -1,0 +1,1 @@
+"""The one writer of the disk: volumes, journals, pages, large messages."""

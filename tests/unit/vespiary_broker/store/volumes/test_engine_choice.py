@@ -1,0 +1,65 @@
+import pytest
+from vespiary_broker.store.volumes import engine_choice
+from vespiary_broker.store.volumes.aio_limits import AioLimits
+from vespiary_broker.store.volumes.engine_choice import EngineChoice
+from vespiary_broker.store.volumes.probe import Capability
+from vespiary_spec.settings import JournalType
+
+WORKS = Capability(True)
+ROOM = AioLimits(demand=500, in_use=0, maximum=65536)
+NO_ROOM = AioLimits(demand=500, in_use=65500, maximum=65536)
+
+
+def choose(
+    asked: JournalType = JournalType.ASYNCIO,
+    direct: Capability = WORKS,
+    aio: Capability = WORKS,
+    limits: AioLimits = ROOM,
+    is_strict: bool = False,
+) -> EngineChoice:
+    return engine_choice.choose(asked, direct=direct, aio=aio, limits=limits, is_strict=is_strict)
+
+
+def test_asyncio_when_everything_works() -> None:
+    choice = choose()
+    assert choice.effective is JournalType.ASYNCIO
+    assert choice.is_as_asked
+    assert "fs.aio-max-nr=65536" in choice.reason
+
+
+def test_nio_as_asked_needs_no_trial() -> None:
+    choice = choose(JournalType.NIO, Capability(False, "x"), Capability(False, "x"), NO_ROOM, True)
+    assert choice.effective is JournalType.NIO
+    assert choice.is_as_asked
+
+
+@pytest.mark.parametrize(
+    ("direct", "aio", "limits", "words"),
+    [
+        (WORKS, WORKS, NO_ROOM, "sysctl -w fs.aio-max-nr=131072"),
+        (WORKS, Capability(False, "EAGAIN"), NO_ROOM, "36 of fs.aio-max-nr"),
+        (Capability(False, "no O_DIRECT"), Capability(False, "x"), ROOM, "no O_DIRECT"),
+        (WORKS, Capability(False, "io_setup: ENOSYS"), ROOM, "io_setup: ENOSYS"),
+        (WORKS, WORKS, AioLimits(demand=1, in_use=None, maximum=None), "can't be read"),
+    ],
+)
+def test_an_obstacle_is_named_and_gives_nio_or_a_refusal(
+    direct: Capability, aio: Capability, limits: AioLimits, words: str
+) -> None:
+    lenient = choose(direct=direct, aio=aio, limits=limits)
+    assert lenient.effective is JournalType.NIO
+    assert not lenient.is_as_asked
+    assert lenient.reason.startswith("NIO is used instead of ASYNCIO: ")
+    assert words in lenient.reason
+    strict = choose(direct=direct, aio=aio, limits=limits, is_strict=True)
+    assert strict.effective is None
+    assert "journal-type-strict" in strict.reason
+    assert words in strict.reason
+
+
+def test_no_trial_is_no_evidence_but_is_said() -> None:
+    untried = Capability(None, "the volume is full")
+    choice = choose(direct=untried, aio=untried, is_strict=True)
+    assert choice.effective is JournalType.ASYNCIO
+    assert "not tried" in choice.reason
+    assert "the volume is full" in choice.reason
