@@ -1,0 +1,1 @@
+"""Sans-I/O codecs of the wire protocols, one package for each protocol."""
