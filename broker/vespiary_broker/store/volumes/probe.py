@@ -128,6 +128,7 @@ def run(
     open_ring: OpenRing = open_native_ring,
     flush_samples: int = FLUSH_SAMPLES,
     flush_budget_s: float = FLUSH_BUDGET_S,
+    aio_timeout_s: float = AIO_TIMEOUT_S,
 ) -> Probe:
     """Try direct writes, AIO and flushes in a temporary file of the volume.
 
@@ -136,6 +137,7 @@ def run(
         open_ring: Opens the AIO ring.
         flush_samples: Durable writes to time, 0 or more.
         flush_budget_s: Seconds after which no further sample is taken.
+        aio_timeout_s: Seconds to wait for the one AIO write.
 
     Returns:
         What works, and why what does not work doesn't.
@@ -158,7 +160,7 @@ def run(
         if direct.works:
             direct = _try_direct(descriptor, buffer)
         aio = (
-            _try_aio(descriptor, buffer, open_ring)
+            _try_aio(descriptor, buffer, open_ring, aio_timeout_s)
             if direct.works
             else Capability(False, "AIO needs O_DIRECT, which does not work here")
         )
@@ -232,7 +234,9 @@ def _try_direct(descriptor: int, buffer: mmap.mmap) -> Capability:
     return Capability(not difference, f"O_DIRECT write: {difference}" if difference else "")
 
 
-def _try_aio(descriptor: int, buffer: mmap.mmap, open_ring: OpenRing) -> Capability:
+def _try_aio(
+    descriptor: int, buffer: mmap.mmap, open_ring: OpenRing, timeout_s: float
+) -> Capability:
     try:
         ring = open_ring(1)
     except (ImportError, OSError) as error:
@@ -244,7 +248,7 @@ def _try_aio(descriptor: int, buffer: mmap.mmap, open_ring: OpenRing) -> Capabil
     offset = _AIO_BLOCK * BLOCK_BYTES
     try:
         ring.submit_write(descriptor, address, BLOCK_BYTES, offset, token, durable=True)
-        reason = _await(ring, token)
+        reason = _await(ring, token, timeout_s)
     except OSError as error:
         reason = f"io_submit: {_words(error)}"
     finally:
@@ -254,8 +258,8 @@ def _try_aio(descriptor: int, buffer: mmap.mmap, open_ring: OpenRing) -> Capabil
     return Capability(not reason, reason)
 
 
-def _await(ring: Ring, token: int) -> str:
-    deadline = time.monotonic() + AIO_TIMEOUT_S
+def _await(ring: Ring, token: int, timeout_s: float) -> str:
+    deadline = time.monotonic() + timeout_s
     poller = select.poll()
     poller.register(ring.fileno(), select.POLLIN)
     while (left_s := deadline - time.monotonic()) > 0:
@@ -266,7 +270,7 @@ def _await(ring: Ring, token: int) -> str:
             if result < 0:
                 return f"AIO write: {os.strerror(-result)}"
             return "" if result == BLOCK_BYTES else f"AIO wrote {result} of {BLOCK_BYTES} bytes"
-    return f"AIO write: no completion within {AIO_TIMEOUT_S:g} s"
+    return f"AIO write: no completion within {timeout_s:g} s"
 
 
 def _words(error: Exception) -> str:
