@@ -260,7 +260,7 @@ def _text(value: Any, facts: Facts, path: str) -> str:
             value=len(value),
             allowed=f"{facts.max_length} characters",
         )
-    if facts.pattern and not re.search(facts.pattern, value):
+    if facts.pattern and not re.fullmatch(facts.pattern, value):
         raise ConfigError("not of the right form", path=path, value=value, allowed=facts.pattern)
     return value
 

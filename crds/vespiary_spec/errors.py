@@ -61,7 +61,8 @@ class VespiaryError(Exception):
             text += f" ({', '.join(facts)})"
         if self.cure:
             text += f". {self.cure[0].upper()}{self.cure[1:]}"
-        return f"{text.rstrip('.')}. [{self.code}]"
+        end = "" if text.endswith("?") else "."
+        return f"{text.rstrip('.')}{end} [{self.code}]"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as JSON-ready data, for `--json` and the HTTP API."""

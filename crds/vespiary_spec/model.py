@@ -200,7 +200,7 @@ def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldModel, ...]:
     for field in info.fields:
         kind, is_nullable, description, facts = unwrap(field.type)
         default = field.default
-        if field.default_factory is not inspect.NODEFAULT:
+        if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         found.append(
             FieldModel(

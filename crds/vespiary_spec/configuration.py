@@ -1,0 +1,434 @@
+"""`broker.yaml`: reading it, changing it with `--set`, writing it, making it from a Broker.
+
+Owns: the file's form (YAML, kebab-case) and the checks that span several settings.
+Never: looks at the machine; adds a setting that the user did not write.
+Called by: `vespiary run`, `create`, `apply`, `check`, and the operator's ConfigMap.
+
+A file holds, at its top level, the settings of the broker, and beside them
+`acceptors` (a list), `admin`, `security`, `addresses` (a list) and
+`address-settings` (a map by match).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from vespiary_spec import limits
+from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
+from vespiary_spec.errors import ConfigError, UnreadableConfig
+from vespiary_spec.model import FieldModel, Spelling, fields_of, unwrap
+from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
+from vespiary_spec.settings import (
+    DEFAULT_ACCEPTORS,
+    Acceptor,
+    AcceptorTls,
+    Address,
+    AddressSettings,
+    BrokerSettings,
+    Configuration,
+    Security,
+)
+
+EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - inside a pod, whose ports the Services choose
+
+VOLUME_ROOT = "/var/lib/vespiary"
+"""Where a Broker's pod has its volumes: below it `bindings`, `journal`, and so on."""
+
+TLS_ROOT = "/etc/vespiary/tls"
+"""Where a Broker's pod has its TLS Secrets: below it a folder for each Secret's name."""
+
+USERS_FILE = "/etc/vespiary/users/users"
+"""Where a Broker's pod has its users file."""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML in which a name may stand only once; plain YAML takes the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a repeated name; everything else as ever."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"`{key}` stands here twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, *, source: str = "") -> Any:
+    """Parse one YAML document.
+
+    Args:
+        text: The document.
+        source: Name of the file, for error messages.
+
+    Raises:
+        UnreadableConfig: It is no YAML, or a name stands in it twice; with line and column.
+    """
+    try:
+        return yaml.load(text, _UniqueKeyLoader)  # noqa: S506 - derived from SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source or 'configuration'}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UnreadableConfig(f"this is no usable YAML: {problem}", path=where) from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a file with one YAML document.
+
+    Raises:
+        UnreadableConfig: The file cannot be read, is no UTF-8 or no usable YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableConfig(
+            f"the file cannot be read: {error.strerror or error}", path=str(path)
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableConfig(
+            f"the file is no UTF-8 text (byte {error.start})", path=str(path)
+        ) from error
+    return parse_yaml(text, source=str(path))
+
+
+def load(path: Path | None, overrides: Iterable[str] = ()) -> Configuration:
+    """Read `broker.yaml`, apply `--set` options, and check the result.
+
+    Args:
+        path: The file; None starts from the defaults.
+        overrides: `NAME=VALUE` texts, later ones win.
+
+    Raises:
+        ConfigError: Anything is wrong; with the path to the field.
+    """
+    data = read_yaml(path) if path is not None else {}
+    return from_plain(data, overrides)
+
+
+def from_plain(data: Any, overrides: Iterable[str] = ()) -> Configuration:
+    """Make a checked configuration from the parsed content of `broker.yaml`.
+
+    Raises:
+        ConfigError: As `load`.
+    """
+    if data is None:
+        data = {}
+    if not isinstance(data, Mapping):
+        raise ConfigError("a configuration holds names with values", path=".", value=data)
+    data = _copied(data)
+    for override in overrides:
+        apply_override(data, override)
+    configuration = convert(data, Configuration, spelling=Spelling.KEBAB)
+    check(configuration)
+    return configuration
+
+
+def _copied(data: Any) -> Any:
+    """Copy mappings and lists, so that overrides leave the caller's data alone."""
+    if isinstance(data, Mapping):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(value) for value in data] if isinstance(data, list) else data
+
+
+def dump(configuration: Configuration, *, with_defaults: bool = False) -> str:
+    """Write a configuration as `broker.yaml`; `from_plain` reads the same one back.
+
+    Args:
+        configuration: What to write.
+        with_defaults: Whether values equal to their default are written too.
+    """
+    plain = to_plain(configuration, spelling=Spelling.KEBAB, with_defaults=with_defaults)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=96)
+
+
+# --- --set --------------------------------------------------------------------------------------
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Apply one `--set NAME=VALUE` to the parsed content of `broker.yaml`.
+
+    The name is dotted. Below `address-settings` everything up to the last dot is
+    the match, which may hold dots itself: `address-settings.orders.#.NAME=VALUE`.
+    Acceptors are named: `acceptors.stomp.port=0`. Lists are written with commas.
+
+    Args:
+        data: Changed in place.
+        override: The text after `--set`.
+
+    Raises:
+        ConfigError: The name leads nowhere, or to something that is no single value.
+    """
+    name, equals, text = override.partition("=")
+    name = name.strip()
+    if not equals or not name:
+        raise ConfigError(
+            "`--set` takes NAME=VALUE", path="--set", value=override, cure="put a `=` between them"
+        )
+    _assign(data, Configuration, name, text, name)
+
+
+def _assign(
+    data: dict[str, Any], struct: type[msgspec.Struct], rest: str, text: str, path: str
+) -> None:
+    """Follow `rest` through the model and put the value where it ends."""
+    head, _, tail = rest.partition(".")
+    field = next(
+        (f for f in usable_fields(struct, Spelling.KEBAB) if f.spelled(Spelling.KEBAB) == head),
+        None,
+    )
+    if field is None:
+        raise refusal(struct, head, Spelling.KEBAB, path)
+    kind = field.type
+    if isinstance(kind, inspect.StructType) and tail:
+        _assign(_child(data, head, {}, path), kind.cls, tail, text, path)
+    elif isinstance(kind, inspect.DictType) and "." in tail:
+        match, _, setting_name = tail.rpartition(".")
+        item = unwrap(kind.value_type)[0]
+        assert isinstance(item, inspect.StructType)
+        entries = _child(data, head, {}, path)
+        _assign(_child(entries, match, {}, path), item.cls, setting_name, text, path)
+    elif field.facts.key and "." in tail:
+        _assign_in_list(data, field, tail, text, path)
+    elif tail or isinstance(kind, inspect.StructType | inspect.DictType) or field.facts.key:
+        raise ConfigError(
+            "`--set` can set single values only", path=path, cure="write this into the file"
+        )
+    else:
+        data[head] = _parsed(text, kind)
+
+
+def _assign_in_list(
+    data: dict[str, Any], field: FieldModel, tail: str, text: str, path: str
+) -> None:
+    """Set a value of the entry that `tail` names; the defaults count as written down."""
+    head = field.spelled(Spelling.KEBAB)
+    item = unwrap(field.type.item_type)[0] if isinstance(field.type, inspect.VarTupleType) else None
+    assert isinstance(item, inspect.StructType)
+    entries = _child(data, head, to_plain(field.default, spelling=Spelling.KEBAB), path)
+    wanted, _, rest = tail.partition(".")
+    names = [entry.get(field.facts.key) for entry in entries if isinstance(entry, dict)]
+    if wanted not in names:
+        raise ConfigError(
+            f"there is no entry of this name in `{head}`",
+            path=path,
+            value=wanted,
+            allowed=", ".join(str(name) for name in names) or "none: write it into the file",
+        )
+    _assign(entries[names.index(wanted)], item.cls, rest, text, path)
+
+
+def _child(data: dict[str, Any], name: str, start: Any, path: str) -> Any:
+    """Return what `data` has under a name; put `start` there first if it has nothing."""
+    if data.get(name) is None:
+        data[name] = start
+    if type(data[name]) is not type(start):
+        raise ConfigError("the file has something else here", path=path, value=data[name])
+    return data[name]
+
+
+def _parsed(text: str, kind: inspect.Type) -> Any:
+    """Read a value as its field's type needs it; what is no number stays text."""
+    if isinstance(kind, inspect.BoolType):
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if isinstance(kind, inspect.VarTupleType):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if isinstance(kind, inspect.IntType | inspect.FloatType):
+        try:
+            return int(text)
+        except ValueError:
+            pass  # a suffix, a fraction, or wrong; conversion says which
+        if isinstance(kind, inspect.FloatType):
+            try:
+                return float(text)
+            except ValueError:
+                return text
+    return text
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> None:
+    """Check what spans several settings.
+
+    Args:
+        configuration: A converted configuration.
+        spelling: How the error's path spells names.
+
+    Raises:
+        ConfigError: With the path to one of the settings that contradict each other.
+    """
+
+    def named(name: str) -> str:
+        return next(f for f in fields_of(Configuration) if f.name == name).spelled(spelling)
+
+    if configuration.journal_buffer_size > configuration.journal_file_size:
+        raise ConfigError(
+            "one record has to fit into one journal file",
+            path=named("journal_buffer_size"),
+            value=configuration.journal_buffer_size,
+            allowed=f"at most {named('journal_file_size')} = {configuration.journal_file_size}",
+        )
+    listeners: dict[tuple[str, int], str] = {}
+    admin = configuration.admin
+    if admin.port:
+        listeners[admin.host, admin.port] = "admin"
+    for index, acceptor in enumerate(configuration.acceptors):
+        path = f"acceptors[{index}]"
+        place = (acceptor.host, acceptor.port)
+        if acceptor.port and place in listeners:
+            raise ConfigError(
+                f"`{listeners[place]}` listens there already", path=f"{path}.port", value=place[1]
+            )
+        listeners[place] = acceptor.name
+        _check_stomp(acceptor, configuration, path, spelling)
+    _check_addresses(configuration.addresses)
+
+
+def _check_stomp(
+    acceptor: Acceptor, configuration: Configuration, path: str, spelling: Spelling
+) -> None:
+    stomp = acceptor.stomp
+    names = {field.name: field.spelled(spelling) for field in fields_of(type(stomp))}
+    most = configuration.journal_buffer_size - limits.RECORD_HEADROOM_BYTES
+    if configuration.persistence_enabled and stomp.max_body_size > most:
+        raise ConfigError(
+            "a message of this size would not fit into one record of the journal",
+            path=f"{path}.stomp.{names['max_body_size']}",
+            value=stomp.max_body_size,
+            allowed=f"at most {most} bytes (journal-buffer-size less "
+            f"{limits.RECORD_HEADROOM_BYTES} for headers)",
+            cure="lower it, or raise journal-buffer-size",
+        )
+    if stomp.max_header_line_size > stomp.max_header_size:
+        raise ConfigError(
+            "one line of the head cannot be longer than the head",
+            path=f"{path}.stomp.{names['max_header_line_size']}",
+            value=stomp.max_header_line_size,
+            allowed=f"at most {stomp.max_header_size}",
+        )
+    if stomp.heart_beat_min > stomp.heart_beat_max:
+        raise ConfigError(
+            "the shortest interval is longer than the longest",
+            path=f"{path}.stomp.{names['heart_beat_min']}",
+            value=stomp.heart_beat_min,
+            allowed=f"at most {stomp.heart_beat_max}",
+        )
+    if acceptor.anycast_prefix and acceptor.anycast_prefix == acceptor.multicast_prefix:
+        raise ConfigError(
+            "queues and topics need different prefixes", path=path, value=acceptor.anycast_prefix
+        )
+
+
+def _check_addresses(addresses: tuple[Address, ...]) -> None:
+    owners: dict[str, str] = {}
+    for index, address in enumerate(addresses):
+        for place, queue in enumerate(address.queues):
+            path = f"addresses[{index}].queues[{place}]"
+            if queue.name in owners:
+                raise ConfigError(
+                    f"the address `{owners[queue.name]}` has a queue of this name already",
+                    path=f"{path}.name",
+                    value=queue.name,
+                )
+            owners[queue.name] = address.name
+            if address.routing_types and queue.routing_type not in address.routing_types:
+                raise ConfigError(
+                    "the address does not serve the queue's routing type",
+                    path=path,
+                    value=queue.routing_type.value,
+                    allowed=", ".join(kind.value for kind in address.routing_types),
+                )
+
+
+# --- from a resource ----------------------------------------------------------------------------
+
+
+def from_broker(
+    broker: Broker,
+    *,
+    host: str = EVERY_INTERFACE,
+    volume_root: str = VOLUME_ROOT,
+    tls_root: str = TLS_ROOT,
+    users_file: str = USERS_FILE,
+) -> Configuration:
+    """Make the configuration that a Broker's pods run with.
+
+    Args:
+        broker: The resource.
+        host: Address that acceptors and the HTTP listener listen on.
+        volume_root: Folder that holds the volumes `bindings`, `journal`, `paging` and
+            `large-messages`.
+        tls_root: Folder that holds one folder for each TLS Secret (see `tls_secrets`).
+        users_file: The users file that the operator makes from the Secret.
+
+    Raises:
+        ConfigError: Settings contradict each other; with the path in the resource's spelling.
+    """
+    spec = broker.spec
+    settings = {f.name: getattr(spec.config, f.name) for f in fields_of(BrokerSettings)}
+    settings |= {
+        "data_directory": volume_root,
+        "bindings_directory": f"{volume_root}/bindings",
+        "journal_directory": f"{volume_root}/journal",
+        "paging_directory": f"{volume_root}/paging",
+        "large_messages_directory": f"{volume_root}/large-messages",
+    }
+    acceptors: Iterable[BrokerAcceptor | Acceptor] = spec.acceptors or DEFAULT_ACCEPTORS
+    configuration = Configuration(
+        **settings,
+        acceptors=tuple(_pod_acceptor(a, spec.tls, host, tls_root) for a in acceptors),
+        admin=msgspec.structs.replace(Configuration().admin, host=host, port=spec.admin.port),
+        security=Security(users_file=users_file, allow_anonymous_on_loopback=False),
+        addresses=spec.addresses,
+        address_settings={
+            entry.match: AddressSettings(
+                **{f.name: getattr(entry, f.name) for f in fields_of(AddressSettings)}
+            )
+            for entry in spec.address_settings
+        },
+    )
+    try:
+        check(configuration, Spelling.CAMEL)
+    except ConfigError as error:
+        beside = error.path.startswith(("acceptors", "addresses", "admin"))
+        error.where = f"spec.{error.path}" if beside else f"spec.config.{error.path}"
+        raise
+    return configuration
+
+
+def _pod_acceptor(
+    acceptor: BrokerAcceptor | Acceptor, shared: TlsSecret | None, host: str, tls_root: str
+) -> Acceptor:
+    secret = acceptor.tls if isinstance(acceptor.tls, TlsSecret) else shared
+    tls = None
+    if secret is not None:
+        folder = f"{tls_root}/{secret.secret_name}"
+        tls = AcceptorTls(
+            certificate=f"{folder}/tls.crt",
+            key=f"{folder}/tls.key",
+            client_ca=f"{folder}/ca.crt" if secret.require_client_certificate else None,
+        )
+    own = {
+        field.name: getattr(acceptor, field.name)
+        for field in fields_of(Acceptor)
+        if field.name not in ("host", "tls")
+    }
+    return Acceptor(**own, host=host, tls=tls)
+
+
+def tls_secrets(broker: Broker) -> tuple[str, ...]:
+    """Return the names of the Secrets that a Broker's pods need below `TLS_ROOT`, sorted."""
+    names = {broker.spec.tls.secret_name} if broker.spec.tls else set()
+    names |= {acceptor.tls.secret_name for acceptor in broker.spec.acceptors or () if acceptor.tls}
+    return tuple(sorted(names))
