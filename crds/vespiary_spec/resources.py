@@ -7,6 +7,7 @@ Called by: the operator, `vespiary apply`, the generator.
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeVar
 
@@ -36,6 +37,9 @@ from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
 S = TypeVar("S", bound=msgspec.Struct)
 
 API_VERSION = f"{limits.API_GROUP}/{limits.API_VERSION}"
+
+KEPT = (("self == oldSelf", "cannot change once the Broker exists"),)
+"""CEL rule on a field that cannot change."""
 
 VOLUME_BYTES_MIN = 64 * 1024 * 1024
 """Smallest volume: the journal's first files and their journal of the filesystem fit."""
@@ -136,15 +140,16 @@ class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
             "Storage class. It cannot change later.",
             max_length=253,
             default_text="the cluster's default class",
+            rules=KEPT,
         ),
     ] = None
     access_mode: Annotated[
         AccessMode | None,
-        setting("Access mode. It cannot change later.", default_text="ReadWriteOnce"),
+        setting("Access mode. It cannot change later.", default_text="ReadWriteOnce", rules=KEPT),
     ] = None
     selector: Annotated[
         LabelSelector | None,
-        setting("PersistentVolumes that may be bound. It cannot change later."),
+        setting("PersistentVolumes that may be bound. It cannot change later.", rules=KEPT),
     ] = None
 
 
@@ -399,6 +404,72 @@ class BrokerNodeTuningSpec(Part, frozen=True, kw_only=True, rename="camel", omit
     ] = ()
 
 
+def _kept(*path: str) -> str:
+    """Return a CEL rule: whether something is given there cannot change.
+
+    That its value cannot change is a rule on the field itself (`KEPT`), because the cost of
+    comparing values through optional fields is estimated without bound.
+    """
+    inside = ".?".join(("", *path))
+    return f"self{inside}.hasValue() == oldSelf{inside}.hasValue()"
+
+
+_VOLUMES = ("bindings", "journal", "paging", "largeMessages")
+_VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
+
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME_CHARACTERS_MAX = 48
+"""Names of Brokers: pods, Services and labels are named after them with an ending."""
+
+ROOT_RULES: tuple[tuple[str, str], ...] = (
+    (
+        f"self.metadata.name.size() <= {NAME_CHARACTERS_MAX} && "
+        f"self.metadata.name.matches('{NAME_PATTERN}')",
+        f"the name has to be at most {NAME_CHARACTERS_MAX} characters: small letters, digits and "
+        "-, a letter first",
+    ),
+    *(
+        (
+            " && ".join(
+                _kept("spec", "storage", "volumes", volume, field) for field in _VOLUME_CONSTANTS
+            ),
+            f"storageClassName, accessMode and selector of the volume {volume} cannot change once "
+            "the Broker exists, and the volume cannot be taken out",
+        )
+        for volume in _VOLUMES
+    ),
+    (
+        "self.?spec.?storage.?ephemeral.orValue(false) == "
+        "oldSelf.?spec.?storage.?ephemeral.orValue(false)",
+        "spec.storage.ephemeral cannot change once the Broker exists",
+    ),
+    (
+        _kept("spec", "config", "journalDeviceBlockSize"),
+        "spec.config.journalDeviceBlockSize shapes the journal's files and cannot change once the "
+        "Broker exists",
+    ),
+)
+"""CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
+
+CONFIG_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "!(has(self.journalBufferSize) && has(self.journalFileSize)) || "
+        "quantity(string(self.journalBufferSize)).compareTo("
+        "quantity(string(self.journalFileSize))) <= 0",
+        "journalBufferSize is larger than journalFileSize; one record has to fit into one file",
+    ),
+)
+"""CEL rules on `spec.config`."""
+
+TUNING_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "!has(self.spec) || self.spec.?floor.orValue(65536) <= self.spec.?max.orValue(4194304)",
+        "spec.floor is above spec.max",
+    ),
+)
+"""CEL rules on a whole BrokerNodeTuning."""
+
+
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What Vespiary reads of an object's metadata; the rest is ignored."""
 
@@ -467,6 +538,10 @@ class Broker(_Resource, frozen=True, kw_only=True, rename="camel"):
             ConfigError: With the path to the field that is wrong.
         """
         metadata, spec, status = cls._parts(document)
+        if len(metadata.name) > NAME_CHARACTERS_MAX or not re.fullmatch(
+            NAME_PATTERN, metadata.name
+        ):
+            raise ConfigError(ROOT_RULES[0][1], path="metadata.name", value=metadata.name)
         return cls(
             metadata=metadata,
             spec=convert(spec or {}, BrokerSpec, spelling=Spelling.CAMEL, path="spec"),
@@ -492,9 +567,17 @@ class BrokerNodeTuning(_Resource, frozen=True, kw_only=True, rename="camel"):
             ConfigError: With the path to the field that is wrong.
         """
         metadata, spec, status = cls._parts(document)
+        converted = convert(spec or {}, BrokerNodeTuningSpec, spelling=Spelling.CAMEL, path="spec")
+        if converted.floor > converted.max:
+            raise ConfigError(
+                "the floor is above the maximum",
+                path="spec.floor",
+                value=converted.floor,
+                allowed=f"at most spec.max = {converted.max}",
+            )
         return cls(
             metadata=metadata,
-            spec=convert(spec or {}, BrokerNodeTuningSpec, spelling=Spelling.CAMEL, path="spec"),
+            spec=converted,
             status=_lenient(status, BrokerNodeTuningStatus),
         )
 
