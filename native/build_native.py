@@ -17,14 +17,30 @@ SOURCES = ROOT / "src"
 # Declaration order matters to cffi: a type stands in an earlier header than its users.
 HEADERS = [
     name
-    for name in ("crc32c.h", "aio.h", "image.h", "queue.h", "core.h", "stomp.h", "recovery.h")
+    for name in (
+        "abi.h",
+        "crc32c.h",
+        "aio.h",
+        "image.h",
+        "queue.h",
+        "core.h",
+        "stomp.h",
+        "recovery.h",
+    )
     if (SOURCES / name).exists()
 ]
 _MARKED = re.compile(r"/\* cdef-begin \*/(.*?)/\* cdef-end \*/", re.DOTALL)
 
 
 def declarations() -> str:
-    """Return the marked regions of all headers, in order."""
+    """Return the marked regions of all headers, in order.
+
+    Raises:
+        ValueError: A header has a marked region and no place in HEADERS.
+    """
+    marked = {path.name for path in SOURCES.glob("*.h") if _MARKED.search(path.read_text())}
+    if missing := sorted(marked - set(HEADERS)):
+        raise ValueError(f"{', '.join(missing)}: marked for cdef, but not in HEADERS of {__file__}")
     return "\n".join(
         region for name in HEADERS for region in _MARKED.findall((SOURCES / name).read_text())
     )
@@ -39,7 +55,18 @@ ffi.set_source(
     sources=[os.path.relpath(path, ROOT.parent) for path in sorted(SOURCES.glob("*.c"))],
     include_dirs=[str(SOURCES)],
     extra_compile_args=[
-        "-std=c11", "-O3", "-g", "-fstack-protector-strong", "-Wall", "-Wextra", "-D_GNU_SOURCE",
+        "-std=c11",
+        "-O3",
+        "-g",
+        "-fstack-protector-strong",
+        # Some interpreters bring their own level, and -DNDEBUG with it: assert() is kept.
+        "-U_FORTIFY_SOURCE",
+        "-D_FORTIFY_SOURCE=3",
+        "-UNDEBUG",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-D_GNU_SOURCE",
         "-Wno-unused-parameter",
     ],
     extra_link_args=["-Wl,-z,relro,-z,now"],

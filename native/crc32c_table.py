@@ -1,4 +1,4 @@
-"""Writes `native/src/crc32c_table.h`: the tables and constants that `crc32c.c` needs at compile time.
+"""Writes `native/src/crc32c_table.h`: the tables and constants that `crc32c.c` needs.
 
 Run by hand (`python native/crc32c_table.py`); the result is kept under version control, and
 `native/tests/test_crc32c.c` recomputes every entry bit by bit.
@@ -65,10 +65,10 @@ def header() -> str:
         "};",
         "",
         "/*",
-        " * For streams of `stride` bytes: x^(8n) for a multiplication modulo the polynomial (shift_*),",
-        " * and x^(8n - 33) for a carry-less product that is then reduced by one CRC32 instruction, which",
-        " * itself multiplies by x^32 and, products of reflected values being one bit short, by x (fold_*);",
-        " * n is one stride, then two.",
+        " * For streams of `stride` bytes: x^(8n) for a multiplication modulo the polynomial",
+        " * (shift_*), and x^(8n - 33) for a carry-less product that one CRC32 instruction then",
+        " * reduces: that multiplies by x^32 and, products of reflected values being one bit",
+        " * short, by x (fold_*). n is one stride, then two.",
         " */",
         "typedef struct vespiary_crc32c_stride {",
         "    uint32_t stride, shift_one, shift_two, fold_one, fold_two;",
@@ -79,7 +79,7 @@ def header() -> str:
     for stride in STRIDES:
         one, two = 8 * stride, 16 * stride
         values = [power_of_x(n) for n in (one, two, one - 33, two - 33)]
-        lines.append("    {%d, %s}," % (stride, ", ".join(f"0x{value:08x}" for value in values)))
+        lines.append(f"    {{{stride}, {', '.join(f'0x{value:08x}' for value in values)}}},")
     lines += ["};", "", "#endif", ""]
     return "\n".join(lines)
 

@@ -281,10 +281,10 @@ static const uint32_t vespiary_crc32c_slices[8][256] = {
 };
 
 /*
- * For streams of `stride` bytes: x^(8n) for a multiplication modulo the polynomial (shift_*),
- * and x^(8n - 33) for a carry-less product that is then reduced by one CRC32 instruction, which
- * itself multiplies by x^32 and, products of reflected values being one bit short, by x (fold_*);
- * n is one stride, then two.
+ * For streams of `stride` bytes: x^(8n) for a multiplication modulo the polynomial
+ * (shift_*), and x^(8n - 33) for a carry-less product that one CRC32 instruction then
+ * reduces: that multiplies by x^32 and, products of reflected values being one bit
+ * short, by x (fold_*). n is one stride, then two.
  */
 typedef struct vespiary_crc32c_stride {
     uint32_t stride, shift_one, shift_two, fold_one, fold_two;
