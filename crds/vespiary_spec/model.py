@@ -19,6 +19,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from vespiary_spec.units import format_size
+
 
 class Change(enum.StrEnum):
     """What has to happen for a changed value to take effect."""
@@ -101,20 +103,25 @@ class Facts:
 
     def allowed(self) -> str:
         """Say the bounds in words for an error message; empty if there are none."""
-        low, high = self.minimum, self.maximum
+        low, high = self._shown(self.minimum), self._shown(self.maximum)
         parts = []
-        if low is not None and high is not None:
-            parts.append(f"{low:g} to {high:g}" if high < 1e6 else f"{int(low)} to {int(high)}")
-        elif low is not None:
-            parts.append(f"{low:g} or more")
-        elif high is not None:
-            parts.append(f"{high:g} or less")
+        if low and high:
+            parts.append(f"{low} to {high}")
+        elif low or high:
+            parts.append(f"{low} or more" if low else f"{high} or less")
         if self.multiple_of:
-            parts.append(f"a multiple of {self.multiple_of}")
+            parts.append(f"a multiple of {self._shown(self.multiple_of)}")
         if self.special is not None:
             parts.append(f"or {self.special}")
-        text = " ".join(parts)
-        return f"{text} {self.unit}".strip() if text else ""
+        text = ", ".join(parts).replace(", or", " or")
+        return text if self.unit.is_size else f"{text} {self.unit}".strip() if text else ""
+
+    def _shown(self, bound: float | None) -> str:
+        if bound is None:
+            return ""
+        if self.unit.is_size:
+            return format_size(int(bound))
+        return str(int(bound) if bound == int(bound) else bound)
 
 
 def setting(description: str, **facts: Any) -> msgspec.Meta:

@@ -1,0 +1,348 @@
+"""The generated CRDs on a real API server: what it takes, what it refuses, and in which words.
+
+Needs KUBECONFIG. Works in a namespace of its own, which it deletes; a definition that
+was there before stays there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+API_VERSION = "vespiary.dev/v1beta1"
+KUBECTL = shutil.which("kubectl")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not os.environ.get("KUBECONFIG"), reason="KUBECONFIG names no cluster to try the CRDs on"
+    ),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH"),
+]
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def kubectl(
+    *arguments: str, stdin: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    assert KUBECTL is not None
+    done = subprocess.run(
+        [KUBECTL, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 or not check, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[str]:
+    definitions = sorted((ROOT / "crds").glob("vespiary.dev_*.yaml"))
+    assert len(definitions) == 2
+    listed = kubectl("get", "crd", "-o", "name").stdout
+    ours = []
+    for path in definitions:
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+        name = path.stem.removeprefix("vespiary.dev_") + ".vespiary.dev"
+        if name not in listed:
+            ours.append(name)
+        kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+    name = f"crd-schema-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    try:
+        yield name
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
+        for definition in ours:
+            kubectl("delete", "crd", definition, "--wait=false")
+
+
+def broker(name: str, spec: dict[str, Any] | None = None) -> str:
+    document: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": "Broker",
+        "metadata": {"name": name},
+    }
+    return json.dumps(document if spec is None else document | {"spec": spec})
+
+
+def applied(namespace: str, document: str) -> dict[str, Any]:
+    done = kubectl("apply", "-n", namespace, "-f", "-", "-o", "json", stdin=document)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def refused(namespace: str, document: str) -> str:
+    done = kubectl("apply", "-n", namespace, "-f", "-", stdin=document, check=False)
+    assert done.returncode != 0, f"the API server took {document}"
+    return done.stderr
+
+
+FULL: dict[str, Any] = {
+    "replicas": 2,
+    "version": "0.1.0",
+    "storage": {
+        "filesystemPolicy": {"allow": ["xfs", "ext4"], "warn": ["btrfs"]},
+        "volumes": {
+            "journal": {"size": "10Gi", "storageClassName": "fast"},
+            "paging": {"size": 10737418240},
+        },
+        "retention": {"whenDeleted": "Delete"},
+    },
+    "config": {
+        "journalType": "ASYNCIO",
+        "journalMinFiles": 10,
+        "journalFileSize": "20Mi",
+        "globalMaxSize": "256Mi",
+        "minDiskFree": -1,
+        "diskScanPeriod": "2s",
+    },
+    "addressSettings": [{"match": "orders.#", "autoDeleteQueues": False}],
+    "addresses": [{"name": "orders", "queues": [{"name": "orders", "routingType": "ANYCAST"}]}],
+    "acceptors": [
+        {"name": "all", "port": 61616, "stomp": {"maxBodySize": "100Ki", "heartBeatMax": "1m"}}
+    ],
+    "resources": {"limits": {"cpu": 2, "memory": "1Gi"}, "requests": {"cpu": "500m"}},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 1,
+                    "podAffinityTerm": {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"app": "orders"}},
+                    },
+                }
+            ]
+        }
+    },
+    "shutdownTimeout": "90s",
+    "upgrade": {"strategy": "RollingUpdate"},
+}
+
+
+def test_a_broker_needs_only_a_name(namespace: str) -> None:
+    found = applied(namespace, broker("bare"))
+    assert found["spec"] == {"replicas": 1}, "nothing but replicas is filled in by the API server"
+
+
+def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
+    found = applied(namespace, broker("full", FULL))
+    assert found["spec"] == FULL
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"acceptors": []}, "should have at least 1 items"),
+        ({"config": {"journalFileSize": "16Ki"}}, "allowed: 64KiB to 4GiB"),
+        ({"config": {"journalFileSize": 65537}}, "a multiple of 4KiB"),
+        ({"config": {"journalFileSize": "10MiB"}}, "should match"),
+        ({"config": {"journalMinFiles": 1}}, "greater than or equal to 2"),
+        ({"config": {"journalMaxIo": 0}}, "greater than or equal to 1"),
+        ({"config": {"journalType": "MAPPED"}}, 'supported values: "ASYNCIO", "NIO"'),
+        ({"config": {"diskScanPeriod": "10ms"}}, "allowed: 100 to 3600000 ms"),
+        ({"config": {"globalMaxSize": -2}}, "or -1"),
+        (
+            {"config": {"journalBufferSize": "1Mi", "journalFileSize": "512Ki"}},
+            "larger than journalFileSize",
+        ),
+        ({"storage": {"volumes": {"journal": {"size": "1Mi"}}}}, "allowed: 64MiB or more"),
+        (
+            {"storage": {"volumes": {"journal": {"accessMode": "ReadWriteMany"}}}},
+            "supported values",
+        ),
+        ({"upgrade": {"strategy": "Canary"}}, 'supported values: "RollingUpdate"'),
+        ({"replicas": -1}, "greater than or equal to 0"),
+        (
+            {"acceptors": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]},
+            "two acceptors have the same port",
+        ),
+        ({"acceptors": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}, "Duplicate value"),
+        ({"acceptors": [{"name": "a", "port": 0}]}, "greater than or equal to 1"),
+    ],
+)
+def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], words: str) -> None:
+    assert words in refused(namespace, broker("bad", spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"config": {"journalMaxIoo": 1}}, "spec.config.journalMaxIoo"),
+        ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
+        ({"config": {"journalCompactMinFiles": 1}}, "spec.config.journalCompactMinFiles"),
+        (
+            {"addressSettings": [{"match": "#", "maxSizeBytes": 1}]},
+            "spec.addressSettings[0].maxSizeBytes",
+        ),
+        ({"storage": {"volumes": {"jms": {}}}}, "spec.storage.volumes.jms"),
+        ({"hibernate": True}, "spec.hibernate"),
+    ],
+)
+def test_what_does_not_exist_is_named(namespace: str, spec: dict[str, Any], path: str) -> None:
+    assert f'unknown field "{path}"' in refused(namespace, broker("bad", spec))
+
+
+def test_without_strict_validation_unknown_fields_are_dropped_not_kept(namespace: str) -> None:
+    document = broker("pruned", {"hibernate": True, "config": {"journalMaxIoo": 1}})
+    done = kubectl(
+        "apply", "-n", namespace, "--validate=ignore", "-f", "-", "-o", "json", stdin=document
+    )
+    assert json.loads(done.stdout)["spec"] == {"replicas": 1, "config": {}}
+
+
+@pytest.mark.parametrize("name", ["1orders", "a.b", "a" * 49])
+def test_names_that_no_service_can_have_are_refused(namespace: str, name: str) -> None:
+    assert "the name has to be at most 48 characters" in refused(namespace, broker(name))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            {"storage": {"volumes": {"journal": {"storageClassName": "fast"}}}},
+            {"storage": {"volumes": {"journal": {"storageClassName": "slow"}}}},
+            "cannot change once the Broker exists",
+        ),
+        (
+            {"storage": {"volumes": {"journal": {"storageClassName": "fast"}}}},
+            {"storage": {"volumes": {}}},
+            "of the volume journal cannot change",
+        ),
+        (
+            {"storage": {"volumes": {"journal": {"storageClassName": "fast"}}}},
+            {},
+            "of the volume journal cannot change",
+        ),
+        (
+            {},
+            {"storage": {"volumes": {"paging": {"accessMode": "ReadWriteOncePod"}}}},
+            "of the volume paging cannot change",
+        ),
+        (
+            {"storage": {"volumes": {"bindings": {"selector": {"matchLabels": {"a": "b"}}}}}},
+            {"storage": {"volumes": {"bindings": {"selector": {"matchLabels": {"a": "c"}}}}}},
+            "cannot change once the Broker exists",
+        ),
+        ({}, {"storage": {"ephemeral": True}}, "spec.storage.ephemeral cannot change"),
+        (
+            {"config": {"journalDeviceBlockSize": 4096}},
+            {"config": {"journalDeviceBlockSize": "8Ki"}},
+            "cannot change once the Broker exists",
+        ),
+        ({"config": {"journalDeviceBlockSize": 4096}}, {"config": {}}, "shapes the journal's"),
+    ],
+)
+def test_what_shapes_the_data_cannot_change(
+    namespace: str, before: dict[str, Any], after: dict[str, Any], words: str
+) -> None:
+    name = f"kept-{uuid.uuid4().hex[:8]}"
+    applied(namespace, broker(name, before))
+    assert words in refused(namespace, broker(name, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"storage": {"volumes": {"journal": {"storageClassName": "fast", "size": "1Gi"}}}},
+            {"storage": {"volumes": {"journal": {"storageClassName": "fast", "size": "2Gi"}}}},
+        ),
+        (
+            {"config": {"journalDeviceBlockSize": 4096}},
+            {"config": {"journalDeviceBlockSize": "4Ki"}},
+        ),
+        ({}, {"config": {"journalMaxIo": 100}, "replicas": 3}),
+    ],
+)
+def test_what_may_change_may(namespace: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    name = f"moved-{uuid.uuid4().hex[:8]}"
+    applied(namespace, broker(name, before))
+    assert applied(namespace, broker(name, after))["spec"] == {"replicas": 1} | after
+
+
+def test_scale_status_and_columns(namespace: str) -> None:
+    applied(namespace, broker("scaled"))
+    kubectl("scale", "-n", namespace, "broker/scaled", "--replicas=3")
+    status = {
+        "summary": "1/3",
+        "engine": "ASYNCIO",
+        "version": "0.1.0",
+        "storage": "journal: nfs4",
+        "replicas": 1,
+        "selector": "app.kubernetes.io/instance=scaled",
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "StorageRefused",
+                "message": "The volume journal is on nfs4, which is refused.",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "observedGeneration": 1,
+            }
+        ],
+        "brokers": [
+            {
+                "name": "scaled-0",
+                "ordinal": 0,
+                "ready": False,
+                "aio": {"maxNr": 65536, "nr": 0, "demand": 500},
+                "volumes": [{"name": "journal", "flushUsP50": 90, "directIo": True}],
+            }
+        ],
+    }
+    kubectl(
+        "patch", "-n", namespace, "broker/scaled", "--subresource=status", "--type=merge",
+        "-p", json.dumps({"status": status}),
+    )  # fmt: skip
+    found = json.loads(kubectl("get", "-n", namespace, "br/scaled", "-o", "json").stdout)
+    assert found["spec"]["replicas"] == 3
+    assert found["status"] == status
+    wide = kubectl("get", "-n", namespace, "br", "scaled", "-o", "wide").stdout.splitlines()
+    assert wide[0].split() == [
+        "NAME", "READY", "BROKERS", "ENGINE", "VERSION", "STORAGE", "AGE", "REASON",
+    ]  # fmt: skip
+    assert "journal: nfs4" in wide[1]
+    assert "which is refused" in wide[1]
+    assert "scaled" in kubectl("get", "-n", namespace, "all").stdout
+
+
+def test_node_tuning(namespace: str) -> None:
+    name = f"crd-schema-{uuid.uuid4().hex[:8]}"
+    document: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": "BrokerNodeTuning",
+        "metadata": {"name": name},
+        "spec": {"mode": "Off", "floor": 100, "max": 200},
+    }
+    wrong = document | {"spec": {"mode": "Off", "floor": 300, "max": 200}}
+    assert "spec.floor is above spec.max" in refused(namespace, json.dumps(wrong))
+    wrong = document | {"spec": {"mode": "Tuned"}}
+    assert "supported values" in refused(namespace, json.dumps(wrong))
+    try:
+        assert applied(namespace, json.dumps(document))["spec"] == document["spec"]
+    finally:
+        kubectl("delete", "brokernodetuning", name, "--ignore-not-found")
+
+
+def test_the_definitions_settle_without_complaint(namespace: str) -> None:
+    deadline = time.monotonic() + 20
+    for plural in ("brokers", "brokernodetunings"):
+        while True:
+            text = kubectl("get", "crd", f"{plural}.vespiary.dev", "-o", "json").stdout
+            conditions = {c["type"]: c for c in json.loads(text)["status"]["conditions"]}
+            if "Established" in conditions or time.monotonic() > deadline:
+                break
+        assert conditions["Established"]["status"] == "True"
+        assert "NonStructuralSchema" not in conditions
