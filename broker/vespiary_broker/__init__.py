@@ -1,1 +1,1 @@
-"""The broker: engine, store, server, administration, command line."""
+"""The broker: engine (decisions, no I/O), store (disk), server (sockets), app (puts them together)."""

@@ -1,0 +1,65 @@
+"""An address: a name that messages are sent to, its routing types, its queues and its routes.
+
+Owns the links between them. Must never touch the bindings. Used by `registry`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vespiary_spec.settings import RoutingType
+
+from vespiary_broker.engine.ports import JsonObject
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.routing import Route
+
+
+@dataclass(eq=False, slots=True)
+class Address:
+    """An address.
+
+    Attributes:
+        name: Its name, unique.
+        routing_types: Types that it serves; at least one.
+        is_auto_created: Whether it goes with its last queue, if the settings say so.
+        is_bound: Whether it stands in the bindings.
+        queues: Its queues by name, in the order in which they were made.
+        routes: Its routes by the routing type that senders ask for; None for those who say nothing.
+    """
+
+    name: str
+    routing_types: set[RoutingType]
+    is_auto_created: bool
+    is_bound: bool = False
+    queues: dict[str, Queue] = field(default_factory=dict)
+    routes: dict[RoutingType | None, Route] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Its key in the bindings."""
+        return f"address/{self.name}"
+
+    def to_binding(self) -> JsonObject:
+        """Return its value in the bindings."""
+        return {
+            "routing-types": sorted(str(kind) for kind in self.routing_types),
+            "auto-created": self.is_auto_created,
+        }
+
+    def queues_of(self, routing_type: RoutingType) -> list[Queue]:
+        """Return the queues of one routing type, oldest first."""
+        return [queue for queue in self.queues.values() if queue.routing_type is routing_type]
+
+    def serves(self, routing_type: RoutingType | None) -> bool:
+        """Return whether a message sent with this routing type has somewhere to go.
+
+        A multicast address without a queue is a place to go: nobody listens, and that is all
+        right. An anycast one is not: somebody has to keep the message.
+        """
+        if routing_type is not None and routing_type not in self.routing_types:
+            return False
+        if routing_type is RoutingType.MULTICAST or (
+            routing_type is None and RoutingType.MULTICAST in self.routing_types
+        ):
+            return True
+        return any(q.routing_type is RoutingType.ANYCAST for q in self.queues.values())

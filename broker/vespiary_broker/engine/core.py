@@ -1,0 +1,16 @@
+"""The names of the core's contract that the broker's upper layers use.
+
+Owns nothing: only store and engine may import `vespiary_native`, and the server gets these names
+from here. Must never wrap or change them.
+"""
+
+from vespiary_native.abc import (
+    AckMode,
+    Core,
+    DeliverStatus,
+    NoRoom,
+    QueueStatistics,
+    ScanStatus,
+)
+
+__all__ = ["AckMode", "Core", "DeliverStatus", "NoRoom", "QueueStatistics", "ScanStatus"]

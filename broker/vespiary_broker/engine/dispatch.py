@@ -1,0 +1,105 @@
+"""Dispatch: which consumer gets how many messages, by credit and by room in its connection.
+
+Owns the decision; the core encodes, connections send. Must never make an object for a message.
+Called by the server once per turn of the event loop with the queues that became ready; owner: the
+event loop.
+
+Consumers that share a queue are served in slices, round robin. A slice is what is ready divided by
+the consumers, at most 32, so few messages are spread and many are cheap. A connection that is
+full is passed over; the queue comes back when it has room (`output_ready`). A queue that has more
+than fits into one turn comes back in the next one, so no queue can keep the loop for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from vespiary_broker.engine.core import Core, DeliverStatus
+from vespiary_broker.engine.ports import Output
+from vespiary_broker.engine.queues import Consumer, Queue
+
+SLICE_MESSAGES: Final = 32
+_NO_LIMIT: Final = 2**31 - 1
+
+LoadSlab = Callable[[int, int], None]
+"""Begins to read (file id, slab index) from disk; the core makes its queues ready again."""
+
+
+class Dispatcher:
+    """Gives messages to consumers.
+
+    Args:
+        core: The core.
+        queues: Queues by number (the registry's own table).
+        load_slab: Begins to read a slab that is not in memory.
+    """
+
+    def __init__(self, core: Core, queues: Mapping[int, Queue], load_slab: LoadSlab) -> None:
+        self.messages_out = 0
+        self._core = core
+        self._queues = queues
+        self._load_slab = load_slab
+        self._stalled: dict[Output, dict[int, None]] = {}
+        self._again: dict[int, None] = {}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `dispatch` has something to do in the next turn of the loop."""
+        return bool(self._again)
+
+    def output_ready(self, output: Output) -> None:
+        """Serve the queues that waited for room in this connection, in the next `dispatch`."""
+        self._again.update(self._stalled.pop(output, {}))
+
+    def forget(self, output: Output) -> None:
+        """Drop what is remembered about a connection that is gone."""
+        self._stalled.pop(output, None)
+
+    def dispatch(self, ready: Iterable[int]) -> None:
+        """Serve queues.
+
+        Args:
+            ready: Numbers of queues that gained messages or credit (`Core.take_ready_queues`).
+        """
+        work = self._again
+        self._again = {}
+        work.update(dict.fromkeys(ready))
+        for queue_id in work:
+            queue = self._queues.get(queue_id)
+            if queue is not None and queue.consumers:
+                self._serve(queue)
+
+    def _serve(self, queue: Queue) -> None:
+        consumers = queue.consumers
+        slice_messages = _NO_LIMIT if len(consumers) == 1 else self._slice(queue, len(consumers))
+        idle = 0
+        while idle < len(consumers):
+            queue.turn = (queue.turn + 1) % len(consumers)
+            consumer = consumers[queue.turn]
+            output = consumer.output
+            room_bytes = output.room_bytes()
+            if room_bytes <= 0:
+                self._stalled.setdefault(output, {})[queue.id] = None
+                idle += 1
+                continue
+            status, count, frames = self._core.deliver(consumer.handle, slice_messages, room_bytes)
+            if count:
+                self.messages_out += count
+                output.write(frames)
+                idle = 0
+            else:
+                idle += 1
+            if status == DeliverStatus.DRAINED:
+                return
+            if status == DeliverStatus.ABSENT:
+                self._load(consumer)
+                return
+
+    def _slice(self, queue: Queue, consumers: int) -> int:
+        ready = self._core.queue_statistics(queue.id).ready
+        return max(1, min(SLICE_MESSAGES, ready // consumers))
+
+    def _load(self, consumer: Consumer) -> None:
+        file_id, slab = self._core.absent_slab(consumer.handle)
+        self._load_slab(file_id, slab)

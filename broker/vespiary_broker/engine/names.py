@@ -1,0 +1,131 @@
+"""Names of destinations: prefixes, fully qualified queue names, what a name may contain.
+
+Owns the way from the text that a client sends to (address, queue, routing type). Must never look
+at what exists. Called by the server's sessions, by `registry` and by the admin API.
+
+    /queue/orders          address orders, ANYCAST (the acceptor's anycast-prefix)
+    /topic/prices          address prices, MULTICAST (its multicast-prefix)
+    orders                 address orders; the address or the settings say which type
+    prices::audit          the queue audit of the address prices ("fully qualified queue name")
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from vespiary_spec import limits
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import RoutingType
+
+QUEUE_SEPARATOR: Final = "::"
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+_WILDCARD_WORDS: Final = frozenset({"*", "#"})
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a client sends to or consumes from.
+
+    Attributes:
+        address: Name of the address, without prefix.
+        queue: Name of the queue of a fully qualified name; None otherwise.
+        routing_type: What prefix or header ask for; None when they say nothing.
+    """
+
+    address: str
+    queue: str | None = None
+    routing_type: RoutingType | None = None
+
+
+def check_name(name: str, kind: str) -> str:
+    """Return the name of an address or a queue if it may be one.
+
+    Args:
+        name: The name.
+        kind: What it names, for the message: `address` or `queue`.
+
+    Raises:
+        RemoteProtocolError: It is empty, too long, or has blanks, control characters or wildcards.
+    """
+    size_bytes = len(name.encode())
+    if not 0 < size_bytes <= limits.ADDRESS_NAME_CHARACTERS_MAX:
+        raise RemoteProtocolError(
+            f"the name of the {kind} has a wrong length",
+            measured=f"{size_bytes} bytes",
+            allowed=f"1 to {limits.ADDRESS_NAME_CHARACTERS_MAX} bytes",
+        )
+    if bad := _UNPRINTABLE.search(name):
+        raise RemoteProtocolError(
+            f"the name of the {kind} has a blank or a control character at {bad.start()}",
+            measured=ascii(name),
+            allowed="printable characters without blanks",
+        )
+    if not _WILDCARD_WORDS.isdisjoint(name.split(".")):
+        raise RemoteProtocolError(
+            f"the name of the {kind} has a wildcard, which this version does not support",
+            measured=name,
+            cure="name one address",
+        )
+    return name
+
+
+def parse_routing_type(text: str, header: str) -> RoutingType:
+    """Return the routing type that a header asks for.
+
+    Args:
+        text: Value of the header, in any case.
+        header: Its name, for the message.
+
+    Raises:
+        RemoteProtocolError: It is neither of the two.
+    """
+    try:
+        return RoutingType(text.strip().upper())
+    except ValueError:
+        raise RemoteProtocolError(
+            f"the header {header} has an unknown value",
+            measured=ascii(text[:40]),
+            allowed="ANYCAST or MULTICAST",
+        ) from None
+
+
+def parse_destination(
+    text: str,
+    *,
+    anycast_prefix: str,
+    multicast_prefix: str,
+    routing_type: RoutingType | None = None,
+) -> Destination:
+    """Return what the text of a `destination` header means.
+
+    Args:
+        text: The header's value, unescaped.
+        anycast_prefix: Prefix of queues, such as `/queue/`; empty for none.
+        multicast_prefix: Prefix of topics, such as `/topic/`; empty for none.
+        routing_type: What a header of the same frame asks for; must not contradict the prefix.
+
+    Raises:
+        RemoteProtocolError: The name may not be one, or prefix and header contradict each other.
+    """
+    by_prefix = None
+    name = text
+    if anycast_prefix and text.startswith(anycast_prefix):
+        by_prefix, name = RoutingType.ANYCAST, text[len(anycast_prefix) :]
+    elif multicast_prefix and text.startswith(multicast_prefix):
+        by_prefix, name = RoutingType.MULTICAST, text[len(multicast_prefix) :]
+    if by_prefix is not None and routing_type not in (None, by_prefix):
+        raise RemoteProtocolError(
+            f"destination {text[:100]!a} means {by_prefix}, but a header asks for {routing_type}",
+            cure="leave one of them out",
+        )
+    address, separator, queue = name.partition(QUEUE_SEPARATOR)
+    check_name(address, "address")
+    if separator:
+        if QUEUE_SEPARATOR in queue:
+            raise RemoteProtocolError(
+                f"destination {text[:100]!a} has more than one {QUEUE_SEPARATOR}"
+            )
+        check_name(queue, "queue")
+    return Destination(address, queue if separator else None, by_prefix or routing_type)

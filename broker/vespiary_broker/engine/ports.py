@@ -1,0 +1,56 @@
+"""What the engine needs from outside, as Protocols: bindings, connections, background work.
+
+Owns the interfaces. Must never hold an implementation: `store`, `server` and `app` have them, and
+tests have named fakes in `vespiary_testkit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+JsonObject = dict[str, Any]
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a coroutine in the background; logs what it raises."""
+Lock = AbstractAsyncContextManager[Any]
+"""Serialises changes of definitions; `asyncio.Lock` is one."""
+
+
+class Bindings(Protocol):
+    """The bindings journal: what exists, by key (docs/internals/journal-format.md §3.4)."""
+
+    async def put(self, key: str, value: JsonObject) -> None:
+        """Set the value of a key.
+
+        Durability: on return it survives a power loss.
+        """
+
+    async def remove(self, key: str) -> None:
+        """Remove a key.
+
+        Durability: on return the removal survives a power loss.
+        """
+
+    def snapshot(self) -> Mapping[str, JsonObject]:
+        """Return all keys and their values."""
+
+
+class Output(Protocol):
+    """Where a consumer's messages go: a connection."""
+
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+
+    def room_bytes(self) -> int:
+        """Return how many bytes more it takes now; 0 or less when it is full.
+
+        Once it has answered 0 or less it calls `Dispatcher.output_ready` when there is room again.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send bytes behind those given before."""
+
+    def refuse(self, sentence: str) -> None:
+        """Tell the client why its connection ends, and end it."""

@@ -1,0 +1,106 @@
+"""Sending: from a destination to the core's route, with automatic creation.
+
+Owns the rule where a message goes. Must never see a message's bytes. Called by the server's
+sessions for every destination that the core was not taught, and by the admin API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import RoutingType
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one message goes.
+
+    Attributes:
+        route: The core's route.
+        is_teachable: Whether the next messages to the destination go the same way.
+    """
+
+    route: int
+    is_teachable: bool
+
+
+def find_target(registry: Registry, destination: Destination) -> Target | None:
+    """Return where a message goes if everything is there; None when something must be made first.
+
+    Raises:
+        RemoteProtocolError: The queue belongs to another address.
+    """
+    if destination.queue is not None:
+        queue = registry.queue_of(destination.address, destination.queue)
+        return None if queue is None else Target(registry.queue_route(queue), is_teachable=True)
+    address = registry.addresses.get(destination.address)
+    if address is None or not address.serves(destination.routing_type):
+        return None
+    route = registry.route_of(address, destination.routing_type)
+    return Target(route.next_handle(), route.is_teachable)
+
+
+async def make_target(registry: Registry, destination: Destination) -> Target:
+    """Return where a message goes; make address and queue if the settings allow it.
+
+    Raises:
+        RemoteProtocolError: Something is missing that may not be made, or a name is in use
+            otherwise.
+
+    Durability: on return a durable queue that was made survives a power loss.
+    """
+    settings = registry.settings_for(destination.address)
+    address = registry.addresses.get(destination.address)
+    kind = destination.routing_type or _default_type(registry, address, destination)
+    if (address is None or kind not in address.routing_types) and not (
+        settings.auto_create_addresses
+    ):
+        raise _refuse_address(destination, address)
+    if destination.queue is not None or kind is RoutingType.ANYCAST:
+        name = destination.queue or destination.address
+        if not settings.auto_create_queues:
+            raise RemoteProtocolError(
+                f"there is no queue {name}, and auto-create-queues is off for its address",
+                cure="create the queue first",
+            )
+        await registry.create_queue(name, destination.address, kind, is_auto_created=True)
+    else:
+        await registry.create_address(destination.address, {kind}, is_auto_created=True)
+    target = find_target(registry, destination)
+    if target is None:  # deleted again by somebody else between the two steps
+        raise RemoteProtocolError(f"the address {destination.address} was deleted meanwhile")
+    return target
+
+
+def _default_type(
+    registry: Registry, address: Address | None, destination: Destination
+) -> RoutingType:
+    settings = registry.settings_for(destination.address)
+    if address is not None and len(address.routing_types) == 1:
+        return next(iter(address.routing_types))
+    default = (
+        settings.default_queue_routing_type
+        if destination.queue is not None
+        else settings.default_address_routing_type
+    )
+    assert default is not None
+    if address is not None and default not in address.routing_types:
+        return RoutingType.ANYCAST
+    return default
+
+
+def _refuse_address(destination: Destination, address: Address | None) -> RemoteProtocolError:
+    if address is None:
+        return RemoteProtocolError(
+            f"there is no address {destination.address}, and auto-create-addresses is off for it",
+            cure="create the address first",
+        )
+    return RemoteProtocolError(
+        f"the address {destination.address} does not serve {destination.routing_type}",
+        allowed=", ".join(sorted(address.routing_types)),
+    )

@@ -1,0 +1,133 @@
+"""Queues and their consumers, as the engine sees them, and the numbers of queues.
+
+Owns the names and links; counters and messages belong to the core. Must never call the core.
+Used by `registry`, `routing`, `dispatch` and `subscriptions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from vespiary_spec.settings import RoutingType
+
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.ports import Bindings, JsonObject, Output
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.addresses import Address
+
+QUEUE_ID_COUNTER: Final = "counter/queue-id"
+_QUEUE_ID_END: Final = 2**31
+_RESERVED_AT_ONCE: Final = 1024
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """One subscription of a connection to a queue.
+
+    Attributes:
+        handle: The core's handle.
+        queue: The queue.
+        output: The connection that its messages go to.
+        mode: Acknowledgement mode.
+        subscription: Id that the client gave it.
+        credit: Messages that may be out unacknowledged.
+        is_open: False once it was closed; its handle must not be used then.
+    """
+
+    handle: int
+    queue: Queue
+    output: Output
+    mode: AckMode
+    subscription: str
+    credit: int
+    is_open: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Queue:
+    """A queue.
+
+    Invariant: it stands in the registry's tables and in its address as long as `is_deleted` is
+        False.
+
+    Attributes:
+        id: Its number, 1 to 2**31 - 1; never used twice.
+        name: Its name, unique in the broker.
+        address: The address that it belongs to.
+        routing_type: ANYCAST: the address gives each message to one such queue; MULTICAST: to all.
+        is_durable: Whether queue and messages survive a restart.
+        is_auto_created: Whether it goes when it is empty and unused, if the settings say so.
+        is_temporary: Whether it goes with its only consumer, with all that is in it.
+        client_id: Client that a durable subscription belongs to; empty otherwise.
+        consumers: Those that share its messages.
+        turn: Index of the consumer that is served next.
+        route: The core's route to this queue alone; -1 until it is asked for.
+        is_deleted: Whether it is gone.
+    """
+
+    id: int
+    name: str
+    address: Address
+    routing_type: RoutingType
+    is_durable: bool
+    is_auto_created: bool
+    is_temporary: bool = False
+    client_id: str = ""
+    consumers: list[Consumer] = field(default_factory=list)
+    turn: int = 0
+    route: int = -1
+    is_deleted: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its key in the bindings."""
+        return f"queue/{self.id}"
+
+    def to_binding(self) -> JsonObject:
+        """Return its value in the bindings."""
+        value: JsonObject = {
+            "name": self.name,
+            "address": self.address.name,
+            "routing-type": str(self.routing_type),
+            "auto-created": self.is_auto_created,
+        }
+        if self.client_id:
+            value["client-id"] = self.client_id
+        return value
+
+
+class QueueIds:
+    """Gives out queue numbers; reserves them in the bindings by the thousand.
+
+    So numbers of queues that are in no binding (the non-durable ones) are never used again
+    either, not even after a crash.
+
+    Args:
+        bindings: Where the counter is kept.
+        first_unused: Value of the counter in the bindings, or 1.
+    """
+
+    def __init__(self, bindings: Bindings, first_unused: int = 1) -> None:
+        self._bindings = bindings
+        self._next = first_unused
+        self._reserved_end = first_unused
+
+    async def take(self) -> int:
+        """Return a number that was never used.
+
+        Raises:
+            OverflowError: All numbers were used.
+
+        Durability: on return the number will not be given out again, not even after a power loss.
+        """
+        if self._next >= self._reserved_end:
+            if self._next >= _QUEUE_ID_END:
+                raise OverflowError(f"all {_QUEUE_ID_END} queue numbers were used")
+            end = min(self._next + _RESERVED_AT_ONCE, _QUEUE_ID_END)
+            await self._bindings.put(QUEUE_ID_COUNTER, {"next": end})
+            self._reserved_end = end
+        queue_id = self._next
+        self._next += 1
+        return queue_id

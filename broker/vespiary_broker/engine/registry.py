@@ -1,0 +1,356 @@
+"""What exists: addresses and queues by name, kept in step with bindings and core.
+
+Owns the tables, and every change of them: creation, deletion, automatic or asked for. Must never do
+I/O itself: bindings are a Protocol. Called by `subscriptions`, `publishing`, the server's sessions
+and the admin API; owner: the event loop.
+
+Order of things. A durable queue is written to the bindings before anything can be sent to it, so no
+confirmed message is ever in a queue that a restart does not know. A deleted queue leaves the tables
+and the core at once and the bindings a little later: after a crash in between it is back, empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import Address as ConfiguredAddress
+from vespiary_spec.settings import AddressSettings, RoutingType
+
+from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.ports import Bindings, JsonObject, Lock, Spawn
+from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
+from vespiary_broker.engine.routing import Route, groups_of
+
+UNUSED_ADDRESSES_MAX: Final = 10_000
+"""Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""
+
+
+def durable_queue_ids(snapshot: Mapping[str, JsonObject]) -> list[int]:
+    """Return the numbers of the queues that the bindings know, for the journal's recovery."""
+    return sorted(int(key.partition("/")[2]) for key in snapshot if key.startswith("queue/"))
+
+
+class Registry:
+    """The tables of addresses and queues.
+
+    Invariant: what stands in a table is open in the core, and routes lead to it.
+
+    Args:
+        core: The core.
+        bindings: The bindings journal.
+        lock: Held while a definition is made.
+        spawn: Runs a removal from the bindings in the background.
+        settings: Settings by address.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        bindings: Bindings,
+        *,
+        lock: Lock,
+        spawn: Spawn,
+        settings: AddressSettingsTable,
+    ) -> None:
+        self.addresses: dict[str, Address] = {}
+        self.queues: dict[str, Queue] = {}
+        self.queues_by_id: dict[int, Queue] = {}
+        self._core = core
+        self._bindings = bindings
+        self._lock = lock
+        self._spawn = spawn
+        self._settings = settings
+        self._ids = QueueIds(bindings)
+        self._unused: dict[str, None] = {}
+
+    # --- at the start ---------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Take addresses and queues from the bindings; the core has the durable queues already.
+
+        Raises:
+            ValueError: A binding is not what this version writes; names its key.
+        """
+        snapshot = self._bindings.snapshot()
+        counter = snapshot.get(QUEUE_ID_COUNTER, {"next": 1})["next"]
+        self._ids = QueueIds(self._bindings, counter)
+        for key, value in sorted(snapshot.items()):
+            try:
+                if key.startswith("address/"):
+                    self._restore_address(key.partition("/")[2], value)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"binding {key} cannot be understood: {error}") from error
+        for queue_id in durable_queue_ids(snapshot):
+            key = f"queue/{queue_id}"
+            try:
+                self._restore_queue(queue_id, snapshot[key])
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"binding {key} cannot be understood: {error}") from error
+
+    def _restore_address(self, name: str, value: JsonObject) -> None:
+        kinds = {RoutingType(kind) for kind in value["routing-types"]}
+        self.addresses[name] = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
+
+    def _restore_queue(self, queue_id: int, value: JsonObject) -> None:
+        kind = RoutingType(value["routing-type"])
+        address = self.addresses.get(value["address"])
+        if address is None:  # it was created for this queue, and its own binding was not needed
+            address = Address(value["address"], {kind}, is_auto_created=True)
+            self.addresses[address.name] = address
+        address.routing_types.add(kind)
+        queue = Queue(
+            queue_id,
+            value["name"],
+            address,
+            kind,
+            is_durable=True,
+            is_auto_created=bool(value["auto-created"]),
+            client_id=value.get("client-id", ""),
+        )
+        self._enter(queue)
+
+    async def configure(self, addresses: Iterable[ConfiguredAddress]) -> None:
+        """Make the addresses and queues of the configuration that do not exist yet.
+
+        Args:
+            addresses: `addresses` of the configuration.
+
+        Raises:
+            RemoteProtocolError: A queue exists under another address or with another type.
+
+        Durability: on return they survive a restart.
+        """
+        for wanted in addresses:
+            kinds = set(wanted.routing_types) | {queue.routing_type for queue in wanted.queues}
+            default = self.settings_for(wanted.name).default_address_routing_type
+            assert default is not None
+            await self.create_address(wanted.name, kinds or {default})
+            for queue in wanted.queues:
+                await self.create_queue(
+                    queue.name, wanted.name, queue.routing_type, is_durable=queue.durable
+                )
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def settings_for(self, address: str) -> AddressSettings:
+        """Return the settings of an address; no field is None."""
+        return self._settings.settings_for(address)
+
+    def queue_of(self, address: str, name: str) -> Queue | None:
+        """Return a queue by its fully qualified name.
+
+        Raises:
+            RemoteProtocolError: The queue exists, but in another address.
+        """
+        queue = self.queues.get(name)
+        if queue is not None and queue.address.name != address:
+            raise RemoteProtocolError(
+                f"the queue {name} belongs to the address {queue.address.name}",
+                measured=address,
+            )
+        return queue
+
+    def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
+        """Return the route for what senders ask for."""
+        route = address.routes.get(routing_type)
+        if route is None:
+            route = Route(self._core, groups_of(address.queues.values(), routing_type))
+            address.routes[routing_type] = route
+        return route
+
+    def queue_route(self, queue: Queue) -> int:
+        """Return the core's route to one queue alone."""
+        if queue.route < 0:
+            queue.route = self._core.open_route([queue.id])
+        return queue.route
+
+    # --- making ---------------------------------------------------------------------------------
+
+    async def create_address(
+        self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool = False
+    ) -> Address:
+        """Return the address, made or widened by routing types if need be.
+
+        Args:
+            name: Its name.
+            routing_types: Types that it has to serve.
+            is_auto_created: Whether it may be deleted automatically, if it is made.
+
+        Raises:
+            RemoteProtocolError: The name may not be one.
+
+        Durability: on return an address that was asked for survives a power loss. One that is
+            created for a client lasts as long as a queue of it.
+        """
+        check_name(name, "address")
+        async with self._lock:
+            return await self._ensure_address(name, routing_types, is_auto_created=is_auto_created)
+
+    async def _ensure_address(
+        self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool
+    ) -> Address:
+        address = self.addresses.get(name)
+        if address is None:
+            address = Address(name, set(routing_types), is_auto_created)
+            if not is_auto_created:
+                await self._bindings.put(address.key, address.to_binding())
+                address.is_bound = True
+            self.addresses[name] = address
+            self._note_unused(address)
+        elif not routing_types <= address.routing_types or (
+            address.is_auto_created and not is_auto_created
+        ):
+            address.routing_types |= routing_types
+            address.is_auto_created = address.is_auto_created and is_auto_created
+            if not address.is_auto_created:
+                await self._bindings.put(address.key, address.to_binding())
+                address.is_bound = True
+        return address
+
+    async def create_queue(
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType,
+        *,
+        is_durable: bool = True,
+        is_auto_created: bool = False,
+        is_temporary: bool = False,
+        client_id: str = "",
+    ) -> Queue:
+        """Return the queue of this name, made if it does not exist, and its address with it.
+
+        Args:
+            name: Its name, unique in the broker.
+            address: Name of its address.
+            routing_type: Its routing type.
+            is_durable: Whether it survives a restart.
+            is_auto_created: Whether it may be deleted automatically.
+            is_temporary: Whether it goes with its only consumer.
+            client_id: Owner of a durable subscription; empty for none.
+
+        Raises:
+            RemoteProtocolError: A name may not be one, or the queue exists in another address,
+                with another type, or for another client.
+
+        Durability: on return a durable queue survives a power loss.
+        """
+        check_name(name, "queue")
+        check_name(address, "address")
+        async with self._lock:
+            queue = self.queue_of(address, name)
+            if queue is not None:
+                return _check_same(queue, routing_type, client_id)
+            owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
+            queue_id = await self._ids.take()
+            queue = Queue(
+                queue_id,
+                name,
+                owner,
+                routing_type,
+                is_durable=is_durable,
+                is_auto_created=is_auto_created,
+                is_temporary=is_temporary,
+                client_id=client_id,
+            )
+            if is_durable:
+                await self._bindings.put(queue.key, queue.to_binding())
+            self._core.open_queue(queue_id, durable=is_durable)
+            # While the bindings were written the address may have gone; it comes back with its
+            # queue.
+            owner.routing_types.add(routing_type)
+            self.addresses.setdefault(owner.name, owner)
+            self._enter(queue)
+            return queue
+
+    def _enter(self, queue: Queue) -> None:
+        address = queue.address
+        address.queues[queue.name] = queue
+        self.queues[queue.name] = queue
+        self.queues_by_id[queue.id] = queue
+        self._unused.pop(address.name, None)
+        self._refresh_routes(address)
+
+    def _refresh_routes(self, address: Address) -> None:
+        for routing_type, route in address.routes.items():
+            route.set_groups(groups_of(address.queues.values(), routing_type))
+
+    # --- deleting -------------------------------------------------------------------------------
+
+    def consumer_closed(self, consumer: Consumer) -> None:
+        """Delete the consumer's queue if nothing keeps it any more.
+
+        Args:
+            consumer: A consumer that was closed in the core and taken off its queue.
+        """
+        queue = consumer.queue
+        if queue.is_deleted or queue.consumers:
+            return
+        if queue.is_temporary:
+            self.drop_queue(queue)
+        elif queue.is_auto_created and self.settings_for(queue.address.name).auto_delete_queues:
+            statistics = self._core.queue_statistics(queue.id)
+            if statistics.head == statistics.tail:
+                self.drop_queue(queue)
+
+    def drop_queue(self, queue: Queue) -> None:
+        """Delete a queue without consumers and everything in it; its address too if that is due.
+
+        Durability: the removal from the bindings follows in the background. A queue that comes
+            back after a power loss in between is empty.
+        """
+        assert not queue.consumers
+        address = queue.address
+        queue.is_deleted = True
+        del address.queues[queue.name], self.queues[queue.name], self.queues_by_id[queue.id]
+        self._refresh_routes(address)
+        if queue.route >= 0:
+            self._core.close_route(queue.route)
+            queue.route = -1
+        self._core.drop_queue(queue.id)
+        if queue.is_durable:
+            self._spawn(self._bindings.remove(queue.key))
+        if not address.queues and address.is_auto_created:
+            if self.settings_for(address.name).auto_delete_addresses:
+                self.drop_address(address)
+            else:
+                self._note_unused(address)
+
+    def drop_address(self, address: Address) -> None:
+        """Delete an address without queues.
+
+        Durability: the removal from the bindings follows in the background.
+        """
+        assert not address.queues
+        del self.addresses[address.name]
+        self._unused.pop(address.name, None)
+        for route in address.routes.values():
+            route.close()
+        address.routes.clear()
+        if address.is_bound:
+            address.is_bound = False
+            self._spawn(self._bindings.remove(address.key))
+
+    def _note_unused(self, address: Address) -> None:
+        """Remember a created address that holds nothing, and forget the oldest of too many."""
+        if not address.is_auto_created or address.queues:
+            return
+        self._unused[address.name] = None
+        if len(self._unused) > UNUSED_ADDRESSES_MAX:
+            self.drop_address(self.addresses[next(iter(self._unused))])
+
+
+def _check_same(queue: Queue, routing_type: RoutingType, client_id: str) -> Queue:
+    if queue.routing_type is not routing_type:
+        raise RemoteProtocolError(
+            f"the queue {queue.name} exists with routing type {queue.routing_type}",
+            measured=str(routing_type),
+        )
+    if queue.client_id != client_id:
+        raise RemoteProtocolError(f"the queue {queue.name} belongs to another subscription")
+    return queue

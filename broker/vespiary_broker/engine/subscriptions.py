@@ -1,0 +1,207 @@
+"""Subscribing: which queue a consumer gets, and the consumer itself, from open to closed.
+
+Owns the rules. A queue's name or an ANYCAST destination leads to a queue that consumers share;
+a MULTICAST one gives each subscriber a temporary queue of its own, or a durable one when client and
+subscription have names. Called by the server's sessions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import RoutingType
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.ports import Output
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionRequest:
+    """What a client asks for.
+
+    Attributes:
+        destination: Where from.
+        subscription: Id of the subscription, unique in its connection.
+        header: The value of the `subscription` header of its messages, escaped for the version.
+        version: Version of the protocol: 10, 11, 12.
+        mode: Acknowledgement mode.
+        credit: Messages that may be out unacknowledged, 1 or more.
+        client_id: Name of the client; empty if it has none.
+        durable_name: Name of the durable subscription; empty for none.
+    """
+
+    destination: Destination
+    subscription: str
+    header: bytes
+    version: int
+    mode: AckMode
+    credit: int
+    client_id: str = ""
+    durable_name: str = ""
+
+
+def durable_queue_name(client_id: str, durable_name: str) -> str:
+    """Return the name of the queue of a durable subscription, as the reference system forms it."""
+    return f"{client_id}.{durable_name}"
+
+
+def routing_type_for(registry: Registry, destination: Destination) -> RoutingType:
+    """Return the routing type that a subscription to a destination has."""
+    if destination.routing_type is not None:
+        return destination.routing_type
+    address = registry.addresses.get(destination.address)
+    if address is not None and len(address.routing_types) == 1:
+        return next(iter(address.routing_types))
+    default = registry.settings_for(destination.address).default_address_routing_type
+    assert default is not None
+    return default
+
+
+async def open_subscription(
+    core: Core, registry: Registry, output: Output, request: SubscriptionRequest
+) -> Consumer:
+    """Make a consumer, and its queue if need be.
+
+    Raises:
+        RemoteProtocolError: The queue does not exist and may not be made, or the request
+            contradicts itself or what exists.
+
+    Durability: on return a durable queue that was made survives a power loss.
+    """
+    queue = await _queue_for(registry, request)
+    if queue.is_deleted:
+        raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
+    if queue.client_id and queue.consumers:
+        raise RemoteProtocolError(
+            f"the durable subscription {queue.name} is in use by another connection",
+            cure="close that one first, or use another client-id or name",
+        )
+    handle = core.open_consumer(
+        output.handle, queue.id, request.mode, request.credit, request.header, request.version
+    )
+    consumer = Consumer(handle, queue, output, request.mode, request.subscription, request.credit)
+    queue.consumers.append(consumer)
+    return consumer
+
+
+def close_subscription(core: Core, registry: Registry, consumer: Consumer) -> None:
+    """Close a consumer: what it holds goes back to the queue, which may be deleted with it."""
+    if not consumer.is_open:
+        return
+    consumer.is_open = False
+    core.close_consumer(consumer.handle)
+    consumer.queue.consumers.remove(consumer)
+    registry.consumer_closed(consumer)
+
+
+def delete_durable_subscription(registry: Registry, client_id: str, durable_name: str) -> None:
+    """Delete the queue of a durable subscription that has no consumer.
+
+    Raises:
+        RemoteProtocolError: There is none, it belongs to another client, or it is in use.
+    """
+    name = durable_queue_name(client_id, durable_name)
+    queue = registry.queues.get(name)
+    if queue is None or not queue.client_id or queue.client_id != client_id:
+        raise RemoteProtocolError(f"there is no durable subscription {name}")
+    if queue.consumers:
+        raise RemoteProtocolError(
+            f"the durable subscription {name} is in use by another connection"
+        )
+    registry.drop_queue(queue)
+
+
+async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:
+    destination = request.destination
+    kind = routing_type_for(registry, destination)
+    if request.durable_name:
+        return await _durable_queue(registry, request, kind)
+    if destination.queue is not None:
+        queue = registry.queue_of(destination.address, destination.queue)
+        if queue is not None:
+            if queue.client_id and queue.client_id != request.client_id:
+                raise RemoteProtocolError(f"the queue {queue.name} belongs to another client")
+            return queue
+        return await _shared_queue(registry, destination, destination.queue, kind)
+    _check_address(registry, destination, kind)
+    if kind is RoutingType.ANYCAST:
+        address = registry.addresses.get(destination.address)
+        queue = _anycast_queue(address) if address is not None else None
+        if queue is not None:
+            return queue
+        return await _shared_queue(registry, destination, destination.address, kind)
+    return await registry.create_queue(
+        str(uuid.uuid4()),
+        destination.address,
+        kind,
+        is_durable=False,
+        is_auto_created=True,
+        is_temporary=True,
+    )
+
+
+def _anycast_queue(address: Address) -> Queue | None:
+    """Return the queue that an address means: that of its own name, else its first."""
+    own = address.queues.get(address.name)
+    if own is not None and own.routing_type is RoutingType.ANYCAST:
+        return own
+    return next(iter(address.queues_of(RoutingType.ANYCAST)), None)
+
+
+async def _durable_queue(
+    registry: Registry, request: SubscriptionRequest, kind: RoutingType
+) -> Queue:
+    destination = request.destination
+    if not request.client_id:
+        raise RemoteProtocolError(
+            "a durable subscription needs the header client-id in the CONNECT frame"
+        )
+    if kind is not RoutingType.MULTICAST or destination.queue is not None:
+        raise RemoteProtocolError(
+            "a durable subscription needs a MULTICAST address",
+            where=destination.address,
+            cure="use the topic prefix or the header subscription-type:MULTICAST",
+        )
+    _check_address(registry, destination, kind)
+    return await registry.create_queue(
+        durable_queue_name(request.client_id, request.durable_name),
+        destination.address,
+        kind,
+        client_id=request.client_id,
+    )
+
+
+async def _shared_queue(
+    registry: Registry, destination: Destination, name: str, kind: RoutingType
+) -> Queue:
+    _check_address(registry, destination, kind)
+    if not registry.settings_for(destination.address).auto_create_queues:
+        raise RemoteProtocolError(
+            f"there is no queue {name}, and auto-create-queues is off for its address",
+            cure="create the queue first",
+        )
+    return await registry.create_queue(name, destination.address, kind, is_auto_created=True)
+
+
+def _check_address(registry: Registry, destination: Destination, kind: RoutingType) -> None:
+    """Raise unless the address serves the type or may be made to."""
+    address = registry.addresses.get(destination.address)
+    if address is not None and kind in address.routing_types:
+        return
+    if registry.settings_for(destination.address).auto_create_addresses:
+        return
+    if address is None:
+        raise RemoteProtocolError(
+            f"there is no address {destination.address}, and auto-create-addresses is off for it",
+            cure="create the address first",
+        )
+    raise RemoteProtocolError(
+        f"the address {destination.address} does not serve {kind}",
+        allowed=", ".join(sorted(address.routing_types)),
+    )

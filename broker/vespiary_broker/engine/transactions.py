@@ -1,0 +1,241 @@
+"""Transactions of one connection: buffered until COMMIT, then staged as one.
+
+Owns what a client sent inside BEGIN … COMMIT; nothing of it reaches the core before COMMIT, so
+ABORT and a lost connection only forget. The bytes that a connection may buffer are bounded.
+Called by the server's sessions; owner: the connection.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Final
+
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
+
+from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.publishing import Target, find_target, make_target
+from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.registry import Registry
+
+OVERHEAD_BYTES: Final = 256
+"""Counted for each member beside its bytes, so that a million empty ones are bounded too."""
+OPEN_TRANSACTIONS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message as a client sent it.
+
+    Attributes:
+        destination: Where to.
+        properties: Its headers in canonical form.
+        body: Its body.
+        is_persistent: Whether it goes to the journal.
+        priority: 0 to 9.
+    """
+
+    destination: Destination
+    properties: bytes
+    body: bytes
+    is_persistent: bool
+    priority: int = 4
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of properties and body."""
+        return len(self.properties) + len(self.body)
+
+    @property
+    def is_escaped(self) -> bool:
+        """Whether the properties contain escapes."""
+        return b"\\" in self.properties
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """An acknowledgement of a message that a consumer holds; CLIENT: of all up to it.
+
+    Attributes:
+        consumer: The consumer.
+        sequence: The message's sequence in the consumer's queue.
+        is_negative: Whether it is given back instead (NACK).
+    """
+
+    consumer: Consumer
+    sequence: int
+    is_negative: bool = False
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a client did since BEGIN, in order."""
+
+    sends: list[Outgoing] = field(default_factory=list)
+    acknowledgements: list[Acknowledgement] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Transactions:
+    """The open transactions of one connection.
+
+    Args:
+        size_bytes_max: Bytes that all of them together may buffer.
+    """
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._open: dict[str, Transaction] = {}
+        self._size_bytes_max = size_bytes_max
+        self._size_bytes = 0
+
+    def begin(self, name: str) -> None:
+        """Open a transaction.
+
+        Raises:
+            RemoteProtocolError: It is open already.
+            LimitExceeded: Too many are.
+        """
+        if name in self._open:
+            raise RemoteProtocolError(f"the transaction {name[:100]!a} has begun already")
+        if len(self._open) >= OPEN_TRANSACTIONS_MAX:
+            raise LimitExceeded(
+                "the connection has too many open transactions",
+                measured=len(self._open) + 1,
+                allowed=f"at most {OPEN_TRANSACTIONS_MAX}",
+            )
+        self._open[name] = Transaction()
+
+    def add(self, name: str, member: Outgoing | Acknowledgement) -> None:
+        """Put a message or an acknowledgement into a transaction.
+
+        Raises:
+            RemoteProtocolError: There is no such transaction.
+            LimitExceeded: The connection's transactions hold too many bytes.
+        """
+        transaction = self._get(name)
+        size_bytes = OVERHEAD_BYTES + (member.size_bytes if isinstance(member, Outgoing) else 0)
+        if self._size_bytes + size_bytes > self._size_bytes_max:
+            raise LimitExceeded(
+                "the connection's open transactions hold too much",
+                measured=f"{self._size_bytes + size_bytes} bytes",
+                allowed=f"at most {self._size_bytes_max} bytes",
+                cure="commit more often",
+            )
+        self._size_bytes += size_bytes
+        transaction.size_bytes += size_bytes
+        if isinstance(member, Outgoing):
+            transaction.sends.append(member)
+        else:
+            transaction.acknowledgements.append(member)
+
+    def take(self, name: str) -> Transaction:
+        """Close a transaction and return what it holds, to commit it or to forget it.
+
+        Raises:
+            RemoteProtocolError: There is no such transaction.
+        """
+        transaction = self._get(name)
+        del self._open[name]
+        self._size_bytes -= transaction.size_bytes
+        return transaction
+
+    def _get(self, name: str) -> Transaction:
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise RemoteProtocolError(
+                f"there is no transaction {name[:100]!a}", cure="send BEGIN first"
+            )
+        return transaction
+
+
+async def prepare(registry: Registry, transaction: Transaction) -> None:
+    """Make the addresses and queues that a transaction's messages need.
+
+    Raises:
+        RemoteProtocolError: One of them does not exist and may not be made.
+    """
+    for destination in {send.destination for send in transaction.sends}:
+        if find_target(registry, destination) is None:
+            await make_target(registry, destination)
+
+
+def stage(core: Core, registry: Registry, transaction: Transaction) -> None:
+    """Stage a transaction's messages and acknowledgements, all or nothing.
+
+    Args:
+        core: The core.
+        registry: What exists; `prepare` was called.
+        transaction: The transaction.
+
+    Raises:
+        NoRoom: It does not fit into the journal now; nothing was changed.
+        RemoteProtocolError: A message is not held any more, or a queue was deleted; nothing was
+            changed.
+
+    Durability: none by itself. A receipt that is staged after it is released when all of it is
+        durable.
+    """
+    targets = [_target(registry, send.destination) for send in transaction.sends]
+    records = 1
+    for acknowledgement in transaction.acknowledgements:
+        _check_held(core, acknowledgement)
+        records += _most_records(core, acknowledgement.consumer)
+    for send in transaction.sends:
+        records += _most_places(registry, send.destination)
+    number = secrets.randbits(63) + 1
+    core.begin(number, sum(send.size_bytes for send in transaction.sends), records)
+    for send, target in zip(transaction.sends, targets, strict=True):
+        core.publish(
+            target.route,
+            send.properties,
+            send.body,
+            persistent=send.is_persistent,
+            priority=send.priority,
+            escaped=send.is_escaped,
+            transaction=number,
+        )
+    for acknowledgement in transaction.acknowledgements:
+        if not acknowledgement.is_negative:
+            core.acknowledge(
+                acknowledgement.consumer.handle, acknowledgement.sequence, transaction=number
+            )
+    core.commit(number)
+    for acknowledgement in transaction.acknowledgements:
+        if acknowledgement.is_negative:
+            core.give_back(acknowledgement.consumer.handle, acknowledgement.sequence)
+
+
+def _target(registry: Registry, destination: Destination) -> Target:
+    target = find_target(registry, destination)
+    if target is None:
+        raise RemoteProtocolError(
+            f"the destination {destination.address} was deleted before the commit",
+            cure="repeat the transaction",
+        )
+    return target
+
+
+def _check_held(core: Core, acknowledgement: Acknowledgement) -> None:
+    consumer = acknowledgement.consumer
+    is_held = (
+        consumer.is_open
+        and core.holder(consumer.output.handle, consumer.queue.id, acknowledgement.sequence)
+        == consumer.handle
+    )
+    if not is_held:
+        raise RemoteProtocolError(
+            f"the message {consumer.queue.id}-{acknowledgement.sequence} of the transaction is not "
+            f"held by subscription {consumer.subscription[:100]!a} any more; nothing was committed"
+        )
+
+
+def _most_records(core: Core, consumer: Consumer) -> int:
+    if consumer.mode is not AckMode.CLIENT:
+        return 1
+    return max(1, core.queue_statistics(consumer.queue.id).delivering)
+
+
+def _most_places(registry: Registry, destination: Destination) -> int:
+    address = registry.addresses.get(destination.address)
+    return max(1, len(address.queues)) if address is not None else 1
