@@ -63,7 +63,8 @@ struct frame { char command; bool has_length; size_t length, needed; struct span
                subscription, message, body; };
 
 struct options {
-    const char *host, *login, *passcode, *vhost, *destination, *ack, *prefetch_header, *ledger;
+    const char *host, *login, *passcode, *vhost, *destination, *destination_type, *ack,
+               *prefetch_header, *ledger;
     const char *verify[VERIFY_LIMIT];
     double port, queues, producers, window, rate, consumers, prefetch, body_size, seconds, messages,
         warmup, drain_seconds, idle, run;
@@ -75,7 +76,7 @@ struct checks { uint64_t duplicates, out_of_order, misrouted, corrupt, foreign, 
 
 struct connection {
     int fd;
-    bool produces;
+    bool produces, is_cut;
     uint32_t index, events;
     enum stage stage;
     size_t needed;                        /* bytes of the frame at in.start, when known */
@@ -328,9 +329,8 @@ static void flush(struct load *l, struct connection *c)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN) {
-            if (c->stage != CLOSING)
-                stop_text(l, EXIT_LOST, "connection lost", strerror(errno));
-            return;
+            c->is_cut = true; /* reading goes on to the end: the broker may have said why */
+            c->out.start = c->out.end;
         }
         if (n < 0)
             break;
@@ -363,7 +363,7 @@ static uint64_t intended_ns(const struct load *l, const struct connection *c, ui
 
 static bool may_send(const struct load *l, const struct connection *c, uint64_t now)
 {
-    if (c->next_seq >= l->quota)
+    if (c->next_seq >= l->quota || c->is_cut)
         return false;
     if (l->options.rate > 0) {
         uint64_t due = intended_ns(l, c, c->next_seq);
@@ -606,6 +606,9 @@ static void subscribe(struct load *l, struct connection *c)
         const char *from = name.data + 5, *eol = strchr(from, '\n');
         append(&c->out, "SUBSCRIBE\nid:%" PRIu32 "\n%.*s\nack:%s\nreceipt:subscribe\n", q,
                (int)(eol - from), from, l->options.ack);
+        if (strcmp(l->options.destination_type, "none") != 0)
+            append(&c->out, "destination-type:%s\nsubscription-type:%s\n",
+                   l->options.destination_type, l->options.destination_type);
         if (l->options.prefetch > 0)
             append(&c->out, "%s:%.0f\n", l->options.prefetch_header, l->options.prefetch);
         append(&c->out, "\n%c", '\0');
@@ -921,6 +924,7 @@ static const struct setting SETTINGS[] = {
     TEXT("passcode", passcode, "password"),
     TEXT("vhost", vhost, "host header of CONNECT"),
     TEXT("destination", destination, "queue name; %d becomes the queue's number"),
+    TEXT("destination-type", destination_type, "ANYCAST or MULTICAST; none sends no such header"),
     NUMBER("queues", queues, 1, 100000, "queues; a producer keeps to its own share of them"),
     NUMBER("producers", producers, 0, 4096, "producing connections; 0 only drains"),
     NUMBER("window", window, 1, 1000000, "closed loop: unconfirmed messages a producer"),
@@ -989,9 +993,9 @@ static void read_options(struct options *o, int argc, char **argv)
 {
     size_t verify_count = 0;
     *o = (struct options){.host = "127.0.0.1", .vhost = "localhost", .destination = "bench.%d",
-        .ack = "client-individual", .prefetch_header = "prefetch-count", .port = 61613, .queues = 1,
-        .producers = 1, .window = 1, .body_size = 1024, .seconds = 5, .messages = 20e6,
-        .drain_seconds = 10, .idle = 1};
+        .destination_type = "ANYCAST", .ack = "client-individual", .port = 61613, .queues = 1,
+        .prefetch_header = "prefetch-count", .producers = 1, .window = 1, .body_size = 1024,
+        .seconds = 5, .messages = 20e6, .drain_seconds = 10, .idle = 1};
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--help") == 0)
             usage(o);
@@ -1046,6 +1050,8 @@ static void prepare(struct load *l)
                : hole - o->destination), o->destination);
         if (hole != NULL)
             append(&b, "%" PRIu32 "%s", q, hole + 2);
+        if (strcmp(o->destination_type, "none") != 0)
+            append(&b, "\ndestination-type:%s", o->destination_type);
         append(&b, "\npersistent:true\ncontent-length:%zu\nreceipt:", l->body_size);
         l->prefixes[q] = (struct span){b.data, b.end};
         if (b.end + l->body_size + 64 > l->frame_size)

@@ -50,6 +50,7 @@ class _Queue:
     messages: deque[tuple[int, bytes]] = field(default_factory=deque)
     subscriptions: list[_Subscription] = field(default_factory=list)
     sequence: int = 0
+    is_held: bool = False
 
 
 def _hits(every: int, count: int) -> bool:
@@ -85,8 +86,8 @@ class StompServer:
         else:
             queue.messages.append((queue.sequence, body))
         # A pair to swap has to be seen together: hold delivery back for one message.
-        if not _hits(faults.swap_every, self.sends + 1):
-            self.dispatch(queue)
+        queue.is_held = _hits(faults.swap_every, self.sends + 1)
+        self.dispatch(queue)
 
     def queue(self, name: str) -> _Queue:
         """Return the queue of that name, made on first use."""
@@ -94,7 +95,7 @@ class StompServer:
 
     def dispatch(self, queue: _Queue) -> None:
         """Hand messages to subscriptions in turn while any has credit."""
-        while queue.messages:
+        while queue.messages and not queue.is_held:
             ready = [s for s in queue.subscriptions if len(s.unacked) < s.credit]
             if not ready:
                 return
@@ -187,7 +188,9 @@ class _Connection(asyncio.Protocol):
                 copies = 0
             if command == "SEND" and _hits(server.faults.double_receipt_every, server.sends):
                 copies = 2
-            self.transport.write(b"RECEIPT\nreceipt-id:%b\n\n\0" % headers["receipt"].encode() * copies)
+            self.transport.write(
+                b"RECEIPT\nreceipt-id:%b\n\n\0" % headers["receipt"].encode() * copies
+            )
         if command == "DISCONNECT":
             self.transport.close()
 
@@ -239,12 +242,16 @@ def running_stomp_server(faults: Faults | None = None) -> Iterator[tuple[StompSe
     ready = threading.Event()
     state: dict[str, object] = {}
 
+    def publish(done: "asyncio.Future[int]") -> None:
+        state["port"] = done.result()
+        ready.set()
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[int] = loop.create_future()
         stopped = asyncio.Event()
         state["stop"] = lambda: loop.call_soon_threadsafe(stopped.set)
-        started.add_done_callback(lambda done: (state.update(port=done.result()), ready.set()))
+        started.add_done_callback(publish)
         await _serve(server, 0, started, stopped)
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="stomp-server")

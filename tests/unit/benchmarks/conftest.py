@@ -1,0 +1,31 @@
+"""Fixtures of the benchmark tests: the generator, built with the sanitizers."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[3]
+if str(_ROOT) not in sys.path:  # `benchmarks` is no part of the distribution
+    sys.path.insert(0, str(_ROOT))
+
+FAKE_BROKER = _ROOT / "tests" / "vespiary_testkit" / "stomp_server.py"
+
+
+@pytest.fixture(scope="session")
+def stompload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from benchmarks import generator
+
+    # Memory of the whole run is left to the exit on purpose: no leak check.
+    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wl,--as-needed")
+    return generator.build(tmp_path_factory.mktemp("stompload") / "stompload", extra_flags=flags)
+
+
+@pytest.fixture(autouse=True)
+def sanitizer_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+
+
+@pytest.fixture
+def fake_broker() -> tuple[str, ...]:
+    return (sys.executable, str(FAKE_BROKER))

@@ -1,0 +1,25 @@
+"""What /proc says about a process."""
+
+import os
+
+import pytest
+
+from benchmarks import usage
+
+
+def test_own_use_grows_and_differences_are_taken() -> None:
+    before = usage.sample(os.getpid())
+    block = bytes(64 << 20)
+    while (used := usage.sample(os.getpid()).since(before)).user_s + used.system_s < 0.03:
+        sum(range(100_000))
+    assert used.user_s < 5
+    assert used.rss_bytes > 10 << 20
+    assert used.rss_peak_bytes >= used.rss_bytes
+    assert len(block) == 64 << 20
+
+
+def test_an_ended_process_is_told() -> None:
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(pid, 0)
+    with pytest.raises(FileNotFoundError):
+        usage.sample(pid)
