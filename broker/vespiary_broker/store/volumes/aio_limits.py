@@ -37,9 +37,9 @@ class AioLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether the demand fits; an unknown limit does not count as enough."""
+        """Whether the demand fits; where the numbers are unknown, the trial has to tell."""
         if self.in_use is None or self.maximum is None:
-            return self.demand == 0
+            return True
         return self.in_use + self.demand <= self.maximum
 
     @property
@@ -53,9 +53,8 @@ class AioLimits(msgspec.Struct, frozen=True, kw_only=True):
         """State the numbers and, when they are not enough, what to do; one sentence."""
         if self.in_use is None or self.maximum is None:
             return (
-                f"fs.aio-nr and fs.aio-max-nr can't be read in {FOLDER}, "
-                f"so whether {self.demand} AIO operations fit is unknown: "
-                "the kernel or the container runtime has no Linux AIO."
+                f"whether {self.demand} AIO operations fit is unknown, "
+                f"for fs.aio-nr and fs.aio-max-nr can't be read in {FOLDER}."
             )
         numbers = (
             f"{self.demand} AIO operations are needed, "

@@ -14,6 +14,7 @@ absent.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Mapping
@@ -118,6 +119,22 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     damage: str = ""
 
 
+def has_content(directory: str) -> bool:
+    """Tell whether anything but a stamp and `lost+found` is at the top of a volume.
+
+    Args:
+        directory: The volume's folder.
+
+    Raises:
+        OSError: The folder can't be read.
+    """
+    with os.scandir(directory) as entries:
+        return any(
+            entry.name not in _NO_CONTENT and not entry.name.startswith(_OWN_PREFIX)
+            for entry in entries
+        )
+
+
 def look(directory: str) -> Finding:
     """Look at the top of a volume; changes nothing.
 
@@ -127,16 +144,12 @@ def look(directory: str) -> Finding:
     Raises:
         OSError: The folder or the stamp can't be read.
     """
-    with os.scandir(directory) as entries:
-        has_content = any(
-            entry.name not in _NO_CONTENT and not entry.name.startswith(_OWN_PREFIX)
-            for entry in entries
-        )
+    is_used = has_content(directory)
     try:
         stamp = _read(directory)
     except DamagedStamp as error:
-        return Finding(path=directory, stamp=None, has_content=has_content, damage=str(error))
-    return Finding(path=directory, stamp=stamp, has_content=has_content)
+        return Finding(path=directory, stamp=None, has_content=is_used, damage=str(error))
+    return Finding(path=directory, stamp=stamp, has_content=is_used)
 
 
 def _read(directory: str) -> Stamp | None:
@@ -147,6 +160,10 @@ def _read(directory: str) -> Stamp | None:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise DamagedStamp(f"{path} is a symbolic link") from error
     with open(descriptor, "rb") as file:
         data = file.read(_STAMP_BYTES_MAX + 1) or b""
     if len(data) > _STAMP_BYTES_MAX:

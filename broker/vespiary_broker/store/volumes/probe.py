@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from vespiary_spec.errors import VespiaryError
 
 BLOCK_BYTES = 4096
 PROBE_BLOCKS = 64
@@ -42,7 +43,15 @@ class Ring(Protocol):
     """The part of `vespiary_native`'s ring that the trial needs."""
 
     def submit_write(
-        self, fd: int, address: int, length: int, offset: int, token: int, durable: bool = ...
+        self,
+        fd: int,
+        buffer_address: int,
+        length: int,
+        offset: int,
+        token: int,
+        /,
+        *,
+        durable: bool = ...,
     ) -> None:
         """Start one write; its completion carries the token."""
 
@@ -116,9 +125,9 @@ def open_native_ring(depth: int) -> Ring:
         OSError: The kernel refuses AIO.
     """
     # Imported here: the verification also runs where only Python is, and says so in its report.
-    from vespiary_native import open_ring
+    from vespiary_native.ring import open_ring
 
-    ring: Ring = open_ring("ASYNCIO", depth, strict=True)
+    ring, _ = open_ring("ASYNCIO", depth, strict=True)
     return ring
 
 
@@ -128,6 +137,7 @@ def run(
     open_ring: OpenRing = open_native_ring,
     flush_samples: int = FLUSH_SAMPLES,
     flush_budget_s: float = FLUSH_BUDGET_S,
+    aio_depth: int = 1,
     aio_timeout_s: float = AIO_TIMEOUT_S,
 ) -> Probe:
     """Try direct writes, AIO and flushes in a temporary file of the volume.
@@ -137,6 +147,8 @@ def run(
         open_ring: Opens the AIO ring.
         flush_samples: Durable writes to time, 0 or more.
         flush_budget_s: Seconds after which no further sample is taken.
+        aio_depth: Operations in flight to reserve for the trial, 1 or more: the broker's real
+            demand proves that it can be had.
         aio_timeout_s: Seconds to wait for the one AIO write.
 
     Returns:
@@ -144,7 +156,8 @@ def run(
 
     Raises:
         OSError: The file can't be made, filled or flushed: read-only, no permission, full, quota,
-            or an error of the device. Nothing is left behind.
+            or an error of the device. EIO also when other bytes come back than were written,
+            since a disk that does that is no place for a journal. Nothing is left behind.
 
     Durability: every sample was flushed to the device when it was timed; the file itself is
         temporary.
@@ -160,7 +173,7 @@ def run(
         if direct.works:
             direct = _try_direct(descriptor, buffer)
         aio = (
-            _try_aio(descriptor, buffer, open_ring, aio_timeout_s)
+            _try_aio(descriptor, buffer, open_ring, aio_depth, aio_timeout_s)
             if direct.works
             else Capability(False, "AIO needs O_DIRECT, which does not work here")
         )
@@ -208,17 +221,14 @@ def _pattern(block: int) -> bytes:
     return secrets.token_bytes(16) * (BLOCK_BYTES // 16 - 1) + block.to_bytes(16, "little")
 
 
-def _read_back(descriptor: int, buffer: mmap.mmap, block: int, expected: bytes) -> str:
-    """Compare a block on the disk with what was written; return the difference in words."""
+def _compare(descriptor: int, buffer: mmap.mmap, block: int, expected: bytes, how: str) -> None:
+    """Read a block back; other bytes than were written are an error of the device."""
     view = memoryview(buffer)[:BLOCK_BYTES]
     # Not what is still in memory by chance: the buffer is overwritten before it is read into.
     view[:] = bytes(BLOCK_BYTES)
     read = os.preadv(descriptor, [view], block * BLOCK_BYTES)
-    if read != BLOCK_BYTES:
-        return f"read back {read} of {BLOCK_BYTES} bytes"
-    if view != expected:
-        return "read back other bytes than were written"
-    return ""
+    if read != BLOCK_BYTES or view != expected:
+        raise OSError(errno.EIO, f"other bytes were read back than were written with {how}")
 
 
 def _try_direct(descriptor: int, buffer: mmap.mmap) -> Capability:
@@ -226,19 +236,19 @@ def _try_direct(descriptor: int, buffer: mmap.mmap) -> Capability:
     buffer[:BLOCK_BYTES] = expected
     try:
         _write_all(descriptor, memoryview(buffer)[:BLOCK_BYTES], _DIRECT_BLOCK * BLOCK_BYTES)
-        difference = _read_back(descriptor, buffer, _DIRECT_BLOCK, expected)
+        _compare(descriptor, buffer, _DIRECT_BLOCK, expected, "O_DIRECT")
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
         return Capability(False, f"aligned 4 KiB O_DIRECT write: {os.strerror(error.errno)}")
-    return Capability(not difference, f"O_DIRECT write: {difference}" if difference else "")
+    return Capability(True)
 
 
 def _try_aio(
-    descriptor: int, buffer: mmap.mmap, open_ring: OpenRing, timeout_s: float
+    descriptor: int, buffer: mmap.mmap, open_ring: OpenRing, depth: int, timeout_s: float
 ) -> Capability:
     try:
-        ring = open_ring(1)
+        ring = open_ring(depth)
     except (ImportError, OSError) as error:
         return Capability(False, _words(error))
     expected = _pattern(_AIO_BLOCK)
@@ -254,8 +264,10 @@ def _try_aio(
     finally:
         # Waits for a write still under way, so that its memory is not taken away from under it.
         ring.close()
-    reason = reason or _read_back(descriptor, buffer, _AIO_BLOCK, expected)
-    return Capability(not reason, reason)
+    if reason:
+        return Capability(False, reason)
+    _compare(descriptor, buffer, _AIO_BLOCK, expected, "AIO")
+    return Capability(True)
 
 
 def _await(ring: Ring, token: int, timeout_s: float) -> str:
@@ -274,6 +286,8 @@ def _await(ring: Ring, token: int, timeout_s: float) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, VespiaryError):
+        return f"{error.what}; {error.cure}" if error.cure else error.what
     number = getattr(error, "errno", None)
     name = errno.errorcode.get(number, "") if isinstance(number, int) else ""
     text = str(error) or type(error).__name__

@@ -40,7 +40,12 @@ def test_nio_as_asked_needs_no_trial() -> None:
         (WORKS, Capability(False, "EAGAIN"), NO_ROOM, "36 of fs.aio-max-nr"),
         (Capability(False, "no O_DIRECT"), Capability(False, "x"), ROOM, "no O_DIRECT"),
         (WORKS, Capability(False, "io_setup: ENOSYS"), ROOM, "io_setup: ENOSYS"),
-        (WORKS, WORKS, AioLimits(demand=1, in_use=None, maximum=None), "can't be read"),
+        (
+            WORKS,
+            Capability(False, "ENOSYS"),
+            AioLimits(demand=1, in_use=None, maximum=None),
+            "ENOSYS",
+        ),
     ],
 )
 def test_an_obstacle_is_named_and_gives_nio_or_a_refusal(
@@ -55,6 +60,12 @@ def test_an_obstacle_is_named_and_gives_nio_or_a_refusal(
     assert strict.effective is None
     assert "journal-type-strict" in strict.reason
     assert words in strict.reason
+
+
+def test_unknown_limits_with_a_trial_that_worked_are_said() -> None:
+    choice = choose(limits=AioLimits(demand=500, in_use=None, maximum=None))
+    assert choice.effective is JournalType.ASYNCIO
+    assert "can't be read" in choice.reason
 
 
 def test_no_trial_is_no_evidence_but_is_said() -> None:

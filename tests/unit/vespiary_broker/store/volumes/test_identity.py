@@ -172,8 +172,7 @@ def test_a_link_in_place_of_the_stamp_is_not_followed(
 ) -> None:
     (tmp_path / "elsewhere").write_text("{}")
     (volumes["journal"] / STAMP_NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="Too many levels"):
-        identity.look(str(volumes["journal"]))
+    assert "is a symbolic link" in identity.look(str(volumes["journal"])).damage
 
 
 def test_a_pipe_in_place_of_the_stamp_does_not_hang(volumes: dict[str, Path]) -> None:
