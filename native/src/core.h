@@ -1,0 +1,133 @@
+/* The core: journal image, queues, connections (contract: vespiary_native/abc.py, class Core; the Python
+ * twin is the specification). Functions return 0 or a handle or a count, or -errno:
+ *   -ENOSPC  no slab or no file for the record now; nothing was changed
+ *   -EMSGSIZE the record is larger than allowed
+ *   -EINVAL  an argument is not what the contract says
+ *   -ENOMEM  no memory for a table
+ * Memory passed in is only read during the call. Pointers handed out are valid until the next call that the
+ * comment names. One thread calls. */
+#ifndef VESPIARY_CORE_H
+#define VESPIARY_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef-begin */
+typedef struct vespiary_core vespiary_core;
+
+typedef struct {
+    uint64_t file_id, offset, address, length, sequence;
+} vespiary_write;
+
+typedef struct {
+    uint64_t head, next, available, tail, ready, delivering;
+    uint64_t added, acknowledged, redelivered, live_bytes;
+} vespiary_queue_statistics;
+
+typedef struct {
+    uint64_t slabs_total, slabs_free, slabs_max, files_ahead, blocks_unwritten, unwritten_bytes;
+    uint64_t sequence_sealed, sequence_durable, records_added, payload_bytes;
+} vespiary_image_statistics;
+
+typedef struct {
+    int32_t status; /* ScanStatus or DeliverStatus */
+    uint32_t detail;
+    uint64_t position; /* scan: taken up to here; deliver: length of the frames */
+} vespiary_result;
+
+typedef struct {
+    uint64_t offset, length, sequence, watermark, time_ms;
+    uint32_t previous_crc, crc, records, is_seal;
+} vespiary_block_facts;
+
+typedef struct {
+    uint32_t type, offset, length; /* body of a record within the block */
+} vespiary_other_record;
+
+vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint32_t slabs_max,
+                                 uint32_t record_bytes_max);
+void vespiary_core_free(vespiary_core *core);
+void vespiary_core_set_time(vespiary_core *core, uint64_t now_ms);
+
+/* image and files */
+int vespiary_core_add_file(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);
+int vespiary_core_start(vespiary_core *core, uint64_t sequence, uint32_t previous_crc, uint64_t durable);
+int vespiary_core_grow(vespiary_core *core, uint32_t slabs);
+uint32_t vespiary_core_files_ahead(const vespiary_core *core);
+uint64_t vespiary_core_current_file(const vespiary_core *core);
+int64_t vespiary_core_live_places(const vespiary_core *core, uint64_t file_id);
+int vespiary_core_cancels(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
+int vespiary_core_forget_file(vespiary_core *core, uint64_t file_id);
+void vespiary_core_image_statistics(const vespiary_core *core, vespiary_image_statistics *out);
+int vespiary_core_load_begin(vespiary_core *core, uint64_t file_id, uint32_t index, vespiary_write *out);
+int vespiary_core_load_done(vespiary_core *core, uint64_t file_id, uint32_t index, int good);
+
+/* writing */
+int vespiary_core_has_unwritten(const vespiary_core *core);
+int vespiary_core_is_urgent(const vespiary_core *core);
+int vespiary_core_seal_write(vespiary_core *core, vespiary_write *out); /* 1 filled, 0 nothing to write */
+int vespiary_core_write_done(vespiary_core *core, uint64_t sequence);
+void vespiary_core_stage_empty_block(vespiary_core *core);
+int64_t vespiary_core_append_record(vespiary_core *core, uint32_t type, uint32_t flags, const uint8_t *body,
+                                    uint32_t length, int urgent);
+
+/* queues and routes */
+int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, int durable);
+int vespiary_core_drop_queue(vespiary_core *core, uint32_t id);
+int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id);
+int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespiary_queue_statistics *out);
+int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint64_t room); /* bytes needed */
+int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
+int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
+int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
+
+/* connections */
+int vespiary_core_open_connection(vespiary_core *core);
+int vespiary_core_set_ready(vespiary_core *core, uint32_t handle, uint32_t version, uint32_t header_lines,
+                            uint32_t header_line_bytes, uint32_t headers_bytes, uint32_t body_bytes);
+int vespiary_core_teach(vespiary_core *core, uint32_t handle, const uint8_t *destination, uint32_t length,
+                        uint32_t route);
+int vespiary_core_close_connection(vespiary_core *core, uint32_t handle);
+int vespiary_core_attach_buffer(vespiary_core *core, const uint8_t *memory, uint64_t length);
+int vespiary_core_detach_buffer(vespiary_core *core, uint32_t handle);
+int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
+                             vespiary_result *out);
+int vespiary_core_receipt(vespiary_core *core, uint32_t handle, const uint8_t *data, uint32_t length);
+/* Takes the next connection with output: 1 filled (valid until the next call), 0 none left. */
+int vespiary_core_take_receipt(vespiary_core *core, uint32_t *handle, const uint8_t **data, uint32_t *length);
+int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t room);
+
+/* the slow path */
+int vespiary_core_publish(vespiary_core *core, uint32_t route, const uint8_t *properties, uint32_t properties_length,
+                          const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
+                          uint32_t priority, int escaped, uint64_t transaction);
+int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records);
+int vespiary_core_commit(vespiary_core *core, uint64_t transaction);
+
+/* consumers */
+int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection, uint32_t queue_id, uint32_t mode,
+                                uint32_t credit, const uint8_t *subscription, uint32_t subscription_length,
+                                uint32_t version);
+/* Returns the number of messages; their frames are at *frames, valid until the next deliver. */
+int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                          vespiary_result *out, const uint8_t **frames);
+void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index);
+int64_t vespiary_core_acknowledge(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction);
+int vespiary_core_holder(const vespiary_core *core, uint32_t connection, uint32_t queue_id, uint64_t sequence);
+int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence);
+int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit);
+int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle);
+
+/* recovery */
+int vespiary_core_restore_file(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);
+/* Returns the number of other records written to `others`; -EBADMSG: malformed, *bad_offset tells where. */
+int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t offset, const uint8_t *block,
+                                uint32_t length, vespiary_other_record *others, uint32_t room,
+                                uint32_t *bad_offset);
+int vespiary_core_restore_done(vespiary_core *core);
+int vespiary_verify_blocks(const uint8_t *data, uint64_t length, uint64_t offset, uint64_t salt, uint64_t file_id,
+                           vespiary_block_facts *out, uint32_t room);
+/* cdef-end */
+
+#endif

@@ -1,0 +1,436 @@
+/* Records of the message journal: a message and its places, acknowledgements, counts, transactions. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "state.h"
+
+static void put16(uint8_t *at, uint32_t v)
+{
+    uint16_t narrow = (uint16_t)v;
+    memcpy(at, &narrow, 2);
+}
+static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
+static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
+
+/* --- the transaction being staged -------------------------------------------------------------------------- */
+static void transaction_member(vespiary_core *core, const placed *at, uint32_t length)
+{
+    core->transaction_digest = vespiary_crc32c(core->transaction_digest, at->memory, length);
+    core->transaction_records++;
+}
+
+static int transaction_slot(vespiary_core *core, uint32_t slot)
+{
+    for (uint32_t i = core->transaction_slots_count; i-- > 0;)
+        if (core->transaction_slots[i] == slot)
+            return 0;
+    int bad = grow_array((void **)&core->transaction_slots, &core->transaction_slots_capacity,
+                         core->transaction_slots_count, sizeof(uint32_t));
+    if (!bad)
+        core->transaction_slots[core->transaction_slots_count++] = slot;
+    return bad;
+}
+
+static int transaction_queue(vespiary_core *core, queue *q)
+{
+    if (q->is_touched_by_transaction)
+        return 0;
+    int bad = grow_array((void **)&core->transaction_queues, &core->transaction_queues_capacity,
+                         core->transaction_queues_count, sizeof(queue *));
+    if (!bad) {
+        core->transaction_queues[core->transaction_queues_count++] = q;
+        q->is_touched_by_transaction = true;
+    }
+    return bad;
+}
+
+int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records)
+{
+    if (core->transaction || !transaction)
+        return -EINVAL;
+    /* Every record's start, place and padding, and a block's start for each 64 KiB: more than it will be. */
+    uint64_t bytes = size + (records + 1) * 128 + (size / 65536 + 2) * 2 * PAGE;
+    uint64_t room = 0;
+    for (uint32_t i = core->files_count - core->files_ahead; i < core->files_count; i++)
+        room += core->files[i]->size - FILE_HEADER - SEAL_ROOM;
+    if (core->current)
+        room += (uint64_t)core->current->size - SEAL_ROOM - core->position;
+    uint64_t reserve = core->files_count ? core->files[core->files_count - 1]->size / 8 : 0;
+    reserve = reserve < 1024 * 1024 ? reserve : 1024 * 1024;
+    uint64_t slabs = (bytes >> core->slab_shift) + 2;
+    if (bytes + reserve + core->filling.used > room || slabs > UINT32_MAX ||
+        !slabs_obtainable(core, (uint32_t)slabs))
+        return -ENOSPC;
+    core->transaction = transaction;
+    core->transaction_digest = 0;
+    core->transaction_records = 0;
+    return 0;
+}
+
+int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
+{
+    if (!transaction || core->transaction != transaction)
+        return -EINVAL;
+    uint8_t body[16];
+    put64(body, transaction);
+    put32(body + 8, core->transaction_records);
+    put32(body + 12, core->transaction_digest);
+    int64_t block = vespiary_core_append_record(core, RECORD_COMMIT, 0, body, sizeof body, 1);
+    if (block < 0)
+        return (int)block;
+    int bad = 0;
+    for (uint32_t i = 0; i < core->transaction_slots_count; i++)
+        bad |= add_cancel(core->slots[core->filling.slot], core->transaction_slots[i]);
+    for (uint32_t i = 0; i < core->transaction_queues_count; i++) {
+        queue *q = core->transaction_queues[i];
+        q->is_touched_by_transaction = false;
+        bad |= note_queue(core, q);
+    }
+    core->transaction_slots_count = 0;
+    core->transaction_queues_count = 0;
+    core->transaction = 0;
+    return bad ? -ENOMEM : 0;
+}
+
+/* --- ADD -------------------------------------------------------------------------------------------------------- */
+static uint32_t properties_length(const message *m)
+{
+    uint32_t length = 0;
+    for (size_t i = 0; i < sizeof m->properties / sizeof m->properties[0]; i++)
+        length += m->properties[i].length;
+    return length;
+}
+
+static void write_add(vespiary_core *core, uint8_t *at, uint32_t length, const route *to, const message *m,
+                      uint32_t properties)
+{
+    put32(at, length);
+    at[4] = RECORD_ADD;
+    at[5] = (uint8_t)(m->flags | (core->transaction ? FLAG_TRANSACTIONAL : 0));
+    at[6] = m->protocol;
+    at[7] = m->priority;
+    put64(at + 8, core->now_ms);
+    put32(at + 16, m->body.length);
+    put16(at + 20, properties);
+    put16(at + 22, to->count);
+    at += ADD_HEADER;
+    for (uint32_t i = 0; i < to->count; i++, at += PLACE_BYTES) {
+        put32(at, to->queues[i]->id);
+        put32(at + 4, 0);
+        put64(at + 8, to->queues[i]->tail);
+    }
+    if (core->transaction) {
+        put64(at, core->transaction);
+        at += 8;
+    }
+    for (size_t i = 0; i < sizeof m->properties / sizeof m->properties[0]; i++)
+        if (m->properties[i].length) {
+            memcpy(at, m->properties[i].data, m->properties[i].length);
+            at += m->properties[i].length;
+        }
+    if (m->body.length)
+        memcpy(at, m->body.data, m->body.length);
+}
+
+/* Stage a message to the queues of a route. *block: the sequence of its block, 0 if it is not journalled. */
+int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block)
+{
+    *block = 0;
+    if (!to->count)
+        return 0;
+    uint32_t properties = properties_length(m);
+    uint64_t length = ADD_HEADER + (uint64_t)to->count * PLACE_BYTES + (core->transaction ? 8 : 0) + properties +
+                      m->body.length;
+    if (length > core->record_bytes_max || properties > UINT16_MAX || to->count > UINT16_MAX)
+        return -EMSGSIZE;
+    bool is_journalled = m->is_persistent && to->is_durable;
+    placed at;
+    int bad = is_journalled ? place_record(core, (uint32_t)length, !core->transaction, &at)
+                            : place_volatile(core, (uint32_t)length, &at);
+    if (bad)
+        return bad;
+    write_add(core, at.memory, (uint32_t)length, to, m, properties);
+    file *f = core->slots[at.slot];
+    slab *s = &f->slabs[at.offset >> core->slab_shift];
+    for (uint32_t i = 0; i < to->count && !bad; i++) {
+        queue *q = to->queues[i];
+        bool is_plain_volatile = !is_journalled && !core->transaction && q->available == q->tail;
+        entry *made = queue_append(core, q);
+        if (!made)
+            return -ENOMEM;
+        *made = (entry){.slot = at.slot,
+                        .offset = at.offset,
+                        .body_length = m->body.length,
+                        .properties_length = (uint16_t)properties,
+                        .state = ENTRY_READY,
+                        .flags = m->flags,
+                        .places = (uint16_t)to->count};
+        q->live_bytes += (uint64_t)m->body.length + properties;
+        f->live++;
+        s->live++;
+        if (is_plain_volatile) {
+            q->available = q->tail;
+            queue_ready(core, q);
+        }
+        if (core->transaction)
+            bad = transaction_queue(core, q);
+        else if (is_journalled)
+            bad = note_queue(core, q);
+    }
+    if (is_journalled) {
+        *block = core->next_sequence;
+        mark_urgent(core);
+        if (core->transaction) {
+            transaction_member(core, &at, (uint32_t)length);
+            bad |= transaction_slot(core, at.slot);
+        }
+    }
+    return bad ? -ENOMEM : (int)to->count;
+}
+
+int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *properties, uint32_t properties_bytes,
+                          const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
+                          uint32_t priority, int escaped, uint64_t transaction)
+{
+    if (handle >= core->routes_count || !core->routes[handle].is_open || transaction != core->transaction)
+        return -EINVAL;
+    message m = {.properties = {{properties, properties_bytes}},
+                 .body = {body, body_length},
+                 .protocol = (uint8_t)protocol,
+                 .priority = (uint8_t)priority,
+                 .flags = escaped ? FLAG_ESCAPED : 0,
+                 .is_persistent = persistent != 0};
+    uint64_t block;
+    return publish(core, &core->routes[handle], &m, &block);
+}
+
+/* --- ACK ---------------------------------------------------------------------------------------------------------- */
+static int stage_ack_record(vespiary_core *core, queue *q, uint64_t sequence, placed *at)
+{
+    uint32_t length = 32 + (core->transaction ? 8 : 0);
+    int bad = place_record(core, length, false, at);
+    if (bad)
+        return bad;
+    put32(at->memory, length);
+    at->memory[4] = RECORD_ACK;
+    at->memory[5] = core->transaction ? FLAG_TRANSACTIONAL : 0;
+    put16(at->memory + 6, 0);
+    put32(at->memory + 8, q->id);
+    put32(at->memory + 12, 1);
+    put64(at->memory + 16, sequence);
+    put64(at->memory + 24, 1);
+    if (core->transaction) {
+        put64(at->memory + 32, core->transaction);
+        transaction_member(core, at, length);
+    } else {
+        q->ack_block = core->next_sequence;
+        q->ack_offset = at->offset - core->filling.offset;
+    }
+    return 0;
+}
+
+/* Stage that one message is done, merged into the queue's latest ACK record where that is possible. */
+static int stage_ack(vespiary_core *core, queue *q, uint64_t sequence, const entry *item)
+{
+    filling_block *b = &core->filling;
+    placed at = {.slot = b->slot};
+    if (!core->transaction && b->is_open && q->ack_block == core->next_sequence) {
+        uint8_t *record = b->memory + q->ack_offset;
+        uint32_t length, ranges;
+        uint64_t first, count;
+        memcpy(&length, record, 4);
+        memcpy(&ranges, record + 12, 4);
+        uint8_t *last = record + length - 16;
+        memcpy(&first, last, 8);
+        memcpy(&count, last + 8, 8);
+        if (first + count == sequence) {
+            put64(last + 8, count + 1);
+            return add_cancel(core->slots[b->slot], item->slot);
+        }
+        if (q->ack_offset + length == b->used && b->used + 16 <= b->end) {
+            put32(record, length + 16);
+            put32(record + 12, ranges + 1);
+            put64(record + length, sequence);
+            put64(record + length + 8, 1);
+            b->used += 16;
+            core->payload_bytes += 16;
+            return add_cancel(core->slots[b->slot], item->slot);
+        }
+    }
+    int bad = stage_ack_record(core, q, sequence, &at);
+    if (!bad && core->transaction)
+        bad = transaction_slot(core, item->slot);
+    return bad ? bad : add_cancel(core->slots[at.slot], item->slot);
+}
+
+static bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item)
+{
+    return q->is_durable && !core->slots[item->slot]->is_volatile;
+}
+
+/* One message of a queue is done. *block: the sequence of its record's block, untouched if there is none. */
+static int finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block)
+{
+    if (is_ack_journalled(core, q, item)) {
+        int bad = stage_ack(core, q, sequence, item);
+        if (bad)
+            return bad;
+        *block = core->next_sequence;
+    }
+    entry_done(core, q, sequence, item);
+    return 0;
+}
+
+static bool is_held(const entry *item, uint32_t handle)
+{
+    return item && item->state == ENTRY_DELIVERED && item->owner == handle;
+}
+
+static uint64_t first_of_next_segment(uint64_t sequence)
+{
+    return (sequence / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+}
+
+/* Acknowledge one held message (CLIENT: all up to it). Returns how many, 0 if it is not held, or -errno; with
+ * -ENOSPC those before it may be acknowledged, and the same call goes on where it stopped. */
+int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block)
+{
+    uint32_t handle = (uint32_t)(by - core->consumers);
+    queue *q = by->queue;
+    entry *item = queue_entry(q, sequence);
+    if (!is_held(item, handle))
+        return 0;
+    int done = 0;
+    uint64_t from = by->mode == 1 ? by->held_from : sequence;
+    for (uint64_t at = from; at <= sequence;) {
+        item = queue_entry(q, at);
+        if (!item) {
+            at = first_of_next_segment(at);
+            continue;
+        }
+        if (is_held(item, handle)) {
+            int bad = finish(core, q, at, item, block);
+            if (bad)
+                return bad;
+            by->held--;
+            done++;
+        }
+        at++;
+        if (by->mode == 1)
+            by->held_from = at;
+    }
+    if (done)
+        queue_ready(core, q);
+    return done;
+}
+
+static consumer *consumer_of(const vespiary_core *core, uint32_t handle)
+{
+    return handle < core->consumers_count && core->consumers[handle].is_open ? &core->consumers[handle] : NULL;
+}
+
+int64_t vespiary_core_acknowledge(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction)
+{
+    consumer *by = consumer_of(core, handle);
+    if (!by || transaction != core->transaction)
+        return -EINVAL;
+    uint64_t block = 0;
+    int done = acknowledge(core, by, sequence, &block);
+    connection *c = &core->connections[by->connection];
+    if (block > c->last_block)
+        c->last_block = block;
+    return done;
+}
+
+int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
+{
+    queue *q = queue_find(core, id);
+    if (!q || core->transaction)
+        return -EINVAL;
+    int64_t done = 0;
+    uint64_t block;
+    for (uint64_t at = q->head; at < q->available;) {
+        entry *item = queue_entry(q, at);
+        if (!item) {
+            at = first_of_next_segment(at);
+            continue;
+        }
+        if (item->state == ENTRY_READY || item->state == ENTRY_RETURNED) {
+            int bad = finish(core, q, at, item, &block);
+            if (bad)
+                return bad;
+            done++;
+        }
+        at++;
+    }
+    q->next = q->available;
+    queue_advance_head(q);
+    return done;
+}
+
+/* --- giving back --------------------------------------------------------------------------------------------------- */
+static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+{
+    if (item->deliveries < UINT16_MAX)
+        item->deliveries++;
+    if (is_ack_journalled(core, q, item)) {
+        placed at;
+        if (place_record(core, 24, false, &at) == 0) { /* a lost count is no lost message */
+            put32(at.memory, 24);
+            at.memory[4] = RECORD_COUNT;
+            at.memory[5] = 0;
+            put16(at.memory + 6, 0);
+            put32(at.memory + 8, q->id);
+            put32(at.memory + 12, item->deliveries);
+            put64(at.memory + 16, sequence);
+        }
+    }
+    entry_returned(q, sequence, item);
+}
+
+/* Give back what the consumer holds in [from, to]; returns how many. */
+static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from, uint64_t to)
+{
+    uint32_t handle = (uint32_t)(by - core->consumers);
+    int64_t done = 0;
+    for (uint64_t at = from; at <= to && by->held;) {
+        entry *item = queue_entry(by->queue, at);
+        if (!item) {
+            at = first_of_next_segment(at);
+            continue;
+        }
+        if (is_held(item, handle)) {
+            give_one_back(core, by->queue, at, item);
+            by->held--;
+            done++;
+        }
+        at++;
+    }
+    if (done)
+        queue_ready(core, by->queue);
+    return done;
+}
+
+int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence)
+{
+    consumer *by = consumer_of(core, handle);
+    if (!by)
+        return -EINVAL;
+    if (!is_held(queue_entry(by->queue, sequence), handle))
+        return 0;
+    return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence);
+}
+
+int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle)
+{
+    consumer *by = consumer_of(core, handle);
+    if (!by)
+        return -EINVAL;
+    int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->next) : 0;
+    by->queue->consumers--;
+    free(by->prefix);
+    *by = (consumer){.is_open = false};
+    return done;
+}

@@ -1,0 +1,322 @@
+/* Queues: rings of entries in segments, under a sequence of their own. head <= next <= available <= tail.
+ *
+ * A segment goes when everything in it is done, so one old message that nobody acknowledges holds a segment and eight
+ * bytes for each 1024 messages that came after it, and no more. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+queue *queue_find(const vespiary_core *core, uint32_t id) { return map_get(&core->queues, id); }
+
+static segment *segment_at(const queue *q, uint64_t number)
+{
+    if (number < q->first_segment || number - q->first_segment >= q->segments_count)
+        return NULL;
+    return q->segments[number - q->first_segment];
+}
+
+entry *queue_entry(const queue *q, uint64_t sequence)
+{
+    if (sequence >= q->tail)
+        return NULL;
+    segment *s = segment_at(q, sequence / SEGMENT_ENTRIES);
+    return s ? &s->entries[sequence % SEGMENT_ENTRIES] : NULL;
+}
+
+static segment *segment_new(vespiary_core *core)
+{
+    segment *made = core->spare_segment;
+    core->spare_segment = NULL;
+    if (made)
+        memset(made, 0, sizeof *made);
+    return made ? made : calloc(1, sizeof *made);
+}
+
+static void segment_free(vespiary_core *core, segment *s)
+{
+    if (core->spare_segment)
+        free(s);
+    else
+        core->spare_segment = s;
+}
+
+/* Make the directory reach from segment `number` on; missing ones are NULL. */
+static int directory_reach(queue *q, uint64_t number)
+{
+    if (!q->segments_count)
+        q->first_segment = number;
+    if (number < q->first_segment) {
+        uint64_t more = q->first_segment - number;
+        if (more + q->segments_count > UINT32_MAX / 2)
+            return -ENOMEM;
+        segment **wider = calloc(q->segments_count + more, sizeof *wider);
+        if (!wider)
+            return -ENOMEM;
+        memcpy(wider + more, q->segments, q->segments_count * sizeof *wider);
+        free(q->segments);
+        q->segments = wider;
+        q->segments_count += (uint32_t)more;
+        q->segments_capacity = q->segments_count;
+        q->first_segment = number;
+    }
+    if (number - q->first_segment > UINT32_MAX / 2)
+        return -ENOMEM;
+    while (q->first_segment + q->segments_count <= number) {
+        int bad = grow_array((void **)&q->segments, &q->segments_capacity, q->segments_count, sizeof(segment *));
+        if (bad)
+            return bad;
+        q->segments[q->segments_count++] = NULL;
+    }
+    return 0;
+}
+
+/* Forget leading segments that are gone, all at once when they are half of the directory. */
+static void directory_trim(queue *q)
+{
+    uint32_t gone = 0;
+    while (gone < q->segments_count && !q->segments[gone])
+        gone++;
+    if (gone < 16 || gone * 2 < q->segments_count)
+        return;
+    q->segments_count -= gone;
+    memmove(q->segments, q->segments + gone, q->segments_count * sizeof *q->segments);
+    q->first_segment += gone;
+}
+
+static entry *entry_make(vespiary_core *core, queue *q, uint64_t sequence)
+{
+    uint64_t number = sequence / SEGMENT_ENTRIES;
+    segment *s = segment_at(q, number);
+    if (!s) {
+        if (directory_reach(q, number))
+            return NULL;
+        s = segment_new(core);
+        if (!s)
+            return NULL;
+        q->segments[number - q->first_segment] = s;
+    }
+    s->live++;
+    q->live++;
+    return &s->entries[sequence % SEGMENT_ENTRIES];
+}
+
+entry *queue_append(vespiary_core *core, queue *q)
+{
+    entry *made = entry_make(core, q, q->tail);
+    if (made) {
+        q->tail++;
+        q->added++;
+    }
+    return made;
+}
+
+entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence)
+{
+    if (sequence >= q->tail)
+        q->tail = sequence + 1;
+    entry *old = queue_entry(q, sequence);
+    if (old && old->state == ENTRY_READY) { /* moved to a newer file: the later record counts */
+        file *f = core->slots[old->slot];
+        q->live_bytes -= (uint64_t)old->body_length + old->properties_length;
+        slab_unpin(core, f, old->offset);
+        return old;
+    }
+    return entry_make(core, q, sequence);
+}
+
+void queue_advance_head(queue *q)
+{
+    while (q->head < q->next) {
+        segment *s = segment_at(q, q->head / SEGMENT_ENTRIES);
+        if (!s) { /* all done: jump to the next segment */
+            uint64_t start = (q->head / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+            q->head = start < q->next ? start : q->next;
+            continue;
+        }
+        uint8_t state = s->entries[q->head % SEGMENT_ENTRIES].state;
+        if (state != ENTRY_DONE && state != ENTRY_NONE)
+            return;
+        q->head++;
+    }
+}
+
+void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+{
+    if (item->state == ENTRY_DELIVERED)
+        q->delivering--;
+    else if (item->state == ENTRY_RETURNED)
+        q->returned--;
+    item->state = ENTRY_DONE;
+    q->live--;
+    q->acknowledged++;
+    q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
+    slab_unpin(core, core->slots[item->slot], item->offset);
+    uint64_t number = sequence / SEGMENT_ENTRIES;
+    segment *s = segment_at(q, number);
+    if (!--s->live && (number + 1) * SEGMENT_ENTRIES <= q->tail) {
+        q->segments[number - q->first_segment] = NULL;
+        segment_free(core, s);
+        if (sequence / SEGMENT_ENTRIES == q->first_segment)
+            directory_trim(q);
+    }
+    if (sequence == q->head)
+        queue_advance_head(q);
+}
+
+void entry_returned(queue *q, uint64_t sequence, entry *item)
+{
+    item->state = ENTRY_RETURNED;
+    q->delivering--;
+    if (!q->returned || sequence < q->returned_from)
+        q->returned_from = sequence;
+    q->returned++;
+    q->redelivered++;
+}
+
+static bool is_deliverable(const queue *q) { return q->returned || q->next < q->available; }
+
+void queue_ready(vespiary_core *core, queue *q)
+{
+    if (q->is_listed || !is_deliverable(q))
+        return;
+    /* The list has room for every queue: vespiary_core_open_queue grows it. */
+    core->ready[core->ready_count++] = q->id;
+    q->is_listed = true;
+}
+
+int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t room)
+{
+    uint32_t given = 0;
+    while (core->ready_count && given < room) {
+        uint32_t id = core->ready[--core->ready_count];
+        queue *q = queue_find(core, id);
+        if (!q)
+            continue;
+        q->is_listed = false;
+        if (is_deliverable(q))
+            out[given++] = id;
+    }
+    return (int)given;
+}
+
+/* --- opening and closing ------------------------------------------------------------------------------------ */
+int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, int durable)
+{
+    if (id > INT32_MAX || !tail || queue_find(core, id))
+        return -EINVAL;
+    while (core->ready_capacity <= core->queues.count) {
+        int bad = grow_array((void **)&core->ready, &core->ready_capacity, core->ready_capacity, sizeof(uint32_t));
+        if (bad)
+            return bad;
+    }
+    queue *q = calloc(1, sizeof *q);
+    if (!q || map_put(&core->queues, id, q)) {
+        free(q);
+        return -ENOMEM;
+    }
+    q->id = id;
+    q->is_durable = durable != 0;
+    q->head = q->next = q->available = q->tail = tail;
+    return 0;
+}
+
+void queue_free(vespiary_core *core, queue *q)
+{
+    for (uint32_t i = 0; i < q->segments_count; i++) {
+        segment *s = q->segments[i];
+        for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
+            if (s->entries[k].state != ENTRY_NONE && s->entries[k].state != ENTRY_DONE)
+                slab_unpin(core, core->slots[s->entries[k].slot], s->entries[k].offset);
+        free(s);
+    }
+    free(q->segments);
+    free(q);
+}
+
+int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
+{
+    queue *q = queue_find(core, id);
+    if (!q || q->consumers || core->transaction)
+        return -EINVAL;
+    for (uint64_t i = core->notes.first; i < core->notes.end; i++) {
+        note *n = &core->notes.items[i & (core->notes.capacity - 1)];
+        if (n->queue == q)
+            *n = (note){.block = n->block, .connection = UINT32_MAX};
+    }
+    for (uint32_t r = 0; r < core->routes_count; r++) {
+        route *to = &core->routes[r];
+        for (uint32_t i = 0; i < to->count;)
+            if (to->queues[i] == q)
+                memmove(to->queues + i, to->queues + i + 1, (--to->count - i) * sizeof(queue *));
+            else
+                i++;
+        to->is_durable = false;
+        for (uint32_t i = 0; i < to->count; i++)
+            to->is_durable |= to->queues[i]->is_durable;
+    }
+    for (uint32_t i = 0; i < core->ready_count; i++)
+        if (core->ready[i] == id) {
+            core->ready[i] = core->ready[--core->ready_count];
+            break;
+        }
+    map_remove(&core->queues, id);
+    queue_free(core, q);
+    return 0;
+}
+
+int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespiary_queue_statistics *out)
+{
+    const queue *q = queue_find(core, id);
+    if (!q)
+        return -EINVAL;
+    *out = (vespiary_queue_statistics){
+        .head = q->head,
+        .next = q->next,
+        .available = q->available,
+        .tail = q->tail,
+        .ready = q->live - q->delivering - (q->tail - q->available),
+        .delivering = q->delivering,
+        .added = q->added,
+        .acknowledged = q->acknowledged,
+        .redelivered = q->redelivered,
+        .live_bytes = q->live_bytes,
+    };
+    return 0;
+}
+
+static int compare_ids(const void *left, const void *right)
+{
+    const queue *a = *(queue *const *)left, *b = *(queue *const *)right;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint64_t room)
+{
+    uint64_t needed = 0;
+    for (uint32_t i = 0; i < core->queues.capacity; i++) {
+        const queue *q = core->queues.values[i];
+        needed += q && q->is_durable ? 24 : 0;
+    }
+    if (needed > room || !needed)
+        return (int64_t)needed;
+    queue **sorted = malloc(needed / 24 * sizeof *sorted);
+    if (!sorted)
+        return -ENOMEM;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < core->queues.capacity; i++) {
+        queue *q = core->queues.values[i];
+        if (q && q->is_durable)
+            sorted[count++] = q;
+    }
+    qsort(sorted, count, sizeof *sorted, compare_ids);
+    for (uint32_t i = 0; i < count; i++, out += 24) {
+        memset(out, 0, 8);
+        memcpy(out, &sorted[i]->id, 4);
+        memcpy(out + 8, &sorted[i]->head, 8);
+        memcpy(out + 16, &sorted[i]->tail, 8);
+    }
+    free(sorted);
+    return (int64_t)needed;
+}

@@ -1,0 +1,287 @@
+/* Recovery: the records of valid blocks, in journal order, become queues again (journal-format.md §4). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "state.h"
+
+static uint16_t get16(const uint8_t *at)
+{
+    uint16_t v;
+    memcpy(&v, at, 2);
+    return v;
+}
+static uint32_t get32(const uint8_t *at)
+{
+    uint32_t v;
+    memcpy(&v, at, 4);
+    return v;
+}
+static uint64_t get64(const uint8_t *at)
+{
+    uint64_t v;
+    memcpy(&v, at, 8);
+    return v;
+}
+
+typedef struct {
+    vespiary_core *core;
+    file *in;
+    uint32_t offset; /* of the record in the file */
+    const uint8_t *at;
+    uint32_t length;
+} record;
+
+/* --- what records do ---------------------------------------------------------------------------------------- */
+static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const entry *what)
+{
+    queue *q = queue_find(core, queue_id);
+    if (!q)
+        return 0; /* the queue was deleted: the bindings decide */
+    entry *made = queue_restore(core, q, sequence);
+    if (!made)
+        return -ENOMEM;
+    *made = *what;
+    q->live_bytes += (uint64_t)what->body_length + what->properties_length;
+    file *f = core->slots[what->slot];
+    f->live++;
+    f->slabs[what->offset >> core->slab_shift].live++;
+    return 0;
+}
+
+static int apply_ack(vespiary_core *core, file *in, uint32_t queue_id, uint64_t first, uint64_t count)
+{
+    queue *q = queue_find(core, queue_id);
+    if (!q)
+        return 0;
+    uint64_t end = first + count < q->tail ? first + count : q->tail;
+    if (first + count > q->tail)
+        q->tail = first + count;
+    for (uint64_t at = first; at < end;) {
+        entry *item = queue_entry(q, at);
+        if (!item) {
+            at = (at / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+            continue;
+        }
+        if (item->state == ENTRY_READY) {
+            int bad = add_cancel(in, item->slot);
+            if (bad)
+                return bad;
+            entry_done(core, q, at, item);
+        }
+        at++;
+    }
+    return 0;
+}
+
+static void apply_count(const record *r)
+{
+    queue *q = queue_find(r->core, get32(r->at + 8));
+    entry *item = q ? queue_entry(q, get64(r->at + 16)) : NULL;
+    uint32_t deliveries = get32(r->at + 12);
+    if (item && item->state == ENTRY_READY)
+        item->deliveries = deliveries < UINT16_MAX ? (uint16_t)deliveries : UINT16_MAX;
+}
+
+static void apply_queues(const record *r)
+{
+    uint32_t count = get32(r->at + 8);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *at = r->at + 16 + (uint64_t)i * 24;
+        queue *q = queue_find(r->core, get32(at));
+        if (q && get64(at + 16) > q->tail)
+            q->tail = get64(at + 16);
+    }
+}
+
+/* --- transactions ---------------------------------------------------------------------------------------------- */
+static pending_transaction *pending_of(vespiary_core *core, uint64_t id)
+{
+    for (uint32_t i = 0; i < core->pending_count; i++)
+        if (core->pending[i].id == id)
+            return &core->pending[i];
+    if (grow_array((void **)&core->pending, &core->pending_capacity, core->pending_count,
+                   sizeof(pending_transaction)))
+        return NULL;
+    core->pending[core->pending_count] = (pending_transaction){.id = id};
+    return &core->pending[core->pending_count++];
+}
+
+static int pending_add(pending_transaction *to, pending_member member)
+{
+    int bad = grow_array((void **)&to->members, &to->capacity, to->count, sizeof(pending_member));
+    if (!bad)
+        to->members[to->count++] = member;
+    return bad;
+}
+
+static pending_transaction *pending_record(const record *r, uint64_t id)
+{
+    pending_transaction *to = pending_of(r->core, id);
+    if (to) {
+        to->digest = vespiary_crc32c(to->digest, r->at, r->length);
+        to->records++;
+    }
+    return to;
+}
+
+static int apply_commit(const record *r)
+{
+    vespiary_core *core = r->core;
+    uint64_t id = get64(r->at + 8);
+    for (uint32_t i = 0; i < core->pending_count; i++) {
+        pending_transaction *t = &core->pending[i];
+        if (t->id != id)
+            continue;
+        int bad = 0;
+        if (t->records == get32(r->at + 16) && t->digest == get32(r->at + 20)) {
+            for (uint32_t k = 0; k < t->count && !bad; k++) {
+                const pending_member *m = &t->members[k];
+                bad = m->is_ack ? apply_ack(core, r->in, m->queue_id, m->sequence, m->count)
+                                : apply_add(core, m->queue_id, m->sequence, &m->entry);
+                if (!bad)
+                    bad = add_cancel(r->in, m->entry.slot);
+            }
+            free(t->members);
+            *t = core->pending[--core->pending_count];
+        }
+        return bad;
+    }
+    return 0; /* a transaction of volatile messages alone */
+}
+
+/* --- records ------------------------------------------------------------------------------------------------------ */
+static int read_add(const record *r)
+{
+    const uint8_t *at = r->at;
+    if (r->length < ADD_HEADER)
+        return -EBADMSG;
+    bool is_member = at[5] & FLAG_TRANSACTIONAL;
+    uint32_t body = get32(at + 16), properties = get16(at + 20), places = get16(at + 22);
+    uint64_t length = ADD_HEADER + (uint64_t)places * PLACE_BYTES + (is_member ? 8 : 0) + properties + body;
+    if (!places || length != r->length)
+        return -EBADMSG;
+    entry made = {.slot = r->in->slot,
+                  .offset = r->offset,
+                  .body_length = body,
+                  .properties_length = (uint16_t)properties,
+                  .state = ENTRY_READY,
+                  .flags = at[5] & FLAG_ESCAPED,
+                  .places = (uint16_t)places};
+    pending_transaction *to = NULL;
+    if (is_member && !(to = pending_record(r, get64(at + ADD_HEADER + places * PLACE_BYTES))))
+        return -ENOMEM;
+    for (uint32_t i = 0; i < places; i++) {
+        const uint8_t *place = at + ADD_HEADER + i * PLACE_BYTES;
+        uint32_t queue_id = get32(place);
+        uint64_t sequence = get64(place + 8);
+        int bad = to ? pending_add(to, (pending_member){.queue_id = queue_id, .sequence = sequence, .entry = made})
+                     : apply_add(r->core, queue_id, sequence, &made);
+        if (bad)
+            return bad;
+    }
+    return 0;
+}
+
+static int read_ack(const record *r)
+{
+    bool is_member = r->at[5] & FLAG_TRANSACTIONAL;
+    if (r->length < 16)
+        return -EBADMSG;
+    uint32_t queue_id = get32(r->at + 8), ranges = get32(r->at + 12);
+    if (r->length != 16 + (uint64_t)ranges * 16 + (is_member ? 8 : 0))
+        return -EBADMSG;
+    pending_transaction *to = NULL;
+    if (is_member && !(to = pending_record(r, get64(r->at + 16 + (uint64_t)ranges * 16))))
+        return -ENOMEM;
+    for (uint32_t i = 0; i < ranges; i++) {
+        uint64_t first = get64(r->at + 16 + (uint64_t)i * 16), count = get64(r->at + 24 + (uint64_t)i * 16);
+        if (count > UINT64_MAX / 2 || first > UINT64_MAX / 2)
+            return -EBADMSG;
+        int bad = to ? pending_add(to, (pending_member){.is_ack = true,
+                                                         .queue_id = queue_id,
+                                                         .sequence = first,
+                                                         .count = count,
+                                                         .entry = {.slot = r->in->slot}})
+                     : apply_ack(r->core, r->in, queue_id, first, count);
+        if (bad)
+            return bad;
+    }
+    return 0;
+}
+
+/* 0 kept by the core, 1 for the caller, -EBADMSG malformed. */
+static int read_record(const record *r)
+{
+    switch (r->at[4]) {
+    case RECORD_ADD: return read_add(r);
+    case RECORD_ACK: return read_ack(r);
+    case RECORD_COUNT:
+        if (r->length != 24)
+            return -EBADMSG;
+        apply_count(r);
+        return 0;
+    case RECORD_COMMIT: return r->length == 24 ? apply_commit(r) : -EBADMSG;
+    case RECORD_QUEUES:
+        if (r->length < 16 || r->length != 16 + (uint64_t)get32(r->at + 8) * 24)
+            return -EBADMSG;
+        apply_queues(r);
+        return 0;
+    case RECORD_SEAL: return 0;
+    default: return r->at[4] & 0x80 ? -EBADMSG : 1;
+    }
+}
+
+int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t offset, const uint8_t *block,
+                                uint32_t length, vespiary_other_record *others, uint32_t room,
+                                uint32_t *bad_offset)
+{
+    record r = {.core = core, .in = file_find(core, file_id)};
+    uint32_t count = 0;
+    if (!r.in || length < BLOCK_HEADER)
+        return -EINVAL;
+    uint32_t end = BLOCK_HEADER + get32(block + 32), records = get32(block + 36);
+    if (end > length)
+        return -EINVAL;
+    uint32_t at = BLOCK_HEADER;
+    for (uint32_t i = 0; i < records; i++) {
+        *bad_offset = at;
+        if (at + 8 > end)
+            return -EBADMSG;
+        r.at = block + at;
+        r.offset = (uint32_t)offset + at;
+        r.length = get32(r.at);
+        if (r.length < 8 || r.length > end - at)
+            return -EBADMSG;
+        int other = read_record(&r);
+        if (other < 0)
+            return other;
+        if (other && count < room)
+            others[count++] = (vespiary_other_record){r.at[4], at + 8, r.length - 8};
+        at += (uint32_t)align8(r.length);
+    }
+    return (int)count;
+}
+
+int vespiary_core_restore_done(vespiary_core *core)
+{
+    int dropped = 0;
+    for (uint32_t i = 0; i < core->pending_count; i++) {
+        free(core->pending[i].members);
+        dropped++;
+    }
+    core->pending_count = 0;
+    for (uint32_t i = 0; i < core->queues.capacity; i++) {
+        queue *q = core->queues.values[i];
+        if (!q)
+            continue;
+        q->available = q->next = q->tail;
+        q->head = q->live ? q->first_segment * SEGMENT_ENTRIES : q->tail;
+        queue_advance_head(q);
+        q->next = q->head;
+        q->added = q->acknowledged = 0;
+        queue_ready(core, q);
+    }
+    return dropped;
+}

@@ -1,0 +1,335 @@
+/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, core.c, stomp.c,
+ * recovery.c). The contract that callers see stands in core.h and in vespiary_native/abc.py.
+ *
+ * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
+ * tables grow, and slab by slab (ahead of need by vespiary_core_grow); never per message. */
+#ifndef VESPIARY_STATE_H
+#define VESPIARY_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core.h"
+
+enum {
+    PAGE = 4096,
+    FILE_HEADER = 4096,
+    SEAL_ROOM = 4096,
+    BLOCK_HEADER = 64,
+    BLOCK_MAGIC = 0x4B4C4256, /* "VBLK" */
+    FORMAT_VERSION = 1,
+    BLOCK_IS_SEAL = 1,
+    ADD_HEADER = 24,
+    PLACE_BYTES = 16,
+    RECORD_ADD = 1,
+    RECORD_ACK = 2,
+    RECORD_COUNT = 3,
+    RECORD_COMMIT = 4,
+    RECORD_FILES = 5,
+    RECORD_QUEUES = 6,
+    RECORD_SEAL = 7,
+    FLAG_TRANSACTIONAL = 1,
+    FLAG_ESCAPED = 2,
+    WRITE_LIMIT = 1024 * 1024,
+    SEGMENT_ENTRIES = 1024,
+    PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
+    SPARE_SLABS = 64,    /* free slabs kept; more go back to the system */
+    TAUGHT_MAX = 4096
+};
+
+static inline uint64_t align8(uint64_t n) { return (n + 7U) & ~(uint64_t)7; }
+static inline uint64_t align_page(uint64_t n) { return (n + PAGE - 1U) & ~(uint64_t)(PAGE - 1); }
+
+/* --- a map from numbers to pointers (open addressing, key 0 allowed) ------------------------------ */
+typedef struct {
+    uint64_t *keys;
+    void **values; /* NULL: empty */
+    uint32_t capacity, count;
+} number_map;
+
+void *map_get(const number_map *map, uint64_t key);
+int map_put(number_map *map, uint64_t key, void *value);
+void map_remove(number_map *map, uint64_t key);
+void map_free(number_map *map);
+
+/* --- the image -------------------------------------------------------------------------------------- */
+typedef enum { SLAB_ABSENT = 0, SLAB_FILLING, SLAB_CLOSED, SLAB_LOADING, SLAB_LOADED } slab_state;
+
+typedef struct {
+    uint8_t *memory;        /* NULL unless present or loading */
+    uint32_t live;          /* places whose record stands here */
+    slab_state state;
+    uint64_t last_sequence; /* of the last block here; durable when it is */
+} slab;
+
+typedef struct {
+    uint64_t file_id, salt;
+    uint64_t size;
+    uint32_t slot;       /* index in core->slots */
+    uint32_t slab_count;
+    uint64_t live;       /* places whose message stands in this file */
+    bool is_volatile;    /* one slab of messages that need not survive; no file on disk */
+    bool is_closed;      /* volatile: full */
+    uint32_t *cancels;   /* slots of files whose messages records of this file end (or commit) */
+    uint32_t cancels_count, cancels_capacity;
+    slab slabs[];
+} file;
+
+typedef struct {
+    uint32_t slot, index;
+} slab_id;
+
+typedef struct {
+    slab_id *items;
+    uint32_t count, capacity;
+} slab_list;
+
+typedef struct {
+    uint64_t sequence;
+    uint32_t slot, offset, length; /* length as written: a multiple of PAGE */
+} sealed_block;
+
+typedef struct {
+    bool is_open;
+    uint32_t slot, offset;
+    uint32_t used;    /* header and payload so far */
+    uint32_t end;     /* limit of `used` for this block: block size, slab end, file end */
+    uint32_t records;
+    uint8_t *memory;
+} filling_block;
+
+/* --- queues ------------------------------------------------------------------------------------------- */
+typedef enum { ENTRY_NONE = 0, ENTRY_READY, ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DONE } entry_state;
+
+typedef struct {
+    uint32_t slot;   /* file */
+    uint32_t offset; /* of the record in the file */
+    uint32_t body_length;
+    uint32_t owner; /* consumer, while delivered */
+    uint16_t properties_length;
+    uint16_t deliveries;
+    uint8_t state;
+    uint8_t flags; /* FLAG_ESCAPED */
+    uint16_t places;
+} entry;
+_Static_assert(sizeof(entry) == 24, "an entry is 24 bytes: it is what a queued message costs");
+
+typedef struct {
+    uint32_t live;
+    entry entries[SEGMENT_ENTRIES];
+} segment;
+
+typedef struct {
+    uint32_t id;
+    bool is_durable, is_listed; /* listed: stands in core->ready */
+    uint64_t head, next, available, tail;
+    uint64_t staged_tail;  /* one above the last sequence that waits for a flush */
+    segment **segments;
+    uint64_t first_segment; /* number of segments[0] */
+    uint32_t segments_count, segments_capacity;
+    uint64_t live, delivering, returned, returned_from;
+    uint64_t added, acknowledged, redelivered, live_bytes;
+    uint64_t note;       /* number of its latest note plus 1 */
+    uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
+    uint32_t ack_offset; /* of that record in the block */
+    uint32_t consumers;
+    bool is_touched_by_transaction, waits_for_slab;
+} queue;
+
+typedef struct {
+    bool is_open;
+    uint8_t mode, version;
+    uint32_t connection;
+    uint32_t credit;
+    uint64_t held;
+    uint64_t held_from; /* no held message has a lower sequence */
+    queue *queue;
+    char *prefix; /* "MESSAGE\nsubscription:S\nmessage-id:Q-" */
+    uint32_t prefix_length;
+} consumer;
+
+typedef struct {
+    bool is_open;
+    uint32_t generation, count;
+    bool is_durable; /* one of the queues is */
+    queue **queues;
+} route;
+
+/* --- connections ----------------------------------------------------------------------------------------- */
+typedef struct {
+    uint8_t *key; /* NULL: empty */
+    uint32_t key_length, route, generation;
+} taught;
+
+typedef struct {
+    bool is_open, is_ready, is_listed;
+    uint8_t version;
+    uint32_t header_lines_max, header_line_max, headers_max, body_max;
+    taught *table;
+    uint32_t table_count, table_capacity, last_taught;
+    uint8_t *output; /* receipts that wait or may go */
+    uint32_t output_capacity, output_end;
+    uint64_t output_base; /* position of output[0] in all that was ever put there */
+    uint64_t released;    /* position below which all may go */
+    uint64_t last_block; /* sequence of the block with its latest record */
+    uint64_t note;
+    uint32_t notes_pending;
+    uint32_t need;    /* bytes of an incomplete frame, when known */
+    uint32_t scanned; /* bytes of an incomplete frame's headers in which no end was found */
+    uint32_t body_scanned;
+} connection;
+
+typedef struct {
+    uint64_t block;  /* sequence */
+    uint64_t value;  /* queue: tail; connection: position in its output */
+    queue *queue;    /* NULL: a connection's note */
+    uint32_t connection;
+} note;
+
+typedef struct {
+    note *items;
+    uint64_t first, end; /* numbers; items[number % capacity] */
+    uint64_t capacity;   /* power of two */
+} note_ring;
+
+/* --- recovery: transactions that wait for their COMMIT ----------------------------------------------------- */
+typedef struct {
+    bool is_ack;
+    uint32_t queue_id;
+    uint64_t sequence, count; /* count: acknowledgements */
+    entry entry;
+    uint64_t record; /* number of its record within the transaction */
+} pending_member;
+
+typedef struct {
+    uint64_t id;
+    uint32_t digest, records;
+    pending_member *members;
+    uint32_t count, capacity;
+} pending_transaction;
+
+typedef struct {
+    const uint8_t *memory;
+    uint64_t length;
+    bool is_open;
+} read_buffer;
+
+struct vespiary_core {
+    uint32_t slab_bytes, slab_shift, block_bytes, slabs_max, record_bytes_max;
+    uint64_t now_ms;
+
+    /* image */
+    file **slots;
+    uint32_t slots_count, slots_capacity;
+    file **files; /* journal files by file id */
+    uint32_t files_count, files_capacity;
+    uint8_t **free_slabs;
+    uint32_t free_count, free_capacity, slabs_total;
+    slab_list closed, loaded;
+    file *current;
+    uint32_t current_index;  /* of `current` in files */
+    uint32_t files_ahead;
+    uint32_t position;       /* offset of the next block in `current` */
+    filling_block filling;
+    sealed_block *blocks; /* sealed and not durable, a ring */
+    uint64_t blocks_first, blocks_end, blocks_capacity, blocks_next; /* next: first not handed out */
+    uint64_t next_sequence, durable_sequence, handed_sequence, urgent_sequence;
+    uint32_t previous_crc;
+    bool is_empty_block_wanted;
+    uint64_t unwritten_bytes, records_added, payload_bytes;
+    file *volatile_current;
+    uint32_t volatile_position;
+
+    /* queues, consumers, routes, connections */
+    number_map queues;
+    consumer *consumers;
+    uint32_t consumers_count, consumers_capacity;
+    route *routes;
+    uint32_t routes_count, routes_capacity;
+    connection *connections;
+    uint32_t connections_count, connections_capacity;
+    read_buffer *buffers;
+    uint32_t buffers_count, buffers_capacity;
+    note_ring notes;
+    uint32_t *ready; /* ids of queues to look at */
+    uint32_t ready_count, ready_capacity;
+    uint32_t *released; /* connections with output */
+    uint32_t released_count, released_capacity;
+    segment *spare_segment;
+    uint8_t *scratch; /* encoded frames */
+    uint64_t scratch_capacity;
+    slab_id absent;
+
+    /* the transaction being staged */
+    uint64_t transaction;
+    uint32_t transaction_digest, transaction_records;
+    queue **transaction_queues;
+    uint32_t transaction_queues_count, transaction_queues_capacity;
+    uint32_t *transaction_slots;
+    uint32_t transaction_slots_count, transaction_slots_capacity;
+
+    /* recovery */
+    pending_transaction *pending;
+    uint32_t pending_count, pending_capacity;
+};
+
+/* Where a staged record went: to be filled in by the caller of place_record. */
+typedef struct {
+    uint8_t *memory;
+    uint32_t slot, offset;
+} placed;
+
+/* Make room for `count + 1` items in an array that grows by doubling; 0 or -ENOMEM. */
+int grow_array(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);
+
+/* image.c */
+file *file_find(const vespiary_core *core, uint64_t file_id);
+int slab_take(vespiary_core *core, uint8_t **memory); /* a free slab, evicting if need be; -ENOSPC */
+bool slabs_obtainable(const vespiary_core *core, uint32_t count);
+void slab_close(vespiary_core *core, file *owner, uint32_t index);
+void slab_unpin(vespiary_core *core, file *owner, uint32_t offset); /* one live place less */
+void slabs_release_durable(vespiary_core *core, uint64_t above);
+uint8_t *record_memory(const vespiary_core *core, const entry *item); /* NULL: absent */
+int place_volatile(vespiary_core *core, uint32_t length, placed *out);
+int add_cancel(file *from, uint32_t slot);
+
+/* blocks.c */
+int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out);
+void mark_urgent(vespiary_core *core);
+bool is_all_durable(const vespiary_core *core);
+
+/* queue.c */
+entry *queue_entry(const queue *q, uint64_t sequence); /* NULL: no such */
+entry *queue_append(vespiary_core *core, queue *q);    /* the entry of `tail`, which grows; NULL: no memory */
+entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence);
+void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
+void queue_advance_head(queue *q);
+void entry_returned(queue *q, uint64_t sequence, entry *item);
+void queue_ready(vespiary_core *core, queue *q);
+queue *queue_find(const vespiary_core *core, uint32_t id);
+void queue_free(vespiary_core *core, queue *q);
+
+/* core.c */
+int note_queue(vespiary_core *core, queue *q);
+int note_connection(vespiary_core *core, uint32_t handle);
+uint8_t *output_room(vespiary_core *core, uint32_t handle, uint32_t length);
+int output_waits(vespiary_core *core, uint32_t handle, bool for_all);
+
+/* publish.c */
+typedef struct {
+    const uint8_t *data;
+    uint32_t length;
+} piece;
+
+typedef struct {
+    piece properties[4]; /* joined in this order */
+    piece body;
+    uint8_t protocol, priority, flags;
+    bool is_persistent;
+} message;
+
+int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block);
+int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
+
+#endif

@@ -1,0 +1,593 @@
+/* STOMP's fast path: plain SEND and ACK frames in, MESSAGE frames out (STOMP 1.2 specification). What is plain stands at
+ * Core.scan_stomp in vespiary_native/abc.py; all else goes to the codec in Python, which also words all errors. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "state.h"
+
+enum { NEED_DATA = 0, FRAME = 1, ODD = 2, BLOCKED = 3 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2 };
+enum { LOGIN_BYTES_MAX = 8192 };
+
+typedef struct {
+    const uint8_t *at; /* first byte of the frame */
+    uint64_t left;     /* bytes there are */
+    uint32_t command_length;
+    uint32_t headers_end; /* length up to and with the empty line */
+    int64_t content_length;
+    piece destination, type, receipt, id, subscription;
+    piece dropped[2]; /* lines that are not stored: content-length, receipt */
+    uint32_t dropped_count;
+    bool is_plain; /* no header that the fast path leaves to Python */
+    bool is_persistent, has_persistent;
+} frame;
+
+/* --- finding frames ------------------------------------------------------------------------------------------ */
+/* Find the end of the headers. Returns their length with the empty line, 0: not there yet, -1: beyond a limit. */
+static int64_t headers_length(connection *c, const uint8_t *at, uint64_t left)
+{
+    uint64_t most = c->is_ready ? (uint64_t)c->headers_max : LOGIN_BYTES_MAX;
+    uint64_t line_max = c->is_ready ? c->header_line_max : LOGIN_BYTES_MAX;
+    uint64_t line = c->scanned;
+    for (;;) {
+        const uint8_t *end = left > line ? memchr(at + line, '\n', left - line) : NULL;
+        uint64_t next = end ? (uint64_t)(end - at) + 1 : left;
+        if (next - line > line_max + 2 || next > most + 32) /* 32: the command and the empty line */
+            return -1;
+        if (!end) {
+            if (memchr(at + line, 0, left - line))
+                return -1;
+            c->scanned = (uint32_t)line;
+            return 0;
+        }
+        uint64_t length = next - line - 1;
+        if (line && (length == 0 || (length == 1 && at[line] == '\r')))
+            return (int64_t)next;
+        line = next;
+    }
+}
+
+static int64_t parse_number(const uint8_t *at, uint32_t length)
+{
+    if (!length || length > 18)
+        return -1;
+    int64_t value = 0;
+    for (uint32_t i = 0; i < length; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return -1;
+        value = value * 10 + (at[i] - '0');
+    }
+    return value;
+}
+
+static bool is_name(piece name, const char *text, uint32_t length)
+{
+    return name.length == length && !memcmp(name.data, text, length);
+}
+#define NAME(name, text) is_name(name, text, sizeof(text) - 1)
+
+static bool is_transfer_header(piece name)
+{
+    switch (name.data[0]) {
+    case 'a': return NAME(name, "ack");
+    case 'd': return NAME(name, "delivery-count");
+    case 'm': return NAME(name, "message-id");
+    case 'p': return NAME(name, "priority");
+    case 'r': return NAME(name, "redelivered");
+    case 's': return NAME(name, "subscription");
+    case 't': return NAME(name, "transaction");
+    default: return false;
+    }
+}
+
+/* Take one header of a SEND: what the fast path knows is noted, what it leaves to Python makes the frame not plain. */
+static void send_header(frame *f, piece line, piece name, piece value)
+{
+    if (NAME(name, "destination")) {
+        f->is_plain &= !f->destination.data;
+        f->destination = value;
+    } else if (NAME(name, "persistent")) {
+        f->is_persistent = f->has_persistent ? f->is_persistent : NAME(value, "true");
+        f->has_persistent = true; /* of a repeated header the first counts */
+    } else if (NAME(name, "content-length")) {
+        f->dropped[f->dropped_count++ & 1] = line;
+    } else if (NAME(name, "receipt")) {
+        f->is_plain &= !f->receipt.data;
+        f->receipt = value;
+        f->dropped[f->dropped_count++ & 1] = line;
+    } else if (NAME(name, "destination-type")) {
+        f->is_plain &= !f->type.data;
+        f->type = value;
+    } else if (is_transfer_header(name)) {
+        f->is_plain = false;
+    }
+}
+
+static void ack_header(frame *f, piece name, piece value)
+{
+    piece *known = NAME(name, "id") || NAME(name, "message-id") ? &f->id
+                   : NAME(name, "subscription")                 ? &f->subscription
+                   : NAME(name, "receipt")                      ? &f->receipt
+                                                                : NULL;
+    if (known) {
+        f->is_plain &= !known->data;
+        *known = value;
+    } else if (!NAME(name, "content-length")) {
+        f->is_plain = false; /* `transaction` and what may come */
+    }
+}
+
+static bool is_ascii_plain(const uint8_t *at, uint32_t length)
+{
+    uint8_t odd = 0;
+    for (uint32_t i = 0; i < length; i++)
+        odd |= (uint8_t)((at[i] >> 7) | (at[i] == '\\') | (at[i] == '\r') | (at[i] == 0));
+    return !odd;
+}
+
+/* Read the headers of a whole header block. Returns false when it is malformed. */
+static bool read_headers(const connection *c, frame *f)
+{
+    const uint8_t *end = f->at + f->headers_end, *line = f->at + f->command_length + 1;
+    bool is_send = f->command_length == 4 && !memcmp(f->at, "SEND", 4);
+    bool is_ack = f->command_length == 3 && !memcmp(f->at, "ACK", 3);
+    bool is_fast = c->is_ready && (is_send || is_ack) && is_ascii_plain(f->at, f->headers_end);
+    uint32_t lines = 0;
+    f->is_plain = is_fast;
+    f->content_length = -1;
+    for (;; lines++) {
+        const uint8_t *stop = memchr(line, '\n', (size_t)(end - line));
+        uint32_t length = (uint32_t)(stop - line);
+        if (length == 0 || (length == 1 && *line == '\r'))
+            return !c->is_ready || lines <= c->header_lines_max;
+        const uint8_t *colon = memchr(line, ':', length);
+        if (!colon || colon == line)
+            return false;
+        piece name = {line, (uint32_t)(colon - line)};
+        piece value = {colon + 1, length - name.length - 1};
+        if (NAME(name, "content-length")) {
+            if (f->content_length >= 0) {
+                f->is_plain = false; /* the first counts */
+            } else {
+                uint32_t digits = value.length;
+                if (digits && value.data[digits - 1] == '\r')
+                    digits--;
+                f->content_length = parse_number(value.data, digits);
+                if (f->content_length < 0 || (c->is_ready && f->content_length > c->body_max))
+                    return false;
+            }
+        }
+        if (is_fast && is_send)
+            send_header(f, (piece){line, length + 1}, name, value);
+        else if (is_fast)
+            ack_header(f, name, value);
+        line = stop + 1;
+    }
+}
+
+/* Find one whole frame. Returns its length with the NUL; 0: more data is needed (*need: how many, if known); -1: odd. */
+static int64_t find_frame(connection *c, frame *f, uint32_t *need)
+{
+    *need = 0;
+    if (c->need && f->left < c->need) {
+        *need = c->need;
+        return 0;
+    }
+    int64_t headers = headers_length(c, f->at, f->left);
+    if (headers <= 0)
+        return headers;
+    f->headers_end = (uint32_t)headers;
+    const uint8_t *stop = memchr(f->at, '\n', f->headers_end);
+    f->command_length = (uint32_t)(stop - f->at);
+    if (!read_headers(c, f))
+        return -1;
+    uint64_t most = (c->is_ready ? (uint64_t)c->body_max : LOGIN_BYTES_MAX) + f->headers_end;
+    if (f->content_length >= 0) {
+        uint64_t total = f->headers_end + (uint64_t)f->content_length + 1;
+        if (total - 1 > most || total > UINT32_MAX)
+            return -1;
+        if (f->left < total) {
+            *need = c->need = (uint32_t)total;
+            return 0;
+        }
+        return f->at[total - 1] == 0 ? (int64_t)total : -1;
+    }
+    uint64_t from = f->headers_end + (uint64_t)c->body_scanned;
+    const uint8_t *nul = f->left > from ? memchr(f->at + from, 0, f->left - from) : NULL;
+    if (!nul) {
+        c->body_scanned = (uint32_t)(f->left - f->headers_end);
+        return f->left > most ? -1 : 0;
+    }
+    uint64_t total = (uint64_t)(nul - f->at) + 1;
+    return total - 1 > most ? -1 : (int64_t)total;
+}
+
+/* --- destinations --------------------------------------------------------------------------------------------- */
+static uint32_t key_hash(piece destination, piece type)
+{
+    uint32_t hash = vespiary_crc32c(0, destination.data, destination.length);
+    return type.data ? vespiary_crc32c(hash ^ 1, type.data, type.length) : hash;
+}
+
+static bool is_key(const taught *t, piece destination, piece type)
+{
+    uint32_t length = destination.length + (type.data ? 1 + type.length : 0);
+    return t->key && t->key_length == length && !memcmp(t->key, destination.data, destination.length) &&
+           (!type.data || (t->key[destination.length] == 0 &&
+                           !memcmp(t->key + destination.length + 1, type.data, type.length)));
+}
+
+static const route *find_route(vespiary_core *core, connection *c, piece destination, piece type)
+{
+    if (!c->table_capacity)
+        return NULL;
+    const taught *t = &c->table[c->last_taught];
+    if (!is_key(t, destination, type)) {
+        uint32_t mask = c->table_capacity - 1, i = key_hash(destination, type) & mask;
+        while (c->table[i].key && !is_key(&c->table[i], destination, type))
+            i = (i + 1) & mask;
+        t = &c->table[i];
+        if (!t->key)
+            return NULL;
+        c->last_taught = i;
+    }
+    const route *to = &core->routes[t->route];
+    return to->is_open && to->generation == t->generation ? to : NULL;
+}
+
+static void table_insert(connection *c, taught made)
+{
+    const uint8_t *zero = memchr(made.key, 0, made.key_length);
+    piece destination = {made.key, zero ? (uint32_t)(zero - made.key) : made.key_length};
+    piece type = {zero ? zero + 1 : NULL, zero ? made.key_length - destination.length - 1 : 0};
+    uint32_t mask = c->table_capacity - 1, i = key_hash(destination, type) & mask;
+    while (c->table[i].key && !is_key(&c->table[i], destination, type))
+        i = (i + 1) & mask;
+    if (c->table[i].key)
+        free(c->table[i].key);
+    else
+        c->table_count++;
+    c->table[i] = made;
+}
+
+static void table_empty(connection *c)
+{
+    for (uint32_t i = 0; i < c->table_capacity; i++)
+        free(c->table[i].key);
+    memset(c->table, 0, c->table_capacity * sizeof *c->table);
+    c->table_count = 0;
+}
+
+int vespiary_core_teach(vespiary_core *core, uint32_t handle, const uint8_t *destination, uint32_t length,
+                        uint32_t to)
+{
+    if (handle >= core->connections_count || !core->connections[handle].is_open || !length ||
+        to >= core->routes_count || !core->routes[to].is_open)
+        return -EINVAL;
+    connection *c = &core->connections[handle];
+    if (c->table_count >= TAUGHT_MAX) /* bounded: who uses more destinations than this asks again */
+        table_empty(c);
+    if (c->table_count * 2 >= c->table_capacity) {
+        connection wider = {.table_capacity = c->table_capacity ? c->table_capacity * 2 : 8};
+        wider.table = calloc(wider.table_capacity, sizeof *wider.table);
+        if (!wider.table)
+            return -ENOMEM;
+        for (uint32_t i = 0; i < c->table_capacity; i++)
+            if (c->table[i].key)
+                table_insert(&wider, c->table[i]);
+        free(c->table);
+        c->table = wider.table;
+        c->table_capacity = wider.table_capacity;
+        c->last_taught = 0;
+    }
+    uint8_t *key = malloc(length);
+    if (!key)
+        return -ENOMEM;
+    memcpy(key, destination, length);
+    table_insert(c, (taught){key, length, to, core->routes[to].generation});
+    return 0;
+}
+
+/* --- SEND and ACK ------------------------------------------------------------------------------------------------ */
+static int stage_receipt(vespiary_core *core, uint32_t handle, piece id)
+{
+    static const char start[] = "RECEIPT\nreceipt-id:";
+    const uint32_t head = sizeof start - 1;
+    uint8_t *at = output_room(core, handle, head + id.length + 3);
+    if (!at)
+        return -ENOMEM;
+    memcpy(at, start, head);
+    memcpy(at + head, id.data, id.length);
+    memcpy(at + head + id.length, "\n\n", 3); /* with its NUL */
+    return output_waits(core, handle, false);
+}
+
+/* The header lines that are stored: all but the dropped ones, in order. */
+static void stored_lines(const frame *f, message *m)
+{
+    const uint8_t *from = f->at + f->command_length + 1, *end = f->at + f->headers_end - 1;
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < f->dropped_count; i++) {
+        m->properties[pieces++] = (piece){from, (uint32_t)(f->dropped[i].data - from)};
+        from = f->dropped[i].data + f->dropped[i].length;
+    }
+    m->properties[pieces] = (piece){from, (uint32_t)(end - from)};
+}
+
+/* 0 taken, 1 leave it to Python, else -errno. */
+static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64_t length)
+{
+    connection *c = &core->connections[handle];
+    if (!f->destination.length)
+        return 1;
+    const route *to = find_route(core, c, f->destination, f->type);
+    if (!to)
+        return 1;
+    message m = {.body = {f->at + f->headers_end, (uint32_t)(length - f->headers_end - 1)},
+                 .protocol = 1,
+                 .priority = 4,
+                 .is_persistent = f->is_persistent};
+    stored_lines(f, &m);
+    uint64_t block;
+    int places = publish(core, to, &m, &block);
+    if (places < 0)
+        return places == -EMSGSIZE ? 1 : places;
+    if (block)
+        c->last_block = block;
+    return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
+}
+
+static int take_ack(vespiary_core *core, uint32_t handle, const frame *f)
+{
+    connection *c = &core->connections[handle];
+    const uint8_t *dash = f->id.length ? memchr(f->id.data, '-', f->id.length) : NULL;
+    if (!dash)
+        return 1;
+    uint32_t digits = (uint32_t)(dash - f->id.data);
+    int64_t id = parse_number(f->id.data, digits), sequence = parse_number(dash + 1, f->id.length - digits - 1);
+    if (id < 0 || sequence < 0 || id > INT32_MAX)
+        return 1;
+    int holder = vespiary_core_holder(core, handle, (uint32_t)id, (uint64_t)sequence);
+    if (holder < 0 || core->consumers[holder].mode == 0)
+        return 1;
+    uint64_t block = 0;
+    int done = acknowledge(core, &core->consumers[holder], (uint64_t)sequence, &block);
+    if (block)
+        c->last_block = block;
+    if (done < 0)
+        return done;
+    return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
+}
+
+int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
+                             vespiary_result *out)
+{
+    if (handle >= core->connections_count || !core->connections[handle].is_open || buffer >= core->buffers_count ||
+        !core->buffers[buffer].is_open || start > end || end > core->buffers[buffer].length)
+        return -EINVAL;
+    connection *c = &core->connections[handle];
+    const uint8_t *memory = core->buffers[buffer].memory;
+    uint64_t at = start;
+    for (;;) {
+        if (!c->need && !c->scanned && !c->body_scanned) /* heart-beats, and the ends of lines after frames */
+            while (at < end && (memory[at] == '\n' || (memory[at] == '\r' && at + 1 < end && memory[at + 1] == '\n')))
+                at++;
+        *out = (vespiary_result){.status = NEED_DATA, .position = at};
+        if (at == end || (end - at == 1 && memory[at] == '\r'))
+            return 0;
+        frame f = {.at = memory + at, .left = end - at};
+        int64_t length = find_frame(c, &f, &out->detail);
+        if (length == 0)
+            return 0;
+        if (length < 0) {
+            out->status = ODD;
+            return 0;
+        }
+        int left = 1;
+        if (f.is_plain && f.command_length == 4)
+            left = take_send(core, handle, &f, length);
+        else if (f.is_plain)
+            left = take_ack(core, handle, &f);
+        if (left < 0 && left != -ENOSPC)
+            return left;
+        if (left == -ENOSPC) {
+            out->status = BLOCKED;
+            return 0;
+        }
+        c->need = c->scanned = c->body_scanned = 0;
+        if (left) {
+            out->status = FRAME;
+            out->detail = (uint32_t)length;
+            return 0;
+        }
+        at += (uint64_t)length;
+    }
+}
+
+/* --- MESSAGE ------------------------------------------------------------------------------------------------------- */
+static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
+{
+    memcpy(at, text, length);
+    return at + length;
+}
+#define PUT(at, text) put_text(at, text, sizeof(text) - 1)
+
+static uint8_t *put_number(uint8_t *at, uint64_t value)
+{
+    uint8_t digits[20];
+    uint32_t count = 0;
+    do
+        digits[count++] = (uint8_t)('0' + value % 10);
+    while (value /= 10);
+    while (count)
+        *at++ = digits[--count];
+    return at;
+}
+
+/* STOMP 1.0 knows no escapes. A line feed or a carriage return cannot be said there: a space stands for it. */
+static uint8_t *put_unescaped(uint8_t *at, const uint8_t *from, uint32_t length)
+{
+    for (uint32_t i = 0; i < length; i++) {
+        if (from[i] != '\\' || i + 1 == length) {
+            *at++ = from[i];
+            continue;
+        }
+        uint8_t code = from[++i];
+        *at++ = code == 'c' ? ':' : code == '\\' ? '\\' : ' ';
+    }
+    return at;
+}
+
+static uint64_t frame_room(const consumer *by, const entry *item)
+{
+    return by->prefix_length * 2U + item->properties_length + (uint64_t)item->body_length + 160;
+}
+
+static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
+                               const uint8_t *record)
+{
+    const uint8_t *properties = record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES +
+                                (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
+    at = put_text(at, by->prefix, by->prefix_length);
+    at = put_number(at, sequence);
+    if (by->version == 12 && by->mode != 0) {
+        at = PUT(at, "\nack:");
+        at = put_number(at, by->queue->id);
+        *at++ = '-';
+        at = put_number(at, sequence);
+    }
+    if (item->deliveries) {
+        at = PUT(at, "\nredelivered:true\ndelivery-count:");
+        at = put_number(at, item->deliveries);
+    }
+    at = PUT(at, "\ncontent-length:");
+    at = put_number(at, item->body_length);
+    *at++ = '\n';
+    if (item->flags & FLAG_ESCAPED && by->version == 10)
+        at = put_unescaped(at, properties, item->properties_length);
+    else
+        at = put_text(at, (const char *)properties, item->properties_length);
+    *at++ = '\n';
+    at = put_text(at, (const char *)properties + item->properties_length, item->body_length);
+    *at++ = 0;
+    return at;
+}
+
+/* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none. */
+static entry *next_entry(queue *q, uint64_t *sequence)
+{
+    uint64_t at = q->returned ? q->returned_from : q->next;
+    uint64_t end = q->returned ? q->next : q->available;
+    uint8_t wanted = q->returned ? ENTRY_RETURNED : ENTRY_READY;
+    while (at < end) {
+        entry *item = queue_entry(q, at);
+        if (item && item->state == wanted) {
+            *sequence = at;
+            break;
+        }
+        at = item ? at + 1 : (at / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+    }
+    if (at > end)
+        at = end;
+    if (q->returned)
+        q->returned_from = at;
+    else
+        q->next = at;
+    return at < end ? queue_entry(q, at) : NULL;
+}
+
+static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, uint64_t sequence)
+{
+    if (item->state == ENTRY_RETURNED) {
+        q->returned--;
+        q->returned_from = sequence + 1;
+    } else {
+        q->next = sequence + 1;
+    }
+    item->state = ENTRY_DELIVERED;
+    item->owner = handle;
+    q->delivering++;
+    if (!by->held || sequence < by->held_from)
+        by->held_from = sequence;
+    by->held++;
+}
+
+static int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
+{
+    if (used + more <= core->scratch_capacity)
+        return 0;
+    uint64_t wider = core->scratch_capacity ? core->scratch_capacity * 2 : 512 * 1024;
+    while (wider < used + more)
+        wider *= 2;
+    uint8_t *made = realloc(core->scratch, wider);
+    if (!made)
+        return -ENOMEM;
+    core->scratch = made;
+    core->scratch_capacity = wider;
+    return 0;
+}
+
+int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                          vespiary_result *out, const uint8_t **frames)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    consumer *by = &core->consumers[handle];
+    queue *q = by->queue;
+    uint64_t used = 0, sequence = 0, block = 0;
+    uint32_t count = 0;
+    out->status = LIMIT;
+    while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
+        entry *item = next_entry(q, &sequence);
+        if (!item) {
+            out->status = DRAINED;
+            break;
+        }
+        const uint8_t *record = record_memory(core, item);
+        if (!record) {
+            out->status = ABSENT;
+            q->waits_for_slab = true;
+            break;
+        }
+        int bad = scratch_room(core, used, frame_room(by, item));
+        if (bad)
+            return bad;
+        uint64_t length =
+            (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
+        if (count && used + length > max_bytes)
+            break;
+        entry_given(q, by, handle, item, sequence);
+        if (by->mode == 0) {
+            bad = acknowledge(core, by, sequence, &block);
+            if (bad < 0) { /* no room for the acknowledgement: the message stays held, and is given when there is */
+                by->held--;
+                q->delivering--;
+                item->state = ENTRY_RETURNED;
+                q->returned_from = q->returned && q->returned_from < sequence ? q->returned_from : sequence;
+                q->returned++;
+                break;
+            }
+        }
+        used += length;
+        count++;
+    }
+    out->detail = count;
+    out->position = used;
+    *frames = core->scratch;
+    return (int)count;
+}
+
+void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index)
+{
+    *file_id = 0;
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return;
+    uint64_t sequence;
+    const entry *item = next_entry(core->consumers[handle].queue, &sequence);
+    if (!item)
+        return;
+    *file_id = core->slots[item->slot]->file_id;
+    *index = item->offset >> core->slab_shift;
+}

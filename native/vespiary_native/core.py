@@ -1,0 +1,440 @@
+"""`NativeCore`: the contract of `vespiary_native.abc.Core` over the C core (native/src/core.h).
+
+Owns the one `vespiary_core` pointer and nothing else: every method is one call into C, with numbers and
+pointers in and numbers and bytes out. No cffi object leaves this module. Called by `vespiary_native.choice`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from vespiary_native.abc import (
+    BLOCK_BYTES,
+    SLAB_BYTES,
+    AckMode,
+    BlockFacts,
+    DeliverStatus,
+    ImageStatistics,
+    NoRoom,
+    QueueStatistics,
+    ScanStatus,
+    WriteRequest,
+)
+from vespiary_native.loader import ffi, lib
+
+_BATCH = 1024  # ids fetched with one call
+
+
+def _check(result: int, what: str) -> int:
+    """Return the result of a C call, or raise what its negative errno means."""
+    if result >= 0:
+        return result
+    code = -result
+    if code == errno.ENOSPC:
+        raise NoRoom(f"{what}: no slab or no journal file for it now")
+    if code == errno.ENOMEM:
+        raise MemoryError(f"{what}: no memory")
+    raise ValueError(f"{what}: {os.strerror(code)}")
+
+
+class NativeCore:
+    """The C core. Owner: the event loop's thread, through the store and the engine."""
+
+    def __init__(
+        self,
+        *,
+        slab_bytes: int = SLAB_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        slabs_max: int,
+        record_bytes_max: int,
+    ) -> None:
+        self._record_bytes_max = record_bytes_max
+        core = lib.vespiary_core_new(slab_bytes, block_bytes, slabs_max, record_bytes_max)
+        if core == ffi.NULL:
+            raise ValueError(
+                f"core: slab_bytes={slab_bytes} (a power of two, 16384 or more), "
+                f"block_bytes={block_bytes} (4096 or more), slabs_max={slabs_max} (2 or more), "
+                f"record_bytes_max={record_bytes_max} (64 to slab_bytes - 8192): one is out of range"
+            )
+        self._core: Any = ffi.gc(core, lib.vespiary_core_free)
+        self._result = ffi.new("vespiary_result *")
+        self._write = ffi.new("vespiary_write *")
+        self._frames = ffi.new("const uint8_t **")
+        self._handle = ffi.new("uint32_t *")
+        self._length = ffi.new("uint32_t *")
+        self._file_id = ffi.new("uint64_t *")
+        self._ids = ffi.new(f"uint32_t[{_BATCH}]")
+        self._buffers: dict[int, Any] = {}
+
+    # --- the image and its files ----------------------------------------------------------------
+    def set_time(self, now_ms: int) -> None:
+        """See `Core.set_time`."""
+        lib.vespiary_core_set_time(self._core, now_ms)
+
+    def add_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        """See `Core.add_file`."""
+        _check(lib.vespiary_core_add_file(self._core, file_id, salt, size_bytes), "add_file")
+
+    def start(self, sequence: int, previous_crc: int, durable_sequence: int) -> None:
+        """See `Core.start`."""
+        _check(
+            lib.vespiary_core_start(self._core, sequence, previous_crc, durable_sequence), "start"
+        )
+
+    def grow(self, slabs: int) -> int:
+        """See `Core.grow`."""
+        return int(lib.vespiary_core_grow(self._core, slabs))
+
+    def files_ahead(self) -> int:
+        """See `Core.files_ahead`."""
+        return int(lib.vespiary_core_files_ahead(self._core))
+
+    def current_file(self) -> int:
+        """See `Core.current_file`."""
+        return int(lib.vespiary_core_current_file(self._core))
+
+    def live_places(self, file_id: int) -> int:
+        """See `Core.live_places`."""
+        return _check(lib.vespiary_core_live_places(self._core, file_id), "live_places")
+
+    def cancels(self, file_id: int) -> list[int]:
+        """See `Core.cancels`."""
+        room = 64
+        while True:
+            out = ffi.new("uint64_t[]", room)
+            count = _check(lib.vespiary_core_cancels(self._core, file_id, out, room), "cancels")
+            if count <= room:
+                return sorted(ffi.unpack(out, count)) if count else []
+            room = count
+
+    def forget_file(self, file_id: int) -> None:
+        """See `Core.forget_file`."""
+        _check(lib.vespiary_core_forget_file(self._core, file_id), "forget_file")
+
+    def image_statistics(self) -> ImageStatistics:
+        """See `Core.image_statistics`."""
+        out = ffi.new("vespiary_image_statistics *")
+        lib.vespiary_core_image_statistics(self._core, out)
+        return ImageStatistics(**{n: getattr(out, n) for n in ImageStatistics.__slots__})
+
+    # --- writing --------------------------------------------------------------------------------
+    def has_unwritten(self) -> bool:
+        """See `Core.has_unwritten`."""
+        return bool(lib.vespiary_core_has_unwritten(self._core))
+
+    def is_urgent(self) -> bool:
+        """See `Core.is_urgent`."""
+        return bool(lib.vespiary_core_is_urgent(self._core))
+
+    def seal_write(self) -> WriteRequest | None:
+        """See `Core.seal_write`."""
+        out = self._write
+        if not _check(lib.vespiary_core_seal_write(self._core, out), "seal_write"):
+            return None
+        return WriteRequest(out.file_id, out.offset, out.address, out.length, out.sequence)
+
+    def write_done(self, sequence: int) -> None:
+        """See `Core.write_done`."""
+        _check(lib.vespiary_core_write_done(self._core, sequence), f"write_done({sequence})")
+
+    def stage_empty_block(self) -> None:
+        """See `Core.stage_empty_block`."""
+        lib.vespiary_core_stage_empty_block(self._core)
+
+    def append_record(self, type_: int, body: bytes, *, flags: int = 0, urgent: bool = True) -> int:
+        """See `Core.append_record`."""
+        return _check(
+            lib.vespiary_core_append_record(self._core, type_, flags, body, len(body), urgent),
+            "append_record",
+        )
+
+    # --- queues and routes ----------------------------------------------------------------------
+    def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
+        """See `Core.open_queue`."""
+        _check(
+            lib.vespiary_core_open_queue(self._core, queue_id, tail, durable),
+            f"open_queue({queue_id})",
+        )
+
+    def drop_queue(self, queue_id: int) -> None:
+        """See `Core.drop_queue`."""
+        _check(lib.vespiary_core_drop_queue(self._core, queue_id), f"drop_queue({queue_id})")
+
+    def purge_queue(self, queue_id: int) -> int:
+        """See `Core.purge_queue`."""
+        return _check(
+            lib.vespiary_core_purge_queue(self._core, queue_id), f"purge_queue({queue_id})"
+        )
+
+    def queue_statistics(self, queue_id: int) -> QueueStatistics:
+        """See `Core.queue_statistics`."""
+        out = ffi.new("vespiary_queue_statistics *")
+        _check(
+            lib.vespiary_core_queue_statistics(self._core, queue_id, out),
+            f"queue_statistics({queue_id})",
+        )
+        return QueueStatistics(**{n: getattr(out, n) for n in QueueStatistics.__slots__})
+
+    def queue_states(self) -> bytes:
+        """See `Core.queue_states`."""
+        needed = _check(lib.vespiary_core_queue_states(self._core, ffi.NULL, 0), "queue_states")
+        out = ffi.new("uint8_t[]", needed)
+        _check(lib.vespiary_core_queue_states(self._core, out, needed), "queue_states")
+        return bytes(ffi.buffer(out, needed))
+
+    def open_route(self, queue_ids: list[int]) -> int:
+        """See `Core.open_route`."""
+        return _check(
+            lib.vespiary_core_open_route(self._core, queue_ids, len(queue_ids)), "open_route"
+        )
+
+    def set_route(self, route: int, queue_ids: list[int]) -> None:
+        """See `Core.set_route`."""
+        _check(
+            lib.vespiary_core_set_route(self._core, route, queue_ids, len(queue_ids)), "set_route"
+        )
+
+    def close_route(self, route: int) -> None:
+        """See `Core.close_route`."""
+        _check(lib.vespiary_core_close_route(self._core, route), "close_route")
+
+    # --- connections ----------------------------------------------------------------------------
+    def open_connection(self) -> int:
+        """See `Core.open_connection`."""
+        return _check(lib.vespiary_core_open_connection(self._core), "open_connection")
+
+    def set_ready(self, connection: int, version: int, limits: tuple[int, int, int, int]) -> None:
+        """See `Core.set_ready`."""
+        _check(lib.vespiary_core_set_ready(self._core, connection, version, *limits), "set_ready")
+
+    def teach(self, connection: int, destination: bytes, route: int) -> None:
+        """See `Core.teach`."""
+        _check(
+            lib.vespiary_core_teach(self._core, connection, destination, len(destination), route),
+            "teach",
+        )
+
+    def close_connection(self, connection: int) -> None:
+        """See `Core.close_connection`."""
+        _check(lib.vespiary_core_close_connection(self._core, connection), "close_connection")
+
+    def attach_buffer(self, buffer: bytearray) -> int:
+        """See `Core.attach_buffer`."""
+        memory = ffi.from_buffer("uint8_t[]", buffer)
+        handle = _check(
+            lib.vespiary_core_attach_buffer(self._core, memory, len(buffer)), "attach_buffer"
+        )
+        self._buffers[handle] = memory  # keeps the bytearray from being resized
+        return handle
+
+    def detach_buffer(self, buffer: int) -> None:
+        """See `Core.detach_buffer`."""
+        _check(lib.vespiary_core_detach_buffer(self._core, buffer), "detach_buffer")
+        ffi.release(self._buffers.pop(buffer))
+
+    def scan_stomp(
+        self, connection: int, buffer: int, start: int, end: int
+    ) -> tuple[int, int, int]:
+        """See `Core.scan_stomp`."""
+        out = self._result
+        bad = lib.vespiary_core_scan_stomp(self._core, connection, buffer, start, end, out)
+        if bad:
+            _check(bad, "scan_stomp")
+        return _SCAN[out.status], out.position, out.detail
+
+    def receipt(self, connection: int, data: bytes) -> None:
+        """See `Core.receipt`."""
+        _check(lib.vespiary_core_receipt(self._core, connection, data, len(data)), "receipt")
+
+    def take_receipts(self) -> list[tuple[int, bytes]]:
+        """See `Core.take_receipts`."""
+        taken = []
+        take, core = lib.vespiary_core_take_receipt, self._core
+        handle, data, length = self._handle, self._frames, self._length
+        while take(core, handle, data, length):
+            taken.append((handle[0], bytes(ffi.buffer(data[0], length[0]))))
+        return taken
+
+    def take_ready_queues(self) -> list[int]:
+        """See `Core.take_ready_queues`."""
+        ids: list[int] = []
+        while count := lib.vespiary_core_take_ready_queues(self._core, self._ids, _BATCH):
+            ids += ffi.unpack(self._ids, count)
+            if count < _BATCH:
+                break
+        return ids
+
+    # --- the slow path --------------------------------------------------------------------------
+    def publish(
+        self,
+        route: int,
+        properties: bytes,
+        body: bytes,
+        *,
+        persistent: bool,
+        protocol: int = 1,
+        priority: int = 4,
+        escaped: bool = False,
+        transaction: int = 0,
+    ) -> int:
+        """See `Core.publish`."""
+        result = lib.vespiary_core_publish(
+            self._core, route, properties, len(properties), ffi.from_buffer(body), len(body),
+            persistent, protocol, priority, escaped, transaction,
+        )  # fmt: skip
+        if result == -errno.EMSGSIZE:
+            raise ValueError(
+                f"a message of {len(properties)} bytes of headers and {len(body)} bytes of body "
+                f"does not fit into a journal record of {self._record_bytes_max} bytes"
+            )
+        return _check(result, "publish")
+
+    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+        """See `Core.begin`."""
+        _check(lib.vespiary_core_begin(self._core, transaction, size_bytes, records), "begin")
+
+    def commit(self, transaction: int) -> None:
+        """See `Core.commit`."""
+        _check(lib.vespiary_core_commit(self._core, transaction), "commit")
+
+    # --- consumers ------------------------------------------------------------------------------
+    def open_consumer(
+        self,
+        connection: int,
+        queue_id: int,
+        mode: AckMode,
+        credit: int,
+        subscription: bytes,
+        version: int,
+    ) -> int:
+        """See `Core.open_consumer`."""
+        return _check(
+            lib.vespiary_core_open_consumer(
+                self._core, connection, queue_id, mode, credit, subscription, len(subscription),
+                version,
+            ),
+            "open_consumer",
+        )  # fmt: skip
+
+    def deliver(
+        self, consumer: int, max_messages: int, max_bytes: int
+    ) -> tuple[DeliverStatus, int, bytes]:
+        """See `Core.deliver`."""
+        out, frames = self._result, self._frames
+        count = lib.vespiary_core_deliver(
+            self._core, consumer, max_messages, max_bytes, out, frames
+        )
+        if count < 0:
+            _check(count, f"deliver({consumer})")
+        data = bytes(ffi.buffer(frames[0], out.position)) if count else b""
+        return _DELIVER[out.status], count, data
+
+    def absent_slab(self, consumer: int) -> tuple[int, int]:
+        """See `Core.absent_slab`."""
+        lib.vespiary_core_absent_slab(self._core, consumer, self._file_id, self._length)
+        return self._file_id[0], self._length[0]
+
+    def load_begin(self, file_id: int, slab: int) -> tuple[int, int, int] | None:
+        """See `Core.load_begin`."""
+        result = lib.vespiary_core_load_begin(self._core, file_id, slab, self._write)
+        if result in (-errno.ENOSPC, -errno.EALREADY):
+            return None
+        _check(result, f"load_begin({file_id}, {slab})")
+        return self._write.address, self._write.length, self._write.offset
+
+    def load_done(self, file_id: int, slab: int, *, good: bool) -> None:
+        """See `Core.load_done`."""
+        _check(
+            lib.vespiary_core_load_done(self._core, file_id, slab, good),
+            f"load_done({file_id}, {slab})",
+        )
+
+    def acknowledge(self, consumer: int, sequence: int, *, transaction: int = 0) -> int:
+        """See `Core.acknowledge`."""
+        return _check(
+            lib.vespiary_core_acknowledge(self._core, consumer, sequence, transaction),
+            f"acknowledge({consumer})",
+        )
+
+    def holder(self, connection: int, queue_id: int, sequence: int) -> int:
+        """See `Core.holder`."""
+        return int(lib.vespiary_core_holder(self._core, connection, queue_id, sequence))
+
+    def give_back(self, consumer: int, sequence: int) -> int:
+        """See `Core.give_back`."""
+        return _check(
+            lib.vespiary_core_give_back(self._core, consumer, sequence), f"give_back({consumer})"
+        )
+
+    def set_credit(self, consumer: int, credit: int) -> None:
+        """See `Core.set_credit`."""
+        _check(lib.vespiary_core_set_credit(self._core, consumer, credit), "set_credit")
+
+    def close_consumer(self, consumer: int) -> int:
+        """See `Core.close_consumer`."""
+        return _check(
+            lib.vespiary_core_close_consumer(self._core, consumer), f"close_consumer({consumer})"
+        )
+
+    # --- recovery -------------------------------------------------------------------------------
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        """See `Core.restore_file`."""
+        _check(
+            lib.vespiary_core_restore_file(self._core, file_id, salt, size_bytes), "restore_file"
+        )
+
+    def restore_block(
+        self, file_id: int, offset: int, block: memoryview
+    ) -> list[tuple[int, bytes]]:
+        """See `Core.restore_block`."""
+        room = int.from_bytes(block[36:40], "little")
+        others = ffi.new("vespiary_other_record[]", max(room, 1))
+        bad_offset = self._length
+        count = lib.vespiary_core_restore_block(
+            self._core, file_id, offset, ffi.from_buffer(block), len(block), others, room,
+            bad_offset,
+        )  # fmt: skip
+        if count == -errno.EBADMSG:
+            at = bad_offset[0]
+            raise ValueError(
+                f"file {file_id}, block at {offset}: malformed record {at} bytes into the block "
+                f"(starts with {bytes(block[at : at + 8]).hex()})"
+            )
+        return [
+            (other.type, bytes(block[other.offset : other.offset + other.length]))
+            for other in others[0 : _check(count, "restore_block")]
+        ]
+
+    def restore_done(self) -> int:
+        """See `Core.restore_done`."""
+        return _check(lib.vespiary_core_restore_done(self._core), "restore_done")
+
+
+_SCAN = [*ScanStatus]
+_DELIVER = [*DeliverStatus]
+
+
+def verify_blocks(
+    data: memoryview, offset: int, salt: int, file_id: int, limit: int
+) -> list[BlockFacts]:
+    """See `vespiary_native.abc.BlockVerifier`."""
+    out = ffi.new("vespiary_block_facts[]", limit)
+    count = lib.vespiary_verify_blocks(
+        ffi.from_buffer(data), len(data), offset, salt, file_id, out, limit
+    )
+    return [
+        BlockFacts(
+            facts.offset,
+            facts.length,
+            facts.sequence,
+            facts.watermark,
+            facts.previous_crc,
+            facts.crc,
+            facts.records,
+            bool(facts.is_seal),
+            facts.time_ms,
+        )
+        for facts in out[0:count]
+    ]
