@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from vespiary_spec.units import format_size
+from vespiary_spec.units import format_quantity
 
 
 class Change(enum.StrEnum):
@@ -120,7 +120,7 @@ class Facts:
         if bound is None:
             return ""
         if self.unit.is_size:
-            return format_size(int(bound))
+            return format_quantity(int(bound))
         return str(int(bound) if bound == int(bound) else bound)
 
 

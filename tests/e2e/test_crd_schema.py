@@ -145,8 +145,8 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
     ("spec", "words"),
     [
         ({"acceptors": []}, "should have at least 1 items"),
-        ({"config": {"journalFileSize": "16Ki"}}, "allowed: 64KiB to 4GiB"),
-        ({"config": {"journalFileSize": 65537}}, "a multiple of 4KiB"),
+        ({"config": {"journalFileSize": "16Ki"}}, "allowed: 64Ki to 4Gi"),
+        ({"config": {"journalFileSize": 65537}}, "a multiple of 4Ki"),
         ({"config": {"journalFileSize": "10MiB"}}, "should match"),
         ({"config": {"journalMinFiles": 1}}, "greater than or equal to 2"),
         ({"config": {"journalMaxIo": 0}}, "greater than or equal to 1"),
@@ -157,7 +157,7 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
             {"config": {"journalBufferSize": "1Mi", "journalFileSize": "512Ki"}},
             "larger than journalFileSize",
         ),
-        ({"storage": {"volumes": {"journal": {"size": "1Mi"}}}}, "allowed: 64MiB or more"),
+        ({"storage": {"volumes": {"journal": {"size": "1Mi"}}}}, "allowed: 64Mi or more"),
         (
             {"storage": {"volumes": {"journal": {"accessMode": "ReadWriteMany"}}}},
             "supported values",
