@@ -1,7 +1,8 @@
 """`NativeCore`: the contract of `vespiary_native.abc.Core` over the C core (native/src/core.h).
 
-Owns the one `vespiary_core` pointer and nothing else: every method is one call into C, with numbers and
-pointers in and numbers and bytes out. No cffi object leaves this module. Called by `vespiary_native.choice`.
+Owns the one `vespiary_core` pointer and nothing else: every method is one call into C, with numbers
+and pointers in and numbers and bytes out. No cffi object leaves this module. Made by
+`vespiary_native.choice`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class NativeCore:
             raise ValueError(
                 f"core: slab_bytes={slab_bytes} (a power of two, 16384 or more), "
                 f"block_bytes={block_bytes} (4096 or more), slabs_max={slabs_max} (2 or more), "
-                f"record_bytes_max={record_bytes_max} (64 to slab_bytes - 8192): one is out of range"
+                f"record_bytes_max={record_bytes_max} (64 to slab_bytes - 8192): "
+                "one is out of range"
             )
         self._core: Any = ffi.gc(core, lib.vespiary_core_free)
         self._result = ffi.new("vespiary_result *")

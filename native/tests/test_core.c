@@ -1,0 +1,241 @@
+/* The core under sanitizers: random calls in long runs, and after each run what must hold. The same contract is tested
+ * against the Python twin in tests/unit/vespiary_native; here it is memory that is watched. */
+#include "core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(is_true)                                                                              \
+    do {                                                                                            \
+        if (!(is_true)) {                                                                           \
+            fprintf(stderr, "%s:%d: seed %llu: not true: %s\n", __FILE__, __LINE__, seed, #is_true); \
+            exit(1);                                                                                \
+        }                                                                                           \
+    } while (0)
+
+enum { QUEUES = 5, SLAB = 64 * 1024, FILE_SIZE = 256 * 1024, BODY = 9000, STEPS = 4000 };
+
+static unsigned long long seed;
+static unsigned long long state;
+
+static uint32_t below(uint32_t n)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)((state >> 11) % n);
+}
+
+typedef struct {
+    vespiary_core *core;
+    int connection, buffer, routes[3], consumers[QUEUES];
+    uint64_t next_file, written, confirmed, delivered, done, receipts;
+    uint8_t memory[64 * 1024];
+} world;
+
+static void add_file(world *w)
+{
+    w->next_file++;
+    CHECK(vespiary_core_add_file(w->core, w->next_file, w->next_file * 77, FILE_SIZE) == 0);
+}
+
+static void open_world(world *w)
+{
+    memset(w, 0, sizeof *w);
+    w->core = vespiary_core_new(SLAB, 16 * 1024, 12, 20000);
+    CHECK(w->core);
+    vespiary_core_set_time(w->core, 1700000000000);
+    for (uint32_t q = 1; q <= QUEUES; q++)
+        CHECK(vespiary_core_open_queue(w->core, q, 1, q != QUEUES) == 0);
+    uint32_t one[] = {1}, three[] = {2, 3, 4}, mixed[] = {4, 5};
+    w->routes[0] = vespiary_core_open_route(w->core, one, 1);
+    w->routes[1] = vespiary_core_open_route(w->core, three, 3);
+    w->routes[2] = vespiary_core_open_route(w->core, mixed, 2);
+    w->connection = vespiary_core_open_connection(w->core);
+    uint32_t c = (uint32_t)w->connection;
+    CHECK(vespiary_core_set_ready(w->core, c, 12, 20, 1024, 4096, BODY) == 0);
+    CHECK(vespiary_core_teach(w->core, c, (const uint8_t *)"/queue/one", 10, (uint32_t)w->routes[0]) == 0);
+    CHECK(vespiary_core_teach(w->core, c, (const uint8_t *)"/topic/two", 10, (uint32_t)w->routes[1]) == 0);
+    w->buffer = vespiary_core_attach_buffer(w->core, w->memory, sizeof w->memory);
+    for (uint32_t q = 0; q < QUEUES; q++)
+        w->consumers[q] = vespiary_core_open_consumer(w->core, c, q + 1, q % 3, 50, (const uint8_t *)"s", 1, 12);
+    add_file(w);
+    add_file(w);
+}
+
+static void scan(world *w)
+{
+    char head[200];
+    size_t length = 0, body = below(BODY);
+    int n = snprintf(head, sizeof head, "SEND\ndestination:%s\npersistent:%s\nreceipt:r%u\ncontent-length:%zu\n\n",
+                     below(2) ? "/queue/one" : "/topic/two", below(3) ? "true" : "false", below(1000), body);
+    memcpy(w->memory, head, (size_t)n);
+    length = (size_t)n;
+    memset(w->memory + length, 'x', body);
+    length += body;
+    w->memory[length++] = 0;
+    if (below(4) == 0) /* break it somewhere: nothing may be read beyond the end */
+        w->memory[below((uint32_t)length)] = (uint8_t)below(256);
+    uint64_t end = below(4) == 0 ? below((uint32_t)length + 1) : length;
+    /* A block of exactly `end` bytes lets the sanitizer see a read behind it. */
+    uint8_t *exact = malloc(end ? end : 1);
+    memcpy(exact, w->memory, end);
+    int buffer = vespiary_core_attach_buffer(w->core, exact, end);
+    int fresh = vespiary_core_open_connection(w->core); /* an incomplete frame would be remembered */
+    CHECK(vespiary_core_set_ready(w->core, (uint32_t)fresh, 12, 20, 1024, 4096, BODY) == 0);
+    CHECK(vespiary_core_teach(w->core, (uint32_t)fresh, (const uint8_t *)"/queue/one", 10, (uint32_t)w->routes[0]) ==
+          0);
+    vespiary_result out;
+    int bad = vespiary_core_scan_stomp(w->core, (uint32_t)fresh, (uint32_t)buffer, 0, end, &out);
+    CHECK(bad == 0 && out.position <= end && out.status >= 0 && out.status <= 3);
+    CHECK(vespiary_core_detach_buffer(w->core, (uint32_t)buffer) == 0);
+    CHECK(vespiary_core_close_connection(w->core, (uint32_t)fresh) == 0);
+    free(exact);
+}
+
+static void publish(world *w)
+{
+    static const uint8_t properties[] = "destination:/queue/one\n";
+    int places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
+                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0);
+    CHECK(places >= 0 || places == -ENOSPC);
+    w->written += places > 0 ? (uint64_t)places : 0;
+}
+
+static void transaction(world *w, uint64_t id)
+{
+    static const uint8_t properties[] = "destination:/topic/two\n";
+    uint32_t members = 1 + below(5);
+    int bad = vespiary_core_begin(w->core, id, members * 2000, members * 3);
+    CHECK(bad == 0 || bad == -ENOSPC);
+    if (bad)
+        return;
+    for (uint32_t i = 0; i < members; i++)
+        CHECK(vespiary_core_publish(w->core, (uint32_t)w->routes[below(2)], properties, sizeof properties - 1,
+                                    w->memory, below(1900), 1, 1, 4, 0, id) > 0);
+    CHECK(vespiary_core_commit(w->core, id) == 0);
+}
+
+static void write_out(world *w, bool is_read_back)
+{
+    vespiary_write out;
+    vespiary_block_facts facts[64];
+    int got = vespiary_core_seal_write(w->core, &out);
+    CHECK(got >= 0 || got == -ENOSPC);
+    if (got <= 0)
+        return;
+    int blocks = vespiary_verify_blocks((const uint8_t *)(uintptr_t)out.address, out.length, out.offset,
+                                        out.file_id * 77, out.file_id, facts, 64);
+    CHECK(blocks > 0 && facts[blocks - 1].sequence == out.sequence);
+    CHECK(facts[blocks - 1].offset + facts[blocks - 1].length == out.offset + out.length);
+    if (is_read_back)
+        CHECK(vespiary_core_write_done(w->core, out.sequence) == 0);
+    w->confirmed = out.sequence;
+}
+
+static void deliver(world *w)
+{
+    uint32_t q = below(QUEUES);
+    vespiary_result out;
+    const uint8_t *frames;
+    int count = vespiary_core_deliver(w->core, (uint32_t)w->consumers[q], 1 + below(20), 30000, &out, &frames);
+    CHECK(count >= 0);
+    if (count) {
+        CHECK(frames[out.position - 1] == 0 && !memcmp(frames, "MESSAGE\n", 8));
+        w->delivered += (uint64_t)count;
+    }
+    if (out.status == 2) { /* absent: the bytes that were there come back */
+        uint64_t file_id;
+        uint32_t index;
+        vespiary_write load;
+        vespiary_core_absent_slab(w->core, (uint32_t)w->consumers[q], &file_id, &index);
+        if (vespiary_core_load_begin(w->core, file_id, index, &load) == 0)
+            CHECK(vespiary_core_load_done(w->core, file_id, index, 0) == 0); /* the read failed */
+    }
+}
+
+static void settle(world *w)
+{
+    uint32_t q = below(QUEUES);
+    vespiary_queue_statistics s;
+    CHECK(vespiary_core_queue_statistics(w->core, q + 1, &s) == 0);
+    CHECK(s.head <= s.next && s.next <= s.available && s.available <= s.tail);
+    CHECK(s.added == s.acknowledged + s.ready + s.delivering + (s.tail - s.available));
+    if (s.next == s.head)
+        return;
+    uint64_t sequence = s.head + below((uint32_t)(s.next - s.head));
+    int64_t done = below(3) ? vespiary_core_acknowledge(w->core, (uint32_t)w->consumers[q], sequence, 0)
+                            : vespiary_core_give_back(w->core, (uint32_t)w->consumers[q], sequence);
+    CHECK(done >= 0 || done == -ENOSPC);
+}
+
+static void reopen_consumer(world *w)
+{
+    uint32_t q = below(QUEUES);
+    CHECK(vespiary_core_close_consumer(w->core, (uint32_t)w->consumers[q]) >= 0);
+    w->consumers[q] = vespiary_core_open_consumer(w->core, (uint32_t)w->connection, q + 1, q % 3, 1 + below(50),
+                                                  (const uint8_t *)"s", 1, 12);
+    CHECK(w->consumers[q] >= 0);
+}
+
+static void reclaim(world *w)
+{
+    for (uint64_t id = 1; id < vespiary_core_current_file(w->core); id++)
+        if (vespiary_core_live_places(w->core, id) == 0) {
+            int bad = vespiary_core_forget_file(w->core, id);
+            CHECK(bad == 0 || bad == -EBUSY);
+        }
+    if (vespiary_core_files_ahead(w->core) < 2)
+        add_file(w);
+}
+
+static void take(world *w)
+{
+    uint32_t handle, length, ids[4];
+    const uint8_t *data;
+    while (vespiary_core_take_receipt(w->core, &handle, &data, &length)) {
+        CHECK(length && data[length - 1] == 0);
+        w->receipts++;
+    }
+    while (vespiary_core_take_ready_queues(w->core, ids, 4) == 4)
+        ;
+}
+
+static void run(unsigned long long which)
+{
+    static world w;
+    seed = which;
+    state = which * 2654435761u + 88172645463325252u;
+    open_world(&w);
+    for (uint32_t step = 1; step <= STEPS; step++) {
+        switch (below(10)) {
+        case 0: scan(&w); break;
+        case 1: publish(&w); break;
+        case 2: transaction(&w, step); break;
+        case 3:
+        case 4: write_out(&w, true); break;
+        case 5:
+        case 6: deliver(&w); break;
+        case 7: settle(&w); break;
+        case 8: below(20) ? take(&w) : reopen_consumer(&w); break;
+        default: reclaim(&w); break;
+        }
+        if (below(400) == 0)
+            CHECK(vespiary_core_purge_queue(w.core, 1 + below(QUEUES)) >= -ENOSPC);
+    }
+    CHECK(w.delivered > 100 && w.next_file > 2);
+    for (uint32_t q = 0; q < QUEUES; q++)
+        CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[q]) >= 0);
+    CHECK(vespiary_core_drop_queue(w.core, 1 + below(QUEUES)) == 0);
+    vespiary_core_free(w.core);
+}
+
+int main(void)
+{
+    for (unsigned long long which = 1; which <= 40; which++)
+        run(which);
+    printf("core: 40 runs of %d steps\n", STEPS);
+    return 0;
+}
