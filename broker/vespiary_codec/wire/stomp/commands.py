@@ -35,13 +35,11 @@ class CommandRule(NamedTuple):
         required: For each required header the names that satisfy it; one of them must be there
             and not empty.
         has_body: Whether a body is allowed.
-        has_escapes: Whether header escapes apply where the version has any.
     """
 
     command: str
     required: tuple[tuple[str, ...], ...]
     has_body: bool
-    has_escapes: bool
 
 
 CommandTable = dict[bytes, CommandRule]
@@ -101,9 +99,7 @@ _AFTER_LOGIN: Final[dict[tuple[Role, Version], _Requirements]] = {
 
 def _table(requirements: _Requirements) -> CommandTable:
     return {
-        command.encode(): CommandRule(
-            command, required, command in BODY_COMMANDS, command not in UNESCAPED_COMMANDS
-        )
+        command.encode(): CommandRule(command, required, command in BODY_COMMANDS)
         for command, required in requirements.items()
     }
 

@@ -99,7 +99,7 @@ class StompDecoder:
         self._body_start = 0
         self._scan = 0  # everything before it has been examined
         self._state = _State.COMMAND
-        self._rule = CommandRule("", (), False, False)
+        self._rule = CommandRule("", (), False)
         self._headers: Headers = []
         self._is_frame_crlf = False
         self._content_length: int | None = None
@@ -185,7 +185,8 @@ class StompDecoder:
         if version is None:
             # One less, to leave room for the NUL that ends the frame.
             self._header_bytes = min(limits.header_bytes, limits.before_login_bytes - 1)
-        # Before the login lines end as in 1.2, and nothing is escaped, as in 1.0.
+        # Before the login lines end as in 1.2 and nothing is escaped, as in 1.0: CONNECT, STOMP and
+        # CONNECTED never are, and an ERROR has no version then.
         self._is_cr_line_end = version is None or version == "1.2"
         self._escapes: Version = version or "1.0"
         self._is_trimmed = version == "1.0"
@@ -289,7 +290,7 @@ class StompDecoder:
             self._refuse_header(Violation.MALFORMED_HEADER, flaw)
         if "\r" in text and self._is_cr_line_end:
             self._refuse_header(Violation.MALFORMED_HEADER, "has a carriage return inside the line")
-        if "\\" in text and self._rule.has_escapes:
+        if "\\" in text:
             return unescape(name, self._escapes), unescape(value, self._escapes)
         return name, value
 
