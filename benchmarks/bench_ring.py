@@ -1,0 +1,273 @@
+"""Ways to make one journal write durable, side by side: `python -m benchmarks.bench_ring`.
+
+Owns: one zero-filled file in the folder measured, removed at the end.
+Must never: write to a device or to a file that it did not make, or compare across runs.
+Called by people; docs/decisions/0001-durable-write.md leans on it.
+
+One write in flight at consecutive offsets of a zero-filled file opened with O_DIRECT, waited for
+on the ring's eventfd as the broker's loop does. The ways take turns in slices of a fraction of a
+second, in an order that is shuffled for every round: a disk shared with others drifts by the minute,
+so only the ratios within one round mean something. The last two columns are what the block device
+counted per write, everyone's traffic included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import select
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from vespiary_native.abc_ring import Ring
+from vespiary_native.aio import AioRing
+from vespiary_native.memory import AlignedBuffer
+from vespiary_native.threads import Request, RequestKind, ThreadRing, perform
+
+from benchmarks.machine import Machine, describe, find_mount
+
+FILE_BYTES = 64 << 20
+SIZES_BYTES = (4096, 65_536, 262_144)
+REFERENCE = "aio-dsync"
+
+
+def _thread_dsync(request: Request) -> int:
+    """Write with RWF_DSYNC in the thread: one system call in place of two."""
+    if request.kind is not RequestKind.DURABLE_WRITE:
+        return perform(request)
+    return os.pwritev(request.fd, [request.view], request.offset, os.RWF_DSYNC)
+
+
+# Name -> (maker of a ring, are its writes durable, what it does).
+WAYS: dict[str, tuple[Callable[[], Ring], bool, str]] = {
+    "aio-dsync": (lambda: AioRing(1), True, "AIO write with RWF_DSYNC"),
+    "aio-fdsync": (
+        lambda: AioRing(1, write_then_sync=True),
+        True,
+        "AIO write, then AIO IOCB_CMD_FDSYNC",
+    ),
+    "thread-fdatasync": (lambda: ThreadRing(1), True, "thread: pwritev, then fdatasync"),
+    "thread-dsync": (
+        lambda: ThreadRing(1, perform_request=_thread_dsync),
+        True,
+        "thread: pwritev2 with RWF_DSYNC",
+    ),
+    "aio-volatile": (lambda: AioRing(1), False, "AIO write without a flush: not durable (D1)"),
+}
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """One way at one size for a fraction of a second."""
+
+    way: str
+    size_bytes: int
+    round: int
+    count: int
+    p50_us: float
+    p99_us: float
+    submit_p50_us: float
+    submit_p99_us: float
+    cpu_us: float
+    device_kib: float | None
+    device_flushes: float | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A whole run, as JSON."""
+
+    machine: Machine
+    folder: str
+    file_bytes: int
+    in_flight: int
+    slice_s: float
+    rounds: int
+    ways: dict[str, str]
+    slices: list[Slice]
+
+
+class DeviceCounters:
+    """KiB written and flushes done by the device below a folder (Documentation/block/stat)."""
+
+    def __init__(self, folder: Path) -> None:
+        mountinfo = Path("/proc/self/mountinfo").read_text()
+        number = find_mount(folder.resolve(), mountinfo)[3]
+        self._path = Path("/sys/dev/block") / number / "stat"
+
+    def read(self) -> tuple[float, int] | None:
+        """Return (KiB written, flushes) since boot, or None where the kernel does not tell."""
+        try:
+            fields = self._path.read_text().split()
+        except OSError:
+            return None
+        return (int(fields[6]) / 2, int(fields[15])) if len(fields) > 15 else None
+
+
+def zero_filled(path: Path) -> None:
+    """Make the file, written and flushed, so that no write allocates."""
+    with path.open("xb") as file:
+        for _ in range(FILE_BYTES >> 20):
+            file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def percentile(sorted_values: list[int], fraction: float) -> float:
+    """Return a percentile of nanoseconds in microseconds."""
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * fraction))] / 1e3
+
+
+def run_slice(
+    way: str, size_bytes: int, number: int, fd: int, seconds: float, counters: DeviceCounters
+) -> Slice:
+    """Write one at a time for so many seconds, and drop the first tenth of the samples."""
+    make, durable, _ = WAYS[way]
+    ring = make()
+    buffer = AlignedBuffer(size_bytes, populate=True)
+    buffer.memoryview[:] = os.urandom(4096) * (size_bytes // 4096)
+    poll = select.poll()
+    poll.register(ring.fileno(), select.POLLIN)
+    whole: list[int] = []
+    submits: list[int] = []
+    offset = 0
+    before = counters.read()
+    cpu = time.process_time_ns()
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    try:
+        while (begin := time.perf_counter_ns()) < end:
+            ring.submit_write(fd, buffer.address, size_bytes, offset, 1, durable=durable)
+            submits.append(time.perf_counter_ns() - begin)
+            taken: list[tuple[int, int]] = []
+            while not taken:
+                poll.poll()
+                taken = ring.completions()
+            whole.append(time.perf_counter_ns() - begin)
+            if taken != [(1, size_bytes)]:
+                raise OSError(-taken[0][1], f"{way}: a write of {size_bytes} bytes gave {taken}")
+            offset = (offset + size_bytes) % FILE_BYTES
+        cpu = time.process_time_ns() - cpu
+        after = counters.read()
+    finally:
+        ring.close()
+        buffer.close()
+    count = len(whole)
+    whole = sorted(whole[count // 10 :])
+    submits = sorted(submits[count // 10 :])
+    device = (
+        [(b - a) / count for a, b in zip(before, after, strict=True)] if before and after else None
+    )
+    return Slice(
+        way=way,
+        size_bytes=size_bytes,
+        round=number,
+        count=count,
+        p50_us=percentile(whole, 0.50),
+        p99_us=percentile(whole, 0.99),
+        submit_p50_us=percentile(submits, 0.50),
+        submit_p99_us=percentile(submits, 0.99),
+        cpu_us=cpu / count / 1e3,
+        device_kib=device[0] if device else None,
+        device_flushes=device[1] if device else None,
+    )
+
+
+def run(folder: Path, rounds: int, slice_s: float) -> Report:
+    """Measure every way at every size, in a fresh order each round."""
+    path = folder / f"bench-ring-{os.getpid()}.bin"
+    zero_filled(path)
+    counters = DeviceCounters(folder)
+    order = random.Random(1)
+    slices = []
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+        try:
+            for number in range(rounds):
+                cases = [(way, size) for way in WAYS for size in SIZES_BYTES]
+                order.shuffle(cases)
+                for way, size in cases:
+                    slices.append(run_slice(way, size, number, fd, slice_s, counters))
+                print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        finally:
+            os.close(fd)
+    finally:
+        path.unlink()
+    return Report(
+        machine=describe(folder),
+        folder=str(folder),
+        file_bytes=FILE_BYTES,
+        in_flight=1,
+        slice_s=slice_s,
+        rounds=rounds,
+        ways={way: text for way, (_, _, text) in WAYS.items()},
+        slices=slices,
+    )
+
+
+def _spread(values: list[float], digits: int) -> str:
+    """Return "median (first quartile-third quartile)"."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def table(report: Report) -> str:
+    """Return the report for people."""
+    m = report.machine
+    lines = [
+        f"machine: {m.cpu}, {m.cores} cores, Linux {m.kernel}, Python {m.python}; "
+        f"commit {m.commit}",
+        f"disk: {m.filesystem} on {m.device} ({m.mount_options}), write cache {m.write_cache}, "
+        f"FUA {m.fua}",
+        f"settings: {report.folder}, zero-filled file of {report.file_bytes >> 20} MiB, O_DIRECT, "
+        f"{report.in_flight} in flight, {report.rounds} rounds of {report.slice_s} s a way",
+        f"ratio: median latency against {REFERENCE} of the same round; "
+        "all figures: median of the rounds (quartiles)",
+        "",
+        f"{'way':17} {'KiB':>4} {'ratio':>18} {'p50 us':>18} {'p99 us':>20} {'submit us':>16} "
+        f"{'CPU us':>7} {'KiB':>7} {'flushes':>8}",
+    ]
+    by_case: dict[tuple[str, int], list[Slice]] = {}
+    for one in report.slices:
+        by_case.setdefault((one.way, one.size_bytes), []).append(one)
+    for size in SIZES_BYTES:
+        reference = {one.round: one.p50_us for one in by_case[REFERENCE, size]}
+        for way in WAYS:
+            found = by_case[way, size]
+
+            def mean(values: list[float | None]) -> str:
+                known = [value for value in values if value is not None]
+                return f"{statistics.fmean(known):.2f}" if known else "unknown"
+
+            lines.append(
+                f"{way:17} {size >> 10:>4} "
+                f"{_spread([one.p50_us / reference[one.round] for one in found], 2):>18} "
+                f"{_spread([one.p50_us for one in found], 0):>18} "
+                f"{_spread([one.p99_us for one in found], 0):>20} "
+                f"{_spread([one.submit_p50_us for one in found], 0):>16} "
+                f"{statistics.median(one.cpu_us for one in found):>7.0f} "
+                f"{mean([one.device_kib for one in found]):>7} "
+                f"{mean([one.device_flushes for one in found]):>8}"
+            )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--slice-s", type=float, default=0.3, help="seconds a way and size")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    report = run(options.folder.resolve(), options.rounds, options.slice_s)
+    print(msgspec.json.encode(report).decode() if options.json else table(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
