@@ -92,6 +92,13 @@ class RefusingRing(SynchronousRing):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
+    trial = tmp_path / "trial"
+    try:
+        os.close(os.open(trial, os.O_RDWR | os.O_CREAT | os.O_DIRECT))
+    except OSError as error:
+        pytest.skip(f"{tmp_path} takes no direct I/O: {error.strerror}")
+    finally:
+        trial.unlink(missing_ok=True)
     yield tmp_path
     # Whatever happened, nothing is left.
     assert list(tmp_path.iterdir()) == []
