@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ pytestmark = [
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH"),
 ]
 
-Kubectl = Callable[..., subprocess.CompletedProcess[str]]
-
 
 def kubectl(
     *arguments: str, stdin: str | None = None, check: bool = True
@@ -44,26 +42,37 @@ def kubectl(
     return done
 
 
+def wait_until_established(definition: str) -> dict[str, Any]:
+    """Return the definition's conditions. (`kubectl wait` fails on one without any yet.)"""
+    deadline = time.monotonic() + 30
+    while True:
+        status = json.loads(kubectl("get", "crd", definition, "-o", "json").stdout).get("status")
+        conditions = {c["type"]: c for c in (status or {}).get("conditions") or []}
+        if conditions.get("Established", {}).get("status") == "True":
+            return conditions
+        assert time.monotonic() < deadline, f"{definition} is not served: {conditions}"
+
+
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[str]:
     definitions = sorted((ROOT / "crds").glob("vespiary.dev_*.yaml"))
     assert len(definitions) == 2
     listed = kubectl("get", "crd", "-o", "name").stdout
     ours = []
-    for path in definitions:
-        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
-        name = path.stem.removeprefix("vespiary.dev_") + ".vespiary.dev"
-        if name not in listed:
-            ours.append(name)
-        kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
     name = f"crd-schema-{uuid.uuid4().hex[:8]}"
-    kubectl("create", "namespace", name)
     try:
+        for path in definitions:
+            definition = path.stem.removeprefix("vespiary.dev_") + ".vespiary.dev"
+            if definition not in listed:
+                ours.append(definition)
+            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+            wait_until_established(definition)
+        kubectl("create", "namespace", name)
         yield name
     finally:
-        kubectl("delete", "namespace", name, "--wait=false")
+        kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
         for definition in ours:
-            kubectl("delete", "crd", definition, "--wait=false")
+            kubectl("delete", "crd", definition, "--ignore-not-found", "--timeout=30s")
 
 
 def broker(name: str, spec: dict[str, Any] | None = None) -> str:
@@ -337,12 +346,5 @@ def test_node_tuning(namespace: str) -> None:
 
 
 def test_the_definitions_settle_without_complaint(namespace: str) -> None:
-    deadline = time.monotonic() + 20
     for plural in ("brokers", "brokernodetunings"):
-        while True:
-            text = kubectl("get", "crd", f"{plural}.vespiary.dev", "-o", "json").stdout
-            conditions = {c["type"]: c for c in json.loads(text)["status"]["conditions"]}
-            if "Established" in conditions or time.monotonic() > deadline:
-                break
-        assert conditions["Established"]["status"] == "True"
-        assert "NonStructuralSchema" not in conditions
+        assert "NonStructuralSchema" not in wait_until_established(f"{plural}.vespiary.dev")

@@ -1,0 +1,262 @@
+"""`broker.yaml`: YAML, `--set`, checks over several settings, and from a Broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vespiary_spec.configuration import (
+    dump,
+    from_broker,
+    from_plain,
+    load,
+    parse_yaml,
+    tls_secrets,
+)
+from vespiary_spec.errors import ConfigError, UnknownSetting, UnreadableConfig, UnsupportedSetting
+from vespiary_spec.resources import API_VERSION, Broker
+from vespiary_spec.settings import AddressSettings, Configuration, RoutingType
+
+
+def broker(spec: dict[str, Any]) -> Broker:
+    return Broker.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Broker",
+            "metadata": {"name": "orders"},
+            "spec": spec,
+        }
+    )
+
+
+def test_a_file_and_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text("journal-max-io: 20\naddresses:\n- name: orders\n", encoding="utf-8")
+    found = load(path, ["journal-max-io=30", "journal-type=NIO"])
+    assert found.journal_max_io == 30
+    assert found.addresses[0].name == "orders"
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text("# nothing yet\n", encoding="utf-8")
+    assert load(path) == load(None) == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        (b"a: [1\n", ":2:1", "no usable YAML"),
+        (b"a: 1\nb: 2\na: 3\n", ":3:1", "`a` stands here twice"),
+        (b"a: !!python/object:os.system {}\n", ":1:4", "could not determine a constructor"),
+        (b"\xff\xfe", "", "no UTF-8"),
+        (b"a: {b: 1, b: 2}", ":1:11", "`b` stands here twice"),
+        (b"a: \x00", "", "no usable YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed(tmp_path: Path, text: bytes, where: str, words: str) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_bytes(text)
+    with pytest.raises(UnreadableConfig, match=words) as caught:
+        load(path)
+    assert caught.value.path.endswith(f"broker.yaml{where}" if where else caught.value.path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.yaml", tmp_path):
+        with pytest.raises(UnreadableConfig, match="cannot be read") as caught:
+            load(path)
+        assert caught.value.path == str(path)
+
+
+def test_overrides_reach_everywhere() -> None:
+    found = from_plain(
+        {"address-settings": {"orders.#": {"auto-delete-queues": False}}},
+        [
+            "address-settings.#.auto-create-queues=false",
+            "address-settings.orders.#.default-queue-routing-type=ANYCAST",
+            "acceptors.stomp.port=0",
+            "acceptors.stomp.stomp.heart-beat-to-connection-ttl-modifier=1.5",
+            "acceptors.all.protocols=STOMP",
+            "admin.port=0",
+            "journal-file-size=1MiB",
+            "min-disk-free=-1",
+            "persistence-enabled=true",
+            "security.users-file=123",
+        ],
+    )
+    assert found.address_settings == {
+        "#": AddressSettings(auto_create_queues=False),
+        "orders.#": AddressSettings(
+            auto_delete_queues=False, default_queue_routing_type=RoutingType.ANYCAST
+        ),
+    }
+    assert [(a.name, a.port) for a in found.acceptors] == [("all", 61616), ("stomp", 0)]
+    assert found.acceptors[1].stomp.heart_beat_to_connection_ttl_modifier == 1.5
+    assert found.journal_file_size == 1024 * 1024
+    assert found.security.users_file == "123"
+
+
+def test_overrides_leave_the_callers_data_alone() -> None:
+    data: dict[str, Any] = {"address-settings": {"#": {}}, "acceptors": [{"name": "a", "port": 1}]}
+    from_plain(data, ["address-settings.#.auto-create-queues=false", "acceptors.a.port=2"])
+    assert data == {"address-settings": {"#": {}}, "acceptors": [{"name": "a", "port": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("override", "kind", "words"),
+    [
+        ("journal-max-io", ConfigError, "NAME=VALUE"),
+        ("=3", ConfigError, "NAME=VALUE"),
+        ("journal-maxio=3", UnknownSetting, "`journal-max-io`"),
+        ("address-settings.#.max-size-bytes=10MiB", UnsupportedSetting, "paging"),
+        ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
+        ("address-settings.#=1", ConfigError, "single values"),
+        ("acceptors.other.port=1", ConfigError, "all, stomp"),
+        ("acceptors.all=1", ConfigError, "single values"),
+        ("addresses=1", ConfigError, "single values"),
+        ("admin=1", ConfigError, "single values"),
+        ("journal-max-io.x=1", ConfigError, "single values"),
+        ("journal-max-io=many", ConfigError, "whole number"),
+        ("persistence-enabled=maybe", ConfigError, "true, false"),
+    ],
+)
+def test_a_bad_override_names_the_setting(
+    override: str, kind: type[ConfigError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        from_plain({}, [override])
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        ({"journal-file-size": "64KiB", "journal-buffer-size": "128KiB"}, "journal-buffer-size"),
+        (
+            {"acceptors": [{"name": "a", "port": 1, "stomp": {"max-body-size": "490KiB"}}]},
+            "acceptors[0].stomp.max-body-size",
+        ),
+        (
+            {"acceptors": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]},
+            "acceptors[1].port",
+        ),
+        ({"acceptors": [{"name": "a", "port": 8161}]}, "acceptors[0].port"),
+        (
+            {"acceptors": [{"name": "a", "port": 1, "stomp": {"max-header-size": 1024}}]},
+            "acceptors[0].stomp.max-header-line-size",
+        ),
+        (
+            {"acceptors": [{"name": "a", "port": 1, "stomp": {"heart-beat-max": 100}}]},
+            "acceptors[0].stomp.heart-beat-min",
+        ),
+        (
+            {"acceptors": [{"name": "a", "port": 1, "anycast-prefix": "/topic/"}]},
+            "acceptors[0]",
+        ),
+        (
+            {
+                "addresses": [
+                    {"name": "a", "queues": [{"name": "q"}]},
+                    {"name": "b", "queues": [{"name": "q"}]},
+                ]
+            },
+            "addresses[1].queues[0].name",
+        ),
+        (
+            {
+                "addresses": [
+                    {"name": "a", "routing-types": ["MULTICAST"], "queues": [{"name": "q"}]}
+                ]
+            },
+            "addresses[0].queues[0]",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other(data: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_plain(data)
+    assert caught.value.path == path
+
+
+def test_without_persistence_a_body_need_not_fit_the_journal() -> None:
+    acceptors = [{"name": "a", "port": 1, "stomp": {"max-body-size": "1MiB"}}]
+    from_plain({"persistence-enabled": False, "acceptors": acceptors})
+
+
+def test_two_listeners_may_both_take_a_free_port() -> None:
+    from_plain({}, ["acceptors.all.port=0", "acceptors.stomp.port=0", "admin.port=0"])
+
+
+def test_a_dump_reads_back() -> None:
+    found = from_plain(
+        {
+            "journal-max-io": 20,
+            "address-settings": {"#": {"auto-create-queues": False}},
+            "addresses": [{"name": "größe", "queues": [{"name": "q", "durable": False}]}],
+        }
+    )
+    for with_defaults in (False, True):
+        text = dump(found, with_defaults=with_defaults)
+        assert from_plain(parse_yaml(text)) == found
+    assert "größe" in text
+
+
+def test_a_bare_broker_makes_a_configuration_that_reads_back() -> None:
+    found = from_broker(broker({}))
+    assert found.journal_directory == "/var/lib/vespiary/journal"
+    assert found.large_messages_directory == "/var/lib/vespiary/large-messages"
+    assert {a.host for a in found.acceptors} == {found.admin.host} == {"0.0.0.0"}
+    assert not found.security.allow_anonymous_on_loopback
+    assert from_plain(parse_yaml(dump(found))) == found
+
+
+def test_a_brokers_parts_arrive() -> None:
+    made = broker(
+        {
+            "config": {"journalFileSize": "20Mi", "journalMaxIo": 40},
+            "addressSettings": [{"match": "orders.#", "autoCreateQueues": False}],
+            "addresses": [{"name": "orders", "queues": [{"name": "orders"}]}],
+            "acceptors": [
+                {"name": "clear", "port": 61613},
+                {"name": "secure", "port": 61614, "tls": {"secretName": "own"}},
+            ],
+            "admin": {"port": 9000},
+        }
+    )
+    found = from_broker(made, host="127.0.0.1", volume_root="/data", tls_root="/tls")
+    assert (found.journal_file_size, found.journal_max_io) == (20 * 1024 * 1024, 40)
+    assert found.address_settings == {"orders.#": AddressSettings(auto_create_queues=False)}
+    assert found.addresses == made.spec.addresses
+    assert found.admin.port == 9000
+    assert found.acceptors[0].tls is None
+    assert found.acceptors[1].tls is not None
+    assert found.acceptors[1].tls.certificate == "/tls/own/tls.crt"
+    assert found.acceptors[1].tls.client_ca is None
+    assert found.bindings_directory == "/data/bindings"
+    assert tls_secrets(made) == ("own",)
+
+
+def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:
+    made = broker({"tls": {"secretName": "all", "requireClientCertificate": True}})
+    for acceptor in from_broker(made).acceptors:
+        assert acceptor.tls is not None
+        assert acceptor.tls.client_ca == "/etc/vespiary/tls/all/ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"acceptors": [{"name": "a", "port": 8161}]}, "spec.acceptors[0].port"),
+        (
+            {"config": {"journalFileSize": "64Ki", "journalBufferSize": "1Mi"}},
+            "spec.config.journalBufferSize",
+        ),
+    ],
+)
+def test_contradictions_in_a_broker_are_told_in_its_own_spelling(
+    spec: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_broker(broker(spec))
+    assert caught.value.path == path
