@@ -397,7 +397,7 @@ def test_a_folder_of_another_user_is_refused_in_words(mounts: Mounts) -> None:
         "from vespiary_broker.store.volumes.verification import verify\n"
         "volume = VolumeRequest(name='journal', path=sys.argv[1])\n"
         "request = VerificationRequest(volumes=(volume,))\n"
-        # Once as root, so that everything is imported: the user may not read the interpreter's home.
+        # Once as root, so that everything is imported: the user may not see the interpreter.
         "assert verify(request).exit_code == 0\n"
         "os.setgroups([]); os.setgid(10001); os.setuid(10001)\n"
         "report = verify(request)\n"
