@@ -544,7 +544,7 @@ class Broker(_Resource, frozen=True, kw_only=True, rename="camel"):
             raise ConfigError(ROOT_RULES[0][1], path="metadata.name", value=metadata.name)
         return cls(
             metadata=metadata,
-            spec=convert(spec or {}, BrokerSpec, spelling=Spelling.CAMEL, path="spec"),
+            spec=convert(spec, BrokerSpec, spelling=Spelling.CAMEL, path="spec"),
             status=_lenient(status, BrokerStatus),
         )
 
@@ -567,7 +567,7 @@ class BrokerNodeTuning(_Resource, frozen=True, kw_only=True, rename="camel"):
             ConfigError: With the path to the field that is wrong.
         """
         metadata, spec, status = cls._parts(document)
-        converted = convert(spec or {}, BrokerNodeTuningSpec, spelling=Spelling.CAMEL, path="spec")
+        converted = convert(spec, BrokerNodeTuningSpec, spelling=Spelling.CAMEL, path="spec")
         if converted.floor > converted.max:
             raise ConfigError(
                 "the floor is above the maximum",
