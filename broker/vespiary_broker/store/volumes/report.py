@@ -6,9 +6,11 @@ into a termination message; the other fields are for people and for `vespiary ch
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import msgspec
+from vespiary_spec.errors import EngineUnavailable, ForeignVolume, StorageRefused
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import ExitCode, Verification, VolumeResult
 
@@ -16,6 +18,15 @@ from vespiary_broker.store.volumes.block_device import UNKNOWN, BlockDevice
 from vespiary_broker.store.volumes.engine_choice import EngineChoice
 
 _ORDER = (VerdictLevel.ALLOW, VerdictLevel.WARN, VerdictLevel.DENY)
+
+
+class Stage(enum.StrEnum):
+    """Where a refusal was found."""
+
+    FILESYSTEM = "filesystem"
+    TRIAL = "trial"
+    ENGINE = "engine"
+    IDENTITY = "identity"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -99,11 +110,26 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         volumes: The volumes in the order of the request.
         engine: The choice of the journal engine; None when it was not reached, because a volume was
             refused before, or because nothing is written to disk.
+        refused_at: Where it was refused; None when it was not.
     """
 
     answer: Verification
     volumes: tuple[VolumeReport, ...]
     engine: EngineChoice | None = None
+    refused_at: Stage | None = None
+
+    def raise_if_refused(self) -> None:
+        """Do nothing when the broker may start.
+
+        Raises:
+            StorageRefused: A volume's filesystem is refused, or the volume does not work.
+            EngineUnavailable: The engine asked for can't work, and no other one may be taken.
+            ForeignVolume: A volume is not this broker's.
+        """
+        if self.refused_at is None:
+            return
+        kinds = {Stage.ENGINE: EngineUnavailable, Stage.IDENTITY: ForeignVolume}
+        raise kinds.get(self.refused_at, StorageRefused)(self.answer.refusal)
 
     @property
     def exit_code(self) -> ExitCode:

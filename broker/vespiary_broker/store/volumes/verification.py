@@ -38,7 +38,7 @@ from vespiary_broker.store.volumes.block_device import BlockDevice
 from vespiary_broker.store.volumes.identity import Action
 from vespiary_broker.store.volumes.mountinfo import Mount, MountinfoError
 from vespiary_broker.store.volumes.probe import OpenRing
-from vespiary_broker.store.volumes.report import Finding, Report, VolumeReport, worst
+from vespiary_broker.store.volumes.report import Finding, Report, Stage, VolumeReport, worst
 from vespiary_broker.store.volumes.request import JOURNAL, VerificationRequest, VolumeRequest
 from vespiary_broker.store.volumes.statfs import Statfs
 from vespiary_broker.store.volumes.trial import Trial
@@ -99,9 +99,11 @@ def verify(request: VerificationRequest, machine: Machine = THIS_MACHINE) -> Rep
     judged = _judge_all(request, machine)
     reports = _describe(judged, machine)
     choice: engine_choice.EngineChoice | None = None
-    if not _is_refused(reports):
+    refused_at = Stage.FILESYSTEM if _is_refused(reports) else None
+    if refused_at is None:
         trials, reports = _try_all(request, judged, reports, machine)
-        if JOURNAL in trials and not _is_refused(reports):
+        refused_at = Stage.TRIAL if _is_refused(reports) else None
+        if refused_at is None and JOURNAL in trials:
             choice = engine_choice.choose(
                 request.journal_type,
                 direct=trials[JOURNAL].direct,
@@ -109,18 +111,18 @@ def verify(request: VerificationRequest, machine: Machine = THIS_MACHINE) -> Rep
                 limits=limits,
                 is_strict=request.is_strict,
             )
-        is_started = not _is_refused(reports) and (choice is None or choice.effective is not None)
-        if request.owner is not None and is_started:
-            reports = _identify(request, request.owner, reports, machine)
-    refusal = choice.reason if choice is not None and choice.effective is None else ""
+            refused_at = Stage.ENGINE if choice.effective is None else None
+    if refused_at is None and request.owner is not None:
+        reports = _identify(request, request.owner, reports, machine)
+        refused_at = Stage.IDENTITY if _is_refused(reports) else None
     answer = summarise(
         tuple(report.result for report in reports),
         AioResult(max_nr=limits.maximum, nr=limits.in_use, demand=limits.demand),
         engine=str(choice.effective) if choice is not None and choice.effective else "",
         engine_reason="" if choice is None or choice.is_as_asked else choice.reason,
-        refusal=refusal,
+        refusal=choice.reason if choice is not None and choice.effective is None else "",
     )
-    return Report(answer=answer, volumes=reports, engine=choice)
+    return Report(answer=answer, volumes=reports, engine=choice, refused_at=refused_at)
 
 
 def _is_refused(reports: tuple[VolumeReport, ...]) -> bool:

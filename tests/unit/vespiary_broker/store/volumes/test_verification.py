@@ -12,6 +12,7 @@ from vespiary_broker.store.volumes.report import Report
 from vespiary_broker.store.volumes.request import VerificationRequest, VolumeRequest
 from vespiary_broker.store.volumes.statfs import Statfs
 from vespiary_broker.store.volumes.verification import Machine, verify
+from vespiary_spec.errors import EngineUnavailable, ForeignVolume, StorageRefused
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import JournalType
 from vespiary_spec.status import VerdictLevel
@@ -412,6 +413,21 @@ def test_a_stamp_that_cannot_be_written_is_refused_in_words(machine: PaperMachin
     level, reason = result(machine.verify(owner=Owner(name="orders")))
     assert level is VerdictLevel.DENY
     assert "Is a directory" in reason
+
+
+def test_each_kind_of_refusal_is_an_error_of_its_own(machine: PaperMachine) -> None:
+    journal = machine.add("journal")
+    machine.verify(owner=Owner(name="orders")).raise_if_refused()
+    with pytest.raises(EngineUnavailable, match="journal-type-strict"):
+        machine.verify(journal_type=JournalType.ASYNCIO, is_strict=True).raise_if_refused()
+    with pytest.raises(ForeignVolume, match="broker orders ordinal 0"):
+        machine.verify(owner=Owner(name="invoices")).raise_if_refused()
+    with pytest.raises(StorageRefused, match="is on ext4, which is refused"):
+        machine.verify(policy=FilesystemPolicy(deny=("ext4",))).raise_if_refused()
+    (journal / STAMP_NAME).unlink()
+    journal.rmdir()
+    with pytest.raises(StorageRefused, match="does not exist"):
+        machine.verify().raise_if_refused()
 
 
 # --- the report ----------------------------------------------------------------------------------
