@@ -19,8 +19,8 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.status import VerdictLevel
+from vespiary_spec.volumes import FilesystemPolicy
 
 ALLOWED = ("xfs", "ext4")
 WARNED = ("btrfs", "zfs", "f2fs", "jfs", "bcachefs")

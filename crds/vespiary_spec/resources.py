@@ -17,9 +17,9 @@ from vespiary_spec import limits
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, Unit, setting
+from vespiary_spec.rules import NAME_CHARACTERS_MAX, NAME_PATTERN, ROOT_RULES
 from vespiary_spec.scheduling import (
     Affinity,
-    LabelSelector,
     Part,
     ResourceRequirements,
     SecretReference,
@@ -33,24 +33,52 @@ from vespiary_spec.settings import (
     BrokerSettings,
 )
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
+from vespiary_spec.volumes import (
+    DEFAULT_VOLUME_BYTES,
+    VOLUME_BYTES_MIN,
+    AccessMode,
+    FilesystemPolicy,
+    Retention,
+    RetentionPolicy,
+    Storage,
+    Volumes,
+    VolumeSpec,
+)
+
+__all__ = [
+    "API_VERSION",
+    "DEFAULT_VOLUME_BYTES",
+    "VOLUME_BYTES_MIN",
+    "AccessMode",
+    "AddressSettingsEntry",
+    "Auth",
+    "Broker",
+    "BrokerAcceptor",
+    "BrokerAdmin",
+    "BrokerNodeTuning",
+    "BrokerNodeTuningSpec",
+    "BrokerSpec",
+    "FilesystemPolicy",
+    "Metadata",
+    "NetworkPolicySwitch",
+    "PullPolicy",
+    "Retention",
+    "RetentionPolicy",
+    "Service",
+    "ServiceAccount",
+    "ServiceType",
+    "Storage",
+    "TlsSecret",
+    "TuningMode",
+    "Upgrade",
+    "UpgradeStrategy",
+    "VolumeSpec",
+    "Volumes",
+]
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 API_VERSION = f"{limits.API_GROUP}/{limits.API_VERSION}"
-
-KEPT = (("self == oldSelf", "cannot change once the Broker exists"),)
-"""CEL rule on a field that cannot change."""
-
-VOLUME_BYTES_MIN = 64 * 1024 * 1024
-"""Smallest volume: the journal's first files and their journal of the filesystem fit."""
-
-DEFAULT_VOLUME_BYTES: dict[str, int] = {
-    "bindings": 1024**3,
-    "journal": 10 * 1024**3,
-    "paging": 10 * 1024**3,
-    "large_messages": 10 * 1024**3,
-}
-"""Size of a volume whose claim names none."""
 
 
 class PullPolicy(enum.StrEnum):
@@ -59,20 +87,6 @@ class PullPolicy(enum.StrEnum):
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"
-
-
-class AccessMode(enum.StrEnum):
-    """Access modes that suit a journal: one writer."""
-
-    READ_WRITE_ONCE = "ReadWriteOnce"
-    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-
-
-class RetentionPolicy(enum.StrEnum):
-    """What becomes of a claim."""
-
-    RETAIN = "Retain"
-    DELETE = "Delete"
 
 
 class ServiceType(enum.StrEnum):
@@ -95,98 +109,6 @@ class TuningMode(enum.StrEnum):
     VERIFY = "Verify"
     RAISE = "Raise"
     OFF = "Off"
-
-
-class FilesystemPolicy(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which filesystems the volumes may be on; what no list names is refused."""
-
-    allow: Annotated[
-        tuple[str, ...] | None,
-        setting(
-            "Types that are taken without a word, as in /proc/mounts.",
-            max_length=64,
-            default_text="xfs, ext4",
-        ),
-    ] = None
-    warn: Annotated[
-        tuple[str, ...] | None,
-        setting(
-            "Types that are taken with a warning in the status.",
-            max_length=64,
-            default_text="btrfs, zfs, f2fs, jfs, bcachefs",
-        ),
-    ] = None
-    deny: Annotated[
-        tuple[str, ...] | None,
-        setting("Types that are refused even if another list names them.", max_length=64),
-    ] = None
-
-
-class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The claim of one volume."""
-
-    size: Annotated[
-        int | None,
-        setting(
-            "Size of the volume.",
-            unit=Unit.BYTES,
-            minimum=VOLUME_BYTES_MIN,
-            default_text="10Gi; 1Gi for bindings",
-        ),
-    ] = None
-    storage_class_name: Annotated[
-        str | None,
-        setting(
-            "Storage class. It cannot change later.",
-            max_length=253,
-            default_text="the cluster's default class",
-            rules=KEPT,
-        ),
-    ] = None
-    access_mode: Annotated[
-        AccessMode | None,
-        setting("Access mode. It cannot change later.", default_text="ReadWriteOnce", rules=KEPT),
-    ] = None
-    selector: Annotated[
-        LabelSelector | None,
-        setting("PersistentVolumes that may be bound. It cannot change later.", rules=KEPT),
-    ] = None
-
-
-class Volumes(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One volume for each kind of data; one that is not given has its defaults."""
-
-    bindings: Annotated[VolumeSpec, setting("Addresses, queues, counters.")] = VolumeSpec()
-    journal: Annotated[VolumeSpec, setting("The message journal.")] = VolumeSpec()
-    paging: Annotated[VolumeSpec, setting("Page files.")] = VolumeSpec()
-    large_messages: Annotated[VolumeSpec, setting("Bodies of large messages.")] = VolumeSpec()
-
-
-class Retention(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What becomes of the claims."""
-
-    when_deleted: Annotated[RetentionPolicy, setting("When the Broker is deleted.")] = (
-        RetentionPolicy.RETAIN
-    )
-    when_scaled: Annotated[RetentionPolicy, setting("When there are fewer replicas.")] = (
-        RetentionPolicy.RETAIN
-    )
-
-
-class Storage(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the data lie."""
-
-    filesystem_policy: Annotated[FilesystemPolicy, setting("Which filesystems are taken.")] = (
-        FilesystemPolicy()
-    )
-    volumes: Annotated[Volumes, setting("The volumes.")] = Volumes()
-    retention: Annotated[Retention, setting("What becomes of the claims.")] = Retention()
-    ephemeral: Annotated[
-        bool,
-        setting(
-            "Keep everything in volumes that go with the pod, for tests. It cannot change later."
-        ),
-    ] = False
 
 
 class TlsSecret(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -402,72 +324,6 @@ class BrokerNodeTuningSpec(Part, frozen=True, kw_only=True, rename="camel", omit
     tolerations: Annotated[
         tuple[Toleration, ...], setting("Taints that are tolerated.", max_length=64)
     ] = ()
-
-
-def _kept(*path: str) -> str:
-    """Return a CEL rule: whether something is given there cannot change.
-
-    That its value cannot change is a rule on the field itself (`KEPT`), because the cost of
-    comparing values through optional fields is estimated without bound.
-    """
-    inside = ".?".join(("", *path))
-    return f"self{inside}.hasValue() == oldSelf{inside}.hasValue()"
-
-
-_VOLUMES = ("bindings", "journal", "paging", "largeMessages")
-_VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
-
-NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-NAME_CHARACTERS_MAX = 48
-"""Names of Brokers: pods, Services and labels are named after them with an ending."""
-
-ROOT_RULES: tuple[tuple[str, str], ...] = (
-    (
-        f"self.metadata.name.size() <= {NAME_CHARACTERS_MAX} && "
-        f"self.metadata.name.matches('{NAME_PATTERN}')",
-        f"the name has to be at most {NAME_CHARACTERS_MAX} characters: small letters, digits and "
-        "-, a letter first",
-    ),
-    *(
-        (
-            " && ".join(
-                _kept("spec", "storage", "volumes", volume, field) for field in _VOLUME_CONSTANTS
-            ),
-            f"storageClassName, accessMode and selector of the volume {volume} cannot change once "
-            "the Broker exists, and the volume cannot be taken out",
-        )
-        for volume in _VOLUMES
-    ),
-    (
-        "self.?spec.?storage.?ephemeral.orValue(false) == "
-        "oldSelf.?spec.?storage.?ephemeral.orValue(false)",
-        "spec.storage.ephemeral cannot change once the Broker exists",
-    ),
-    (
-        _kept("spec", "config", "journalDeviceBlockSize"),
-        "spec.config.journalDeviceBlockSize shapes the journal's files and cannot change once the "
-        "Broker exists",
-    ),
-)
-"""CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
-
-CONFIG_RULES: tuple[tuple[str, str], ...] = (
-    (
-        "!(has(self.journalBufferSize) && has(self.journalFileSize)) || "
-        "quantity(string(self.journalBufferSize)).compareTo("
-        "quantity(string(self.journalFileSize))) <= 0",
-        "journalBufferSize is larger than journalFileSize; one record has to fit into one file",
-    ),
-)
-"""CEL rules on `spec.config`."""
-
-TUNING_RULES: tuple[tuple[str, str], ...] = (
-    (
-        "!has(self.spec) || self.spec.?floor.orValue(65536) <= self.spec.?max.orValue(4194304)",
-        "spec.floor is above spec.max",
-    ),
-)
-"""CEL rules on a whole BrokerNodeTuning."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -18,15 +18,46 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.acceptors import (
+    DEFAULT_ACCEPTORS,
+    Acceptor,
+    AcceptorBase,
+    AcceptorTls,
+    Admin,
+    Protocol,
+    StompLimits,
+)
+from vespiary_spec.addresses import (
+    ADDRESS_DEFAULTS,
+    Address,
+    AddressSettings,
+    Queue,
+    RoutingType,
+)
 from vespiary_spec.model import Change, Unit, setting
 
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"
-"""Names of acceptors: what Kubernetes takes for the name of a port."""
-
-ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
-"""Names of addresses and queues: no control characters and no blanks."""
+__all__ = [
+    "ADDRESS_DEFAULTS",
+    "DEFAULT_ACCEPTORS",
+    "Acceptor",
+    "AcceptorBase",
+    "AcceptorTls",
+    "Address",
+    "AddressSettings",
+    "Admin",
+    "BrokerSettings",
+    "Configuration",
+    "Directories",
+    "JournalType",
+    "Protocol",
+    "Queue",
+    "RoutingType",
+    "Security",
+    "StompLimits",
+]
 
 _KIB = 1024
+
 _MIB = 1024 * 1024
 
 
@@ -35,19 +66,6 @@ class JournalType(enum.StrEnum):
 
     ASYNCIO = "ASYNCIO"
     NIO = "NIO"
-
-
-class RoutingType(enum.StrEnum):
-    """How an address hands out messages: to one consumer, or to every subscription."""
-
-    ANYCAST = "ANYCAST"
-    MULTICAST = "MULTICAST"
-
-
-class Protocol(enum.StrEnum):
-    """Protocols that an acceptor speaks."""
-
-    STOMP = "STOMP"
 
 
 class Directories(NamedTuple):
@@ -330,264 +348,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         )
 
 
-class AddressSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
-    """Settings of the addresses that a match covers; None takes the next wider match's value.
-
-    The widest match is `#`; below it lie the defaults of `ADDRESS_DEFAULTS`.
-    """
-
-    auto_create_queues: Annotated[
-        bool | None,
-        setting(
-            "Create a queue when a client first uses it.",
-            change=Change.RELOAD,
-            default_text="true",
-        ),
-    ] = None
-    auto_create_addresses: Annotated[
-        bool | None,
-        setting(
-            "Create an address when a client first uses it.",
-            change=Change.RELOAD,
-            default_text="true",
-        ),
-    ] = None
-    auto_delete_queues: Annotated[
-        bool | None,
-        setting(
-            "Delete a created queue when it is empty and its last consumer has gone.",
-            change=Change.RELOAD,
-            default_text="true",
-        ),
-    ] = None
-    auto_delete_addresses: Annotated[
-        bool | None,
-        setting(
-            "Delete a created address when its last queue has gone.",
-            change=Change.RELOAD,
-            default_text="true",
-        ),
-    ] = None
-    default_address_routing_type: Annotated[
-        RoutingType | None,
-        setting(
-            "Routing type of a created address when neither client nor prefix names one.",
-            change=Change.RELOAD,
-            default_text="MULTICAST",
-        ),
-    ] = None
-    default_queue_routing_type: Annotated[
-        RoutingType | None,
-        setting(
-            "Routing type of a created queue when neither client nor prefix names one.",
-            change=Change.RELOAD,
-            default_text="MULTICAST",
-        ),
-    ] = None
-
-
-ADDRESS_DEFAULTS = AddressSettings(
-    auto_create_queues=True,
-    auto_create_addresses=True,
-    auto_delete_queues=True,
-    auto_delete_addresses=True,
-    default_address_routing_type=RoutingType.MULTICAST,
-    default_queue_routing_type=RoutingType.MULTICAST,
-)
-"""What holds for an address when no match says otherwise; no field is None."""
-
-
-class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a STOMP client may send, and how it is watched."""
-
-    max_headers: Annotated[
-        int,
-        setting(
-            "Headers of one frame.",
-            unit=Unit.HEADERS,
-            change=Change.RESTART,
-            minimum=10,
-            maximum=10000,
-        ),
-    ] = 100
-    max_header_line_size: Annotated[
-        int,
-        setting(
-            "One line of a frame's head: command, or name and value of a header, as sent.",
-            unit=Unit.BYTES,
-            change=Change.RESTART,
-            minimum=256,
-            maximum=_MIB,
-        ),
-    ] = 8 * _KIB
-    max_header_size: Annotated[
-        int,
-        setting(
-            "The whole head of a frame.",
-            unit=Unit.BYTES,
-            change=Change.RESTART,
-            minimum=1024,
-            maximum=4 * _MIB,
-        ),
-    ] = 64 * _KIB
-    max_body_size: Annotated[
-        int,
-        setting(
-            "The body of a frame. A persistent message has to fit into `journal-buffer-size` "
-            "with its headers as well.",
-            unit=Unit.BYTES,
-            change=Change.RESTART,
-            minimum=1024,
-            maximum=limits.JOURNAL_WRITE_BYTES_MAX,
-        ),
-    ] = 480 * _KIB
-    heart_beat_min: Annotated[
-        int,
-        setting(
-            "Shortest heart-beat interval that the broker agrees to, either way; shorter wishes "
-            "are lengthened.",
-            unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
-            minimum=10,
-            maximum=600_000,
-        ),
-    ] = 500
-    heart_beat_max: Annotated[
-        int,
-        setting(
-            "Longest interval that the broker offers for its own heart-beats.",
-            unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
-            minimum=10,
-            maximum=3_600_000,
-        ),
-    ] = 60_000
-    heart_beat_to_connection_ttl_modifier: Annotated[
-        float,
-        setting(
-            "A client is dropped after this many of its heart-beat intervals without a byte.",
-            change=Change.RESTART,
-            minimum=1.0,
-            maximum=100.0,
-        ),
-    ] = 2.0
-    min_read_rate: Annotated[
-        int,
-        setting(
-            "A client that has begun a frame has to send at least this much on average until it "
-            "ends, or it is dropped. 0 waits for ever.",
-            unit=Unit.BYTES_PER_SECOND,
-            change=Change.RESTART,
-            minimum=0,
-            maximum=_MIB,
-        ),
-    ] = 64
-    prefetch: Annotated[
-        int,
-        setting(
-            "Messages sent to one subscription before it acknowledges any.",
-            unit=Unit.MESSAGES,
-            change=Change.RESTART,
-            minimum=1,
-            maximum=1_000_000,
-        ),
-    ] = 1000
-
-
-class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """TLS of an acceptor, by files."""
-
-    certificate: Annotated[
-        str, setting("PEM file with the server's certificate chain.", change=Change.RESTART)
-    ]
-    key: Annotated[str, setting("PEM file with the private key.", change=Change.RESTART)]
-    client_ca: Annotated[
-        str | None,
-        setting(
-            "PEM file with the authorities whose client certificates are accepted; with it a "
-            "client certificate is required.",
-            change=Change.RESTART,
-        ),
-    ] = None
-
-
-class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What an acceptor of a file and one of a resource have in common."""
-
-    name: Annotated[
-        str,
-        setting(
-            "Name of the acceptor, unique; also the name of its port in Kubernetes.",
-            change=Change.RESTART,
-            pattern=NAME_PATTERN,
-            max_length=15,
-        ),
-    ]
-    port: Annotated[
-        int,
-        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
-    ]
-    protocols: Annotated[
-        tuple[Protocol, ...],
-        setting(
-            "Protocols that the acceptor speaks; it detects which one a client uses.",
-            change=Change.RESTART,
-            min_items=1,
-            max_length=8,
-        ),
-    ] = (Protocol.STOMP,)
-    handshake_timeout: Annotated[
-        int,
-        setting(
-            "Time that a new connection has for its TLS handshake and CONNECT. 0 waits for ever.",
-            unit=Unit.SECONDS,
-            change=Change.RESTART,
-            minimum=0,
-            maximum=3600,
-        ),
-    ] = 10
-    connections_allowed: Annotated[
-        int,
-        setting(
-            "Connections at one time; more are refused with a reason.",
-            unit=Unit.CONNECTIONS,
-            change=Change.RESTART,
-            minimum=1,
-            maximum=1_000_000,
-        ),
-    ] = 10_000
-    anycast_prefix: Annotated[
-        str,
-        setting(
-            "A destination that begins with this is a queue; the rest is its name.",
-            change=Change.RESTART,
-            max_length=64,
-        ),
-    ] = "/queue/"
-    multicast_prefix: Annotated[
-        str,
-        setting(
-            "A destination that begins with this is a topic; the rest is its name.",
-            change=Change.RESTART,
-            max_length=64,
-        ),
-    ] = "/topic/"
-    stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
-
-
-class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One listening socket."""
-
-    host: Annotated[
-        str, setting("Address to listen on.", change=Change.RESTART, max_length=253)
-    ] = "127.0.0.1"
-    tls: Annotated[AcceptorTls | None, setting("TLS; without it the acceptor speaks in clear.")] = (
-        None
-    )
-
-
 class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Who may log in."""
 
@@ -607,83 +367,6 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
             change=Change.RESTART,
         ),
     ] = True
-
-
-class Admin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The HTTP listener: API, metrics and probes."""
-
-    host: Annotated[
-        str,
-        setting(
-            "Address to listen on. Other than on loopback the API needs a login.",
-            change=Change.RESTART,
-            max_length=253,
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        int,
-        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
-    ] = limits.PORT_HTTP
-
-
-class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A queue that exists from the start."""
-
-    name: Annotated[
-        str,
-        setting(
-            "Name of the queue, unique in the broker.",
-            change=Change.RELOAD,
-            pattern=ADDRESS_PATTERN,
-            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
-        ),
-    ]
-    routing_type: Annotated[
-        RoutingType,
-        setting(
-            "ANYCAST: every message goes to one consumer. MULTICAST: this queue is one "
-            "subscription of the address.",
-            change=Change.RELOAD,
-        ),
-    ] = RoutingType.ANYCAST
-    durable: Annotated[
-        bool,
-        setting("Whether queue and messages survive a restart.", change=Change.RELOAD),
-    ] = True
-
-
-class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An address that exists from the start; never deleted automatically."""
-
-    name: Annotated[
-        str,
-        setting(
-            "Name of the address, unique.",
-            change=Change.RELOAD,
-            pattern=ADDRESS_PATTERN,
-            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
-        ),
-    ]
-    routing_types: Annotated[
-        tuple[RoutingType, ...],
-        setting(
-            "Routing types that the address serves.",
-            change=Change.RELOAD,
-            max_length=2,
-            default_text="those of its queues, else `default-address-routing-type`",
-        ),
-    ] = ()
-    queues: Annotated[
-        tuple[Queue, ...],
-        setting("Queues of the address.", change=Change.RELOAD, key="name", max_length=1000),
-    ] = ()
-
-
-DEFAULT_ACCEPTORS = (
-    Acceptor(name="all", port=limits.PORT_ALL_PROTOCOLS),
-    Acceptor(name="stomp", port=limits.PORT_STOMP),
-)
-"""Listeners of a broker whose configuration names none."""
 
 
 class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

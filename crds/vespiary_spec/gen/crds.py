@@ -14,12 +14,10 @@ import yaml
 from vespiary_spec import limits
 from vespiary_spec.gen.schema import Target, struct_schema, validations
 from vespiary_spec.resources import (
-    CONFIG_RULES,
-    ROOT_RULES,
-    TUNING_RULES,
     BrokerNodeTuningSpec,
     BrokerSpec,
 )
+from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, TUNING_RULES
 from vespiary_spec.settings import BrokerSettings
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
 

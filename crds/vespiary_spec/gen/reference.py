@@ -19,12 +19,10 @@ from vespiary_spec.model import FieldModel, Spelling, Unit, unwrap
 from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES
 from vespiary_spec.resources import (
     API_VERSION,
-    CONFIG_RULES,
-    ROOT_RULES,
-    TUNING_RULES,
     BrokerNodeTuningSpec,
     BrokerSpec,
 )
+from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, TUNING_RULES
 from vespiary_spec.settings import (
     Acceptor,
     AcceptorTls,

@@ -1,0 +1,240 @@
+"""Listening sockets: what an acceptor may be told, and the HTTP listener.
+
+Owns: protocols, the limits that protect the broker from its clients, TLS by file.
+Never: opens a socket.
+Called by: `settings`, which users import from, and `resources`.
+"""
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from vespiary_spec import limits
+from vespiary_spec.model import Change, Unit, setting
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"
+"""Names of acceptors: what Kubernetes takes for the name of a port."""
+
+_KIB = 1024
+
+_MIB = 1024 * 1024
+
+
+class Protocol(enum.StrEnum):
+    """Protocols that an acceptor speaks."""
+
+    STOMP = "STOMP"
+
+
+class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a STOMP client may send, and how it is watched."""
+
+    max_headers: Annotated[
+        int,
+        setting(
+            "Headers of one frame.",
+            unit=Unit.HEADERS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=10000,
+        ),
+    ] = 100
+    max_header_line_size: Annotated[
+        int,
+        setting(
+            "One line of a frame's head: command, or name and value of a header, as sent.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=256,
+            maximum=_MIB,
+        ),
+    ] = 8 * _KIB
+    max_header_size: Annotated[
+        int,
+        setting(
+            "The whole head of a frame.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=4 * _MIB,
+        ),
+    ] = 64 * _KIB
+    max_body_size: Annotated[
+        int,
+        setting(
+            "The body of a frame. A persistent message has to fit into `journal-buffer-size` "
+            "with its headers as well.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=limits.JOURNAL_WRITE_BYTES_MAX,
+        ),
+    ] = 480 * _KIB
+    heart_beat_min: Annotated[
+        int,
+        setting(
+            "Shortest heart-beat interval that the broker agrees to, either way; shorter wishes "
+            "are lengthened.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=600_000,
+        ),
+    ] = 500
+    heart_beat_max: Annotated[
+        int,
+        setting(
+            "Longest interval that the broker offers for its own heart-beats.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=10,
+            maximum=3_600_000,
+        ),
+    ] = 60_000
+    heart_beat_to_connection_ttl_modifier: Annotated[
+        float,
+        setting(
+            "A client is dropped after this many of its heart-beat intervals without a byte.",
+            change=Change.RESTART,
+            minimum=1.0,
+            maximum=100.0,
+        ),
+    ] = 2.0
+    min_read_rate: Annotated[
+        int,
+        setting(
+            "A client that has begun a frame has to send at least this much on average until it "
+            "ends, or it is dropped. 0 waits for ever.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=_MIB,
+        ),
+    ] = 64
+    prefetch: Annotated[
+        int,
+        setting(
+            "Messages sent to one subscription before it acknowledges any.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 1000
+
+
+class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """TLS of an acceptor, by files."""
+
+    certificate: Annotated[
+        str, setting("PEM file with the server's certificate chain.", change=Change.RESTART)
+    ]
+    key: Annotated[str, setting("PEM file with the private key.", change=Change.RESTART)]
+    client_ca: Annotated[
+        str | None,
+        setting(
+            "PEM file with the authorities whose client certificates are accepted; with it a "
+            "client certificate is required.",
+            change=Change.RESTART,
+        ),
+    ] = None
+
+
+class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an acceptor of a file and one of a resource have in common."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the acceptor, unique; also the name of its port in Kubernetes.",
+            change=Change.RESTART,
+            pattern=NAME_PATTERN,
+            max_length=15,
+        ),
+    ]
+    port: Annotated[
+        int,
+        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
+    ]
+    protocols: Annotated[
+        tuple[Protocol, ...],
+        setting(
+            "Protocols that the acceptor speaks; it detects which one a client uses.",
+            change=Change.RESTART,
+            min_items=1,
+            max_length=8,
+        ),
+    ] = (Protocol.STOMP,)
+    handshake_timeout: Annotated[
+        int,
+        setting(
+            "Time that a new connection has for its TLS handshake and CONNECT. 0 waits for ever.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=3600,
+        ),
+    ] = 10
+    connections_allowed: Annotated[
+        int,
+        setting(
+            "Connections at one time; more are refused with a reason.",
+            unit=Unit.CONNECTIONS,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 10_000
+    anycast_prefix: Annotated[
+        str,
+        setting(
+            "A destination that begins with this is a queue; the rest is its name.",
+            change=Change.RESTART,
+            max_length=64,
+        ),
+    ] = "/queue/"
+    multicast_prefix: Annotated[
+        str,
+        setting(
+            "A destination that begins with this is a topic; the rest is its name.",
+            change=Change.RESTART,
+            max_length=64,
+        ),
+    ] = "/topic/"
+    stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
+
+
+class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One listening socket."""
+
+    host: Annotated[
+        str, setting("Address to listen on.", change=Change.RESTART, max_length=253)
+    ] = "127.0.0.1"
+    tls: Annotated[AcceptorTls | None, setting("TLS; without it the acceptor speaks in clear.")] = (
+        None
+    )
+
+
+DEFAULT_ACCEPTORS = (
+    Acceptor(name="all", port=limits.PORT_ALL_PROTOCOLS),
+    Acceptor(name="stomp", port=limits.PORT_STOMP),
+)
+"""Listeners of a broker whose configuration names none."""
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The HTTP listener: API, metrics and probes."""
+
+    host: Annotated[
+        str,
+        setting(
+            "Address to listen on. Other than on loopback the API needs a login.",
+            change=Change.RESTART,
+            max_length=253,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
+    ] = limits.PORT_HTTP

@@ -1,0 +1,146 @@
+"""Addresses, their queues, and the settings that a match of addresses shares.
+
+Owns: routing types and the defaults of addresses.
+Never: matches an address with a pattern (that is the engine).
+Called by: `settings`, which users import from, and `resources`.
+"""
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from vespiary_spec import limits
+from vespiary_spec.model import Change, setting
+
+ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
+"""Names of addresses and queues: no control characters and no blanks."""
+
+
+class RoutingType(enum.StrEnum):
+    """How an address hands out messages: to one consumer, or to every subscription."""
+
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+
+
+class AddressSettings(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Settings of the addresses that a match covers; None takes the next wider match's value.
+
+    The widest match is `#`; below it lie the defaults of `ADDRESS_DEFAULTS`.
+    """
+
+    auto_create_queues: Annotated[
+        bool | None,
+        setting(
+            "Create a queue when a client first uses it.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_create_addresses: Annotated[
+        bool | None,
+        setting(
+            "Create an address when a client first uses it.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_delete_queues: Annotated[
+        bool | None,
+        setting(
+            "Delete a created queue when it is empty and its last consumer has gone.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    auto_delete_addresses: Annotated[
+        bool | None,
+        setting(
+            "Delete a created address when its last queue has gone.",
+            change=Change.RELOAD,
+            default_text="true",
+        ),
+    ] = None
+    default_address_routing_type: Annotated[
+        RoutingType | None,
+        setting(
+            "Routing type of a created address when neither client nor prefix names one.",
+            change=Change.RELOAD,
+            default_text="MULTICAST",
+        ),
+    ] = None
+    default_queue_routing_type: Annotated[
+        RoutingType | None,
+        setting(
+            "Routing type of a created queue when neither client nor prefix names one.",
+            change=Change.RELOAD,
+            default_text="MULTICAST",
+        ),
+    ] = None
+
+
+ADDRESS_DEFAULTS = AddressSettings(
+    auto_create_queues=True,
+    auto_create_addresses=True,
+    auto_delete_queues=True,
+    auto_delete_addresses=True,
+    default_address_routing_type=RoutingType.MULTICAST,
+    default_queue_routing_type=RoutingType.MULTICAST,
+)
+"""What holds for an address when no match says otherwise; no field is None."""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A queue that exists from the start."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the queue, unique in the broker.",
+            change=Change.RELOAD,
+            pattern=ADDRESS_PATTERN,
+            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
+        ),
+    ]
+    routing_type: Annotated[
+        RoutingType,
+        setting(
+            "ANYCAST: every message goes to one consumer. MULTICAST: this queue is one "
+            "subscription of the address.",
+            change=Change.RELOAD,
+        ),
+    ] = RoutingType.ANYCAST
+    durable: Annotated[
+        bool,
+        setting("Whether queue and messages survive a restart.", change=Change.RELOAD),
+    ] = True
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An address that exists from the start; never deleted automatically."""
+
+    name: Annotated[
+        str,
+        setting(
+            "Name of the address, unique.",
+            change=Change.RELOAD,
+            pattern=ADDRESS_PATTERN,
+            max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
+        ),
+    ]
+    routing_types: Annotated[
+        tuple[RoutingType, ...],
+        setting(
+            "Routing types that the address serves.",
+            change=Change.RELOAD,
+            max_length=2,
+            default_text="those of its queues, else `default-address-routing-type`",
+        ),
+    ] = ()
+    queues: Annotated[
+        tuple[Queue, ...],
+        setting("Queues of the address.", change=Change.RELOAD, key="name", max_length=1000),
+    ] = ()

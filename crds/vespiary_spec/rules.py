@@ -1,0 +1,75 @@
+"""Rules between the fields of a resource, in CEL, as the API server enforces them.
+
+Owns: the rules on whole resources; rules on one field stand beside the field.
+Never: is enough for a file that no API server has seen: `resources` and
+`configuration` check the same things for `vespiary apply`.
+Called by: `resources`, `gen`.
+"""
+
+
+def _kept(*path: str) -> str:
+    """Return a CEL rule: whether something is given there cannot change.
+
+    That its value cannot change is a rule on the field itself (`KEPT`), because the cost of
+    comparing values through optional fields is estimated without bound.
+    """
+    inside = ".?".join(("", *path))
+    return f"self{inside}.hasValue() == oldSelf{inside}.hasValue()"
+
+
+_VOLUMES = ("bindings", "journal", "paging", "largeMessages")
+
+_VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
+
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+NAME_CHARACTERS_MAX = 48
+"""Names of Brokers: pods, Services and labels are named after them with an ending."""
+
+ROOT_RULES: tuple[tuple[str, str], ...] = (
+    (
+        f"self.metadata.name.size() <= {NAME_CHARACTERS_MAX} && "
+        f"self.metadata.name.matches('{NAME_PATTERN}')",
+        f"the name has to be at most {NAME_CHARACTERS_MAX} characters: small letters, digits and "
+        "-, a letter first",
+    ),
+    *(
+        (
+            " && ".join(
+                _kept("spec", "storage", "volumes", volume, field) for field in _VOLUME_CONSTANTS
+            ),
+            f"storageClassName, accessMode and selector of the volume {volume} cannot change once "
+            "the Broker exists, and the volume cannot be taken out",
+        )
+        for volume in _VOLUMES
+    ),
+    (
+        "self.?spec.?storage.?ephemeral.orValue(false) == "
+        "oldSelf.?spec.?storage.?ephemeral.orValue(false)",
+        "spec.storage.ephemeral cannot change once the Broker exists",
+    ),
+    (
+        _kept("spec", "config", "journalDeviceBlockSize"),
+        "spec.config.journalDeviceBlockSize shapes the journal's files and cannot change once the "
+        "Broker exists",
+    ),
+)
+"""CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
+
+CONFIG_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "!(has(self.journalBufferSize) && has(self.journalFileSize)) || "
+        "quantity(string(self.journalBufferSize)).compareTo("
+        "quantity(string(self.journalFileSize))) <= 0",
+        "journalBufferSize is larger than journalFileSize; one record has to fit into one file",
+    ),
+)
+"""CEL rules on `spec.config`."""
+
+TUNING_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "!has(self.spec) || self.spec.?floor.orValue(65536) <= self.spec.?max.orValue(4194304)",
+        "spec.floor is above spec.max",
+    ),
+)
+"""CEL rules on a whole BrokerNodeTuning."""

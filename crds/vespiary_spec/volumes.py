@@ -1,0 +1,132 @@
+"""The volumes of a Broker: their claims, the filesystem policy, and what becomes of them.
+
+Owns: sizes, classes and retention as users write them.
+Never: judges a filesystem (that is `filesystems`).
+Called by: `resources`, `filesystems`.
+"""
+
+import enum
+from typing import Annotated
+
+from vespiary_spec.model import Unit, setting
+from vespiary_spec.scheduling import LabelSelector, Part
+
+KEPT = (("self == oldSelf", "cannot change once the Broker exists"),)
+"""CEL rule on a field that cannot change."""
+
+VOLUME_BYTES_MIN = 64 * 1024 * 1024
+"""Smallest volume: the journal's first files and their journal of the filesystem fit."""
+
+DEFAULT_VOLUME_BYTES: dict[str, int] = {
+    "bindings": 1024**3,
+    "journal": 10 * 1024**3,
+    "paging": 10 * 1024**3,
+    "large_messages": 10 * 1024**3,
+}
+"""Size of a volume whose claim names none."""
+
+
+class AccessMode(enum.StrEnum):
+    """Access modes that suit a journal: one writer."""
+
+    READ_WRITE_ONCE = "ReadWriteOnce"
+    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+class RetentionPolicy(enum.StrEnum):
+    """What becomes of a claim."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+class FilesystemPolicy(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which filesystems the volumes may be on; what no list names is refused."""
+
+    allow: Annotated[
+        tuple[str, ...] | None,
+        setting(
+            "Types that are taken without a word, as in /proc/mounts.",
+            max_length=64,
+            default_text="xfs, ext4",
+        ),
+    ] = None
+    warn: Annotated[
+        tuple[str, ...] | None,
+        setting(
+            "Types that are taken with a warning in the status.",
+            max_length=64,
+            default_text="btrfs, zfs, f2fs, jfs, bcachefs",
+        ),
+    ] = None
+    deny: Annotated[
+        tuple[str, ...] | None,
+        setting("Types that are refused even if another list names them.", max_length=64),
+    ] = None
+
+
+class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The claim of one volume."""
+
+    size: Annotated[
+        int | None,
+        setting(
+            "Size of the volume.",
+            unit=Unit.BYTES,
+            minimum=VOLUME_BYTES_MIN,
+            default_text="10Gi; 1Gi for bindings",
+        ),
+    ] = None
+    storage_class_name: Annotated[
+        str | None,
+        setting(
+            "Storage class. It cannot change later.",
+            max_length=253,
+            default_text="the cluster's default class",
+            rules=KEPT,
+        ),
+    ] = None
+    access_mode: Annotated[
+        AccessMode | None,
+        setting("Access mode. It cannot change later.", default_text="ReadWriteOnce", rules=KEPT),
+    ] = None
+    selector: Annotated[
+        LabelSelector | None,
+        setting("PersistentVolumes that may be bound. It cannot change later.", rules=KEPT),
+    ] = None
+
+
+class Volumes(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One volume for each kind of data; one that is not given has its defaults."""
+
+    bindings: Annotated[VolumeSpec, setting("Addresses, queues, counters.")] = VolumeSpec()
+    journal: Annotated[VolumeSpec, setting("The message journal.")] = VolumeSpec()
+    paging: Annotated[VolumeSpec, setting("Page files.")] = VolumeSpec()
+    large_messages: Annotated[VolumeSpec, setting("Bodies of large messages.")] = VolumeSpec()
+
+
+class Retention(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What becomes of the claims."""
+
+    when_deleted: Annotated[RetentionPolicy, setting("When the Broker is deleted.")] = (
+        RetentionPolicy.RETAIN
+    )
+    when_scaled: Annotated[RetentionPolicy, setting("When there are fewer replicas.")] = (
+        RetentionPolicy.RETAIN
+    )
+
+
+class Storage(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where the data lie."""
+
+    filesystem_policy: Annotated[FilesystemPolicy, setting("Which filesystems are taken.")] = (
+        FilesystemPolicy()
+    )
+    volumes: Annotated[Volumes, setting("The volumes.")] = Volumes()
+    retention: Annotated[Retention, setting("What becomes of the claims.")] = Retention()
+    ephemeral: Annotated[
+        bool,
+        setting(
+            "Keep everything in volumes that go with the pod, for tests. It cannot change later."
+        ),
+    ] = False
