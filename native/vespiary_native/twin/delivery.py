@@ -1,0 +1,160 @@
+"""Messages out, acknowledgements and refusals in.
+
+Owns the order of delivery and the MESSAGE frame. Never decides who gets how many: that is the
+engine. Called by the core and by the scanner.
+"""
+
+from __future__ import annotations
+
+import re
+from heapq import heappop, heappush
+from typing import Final
+
+from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
+from vespiary_native.twin.staging import Staging
+from vespiary_native.twin.state import Consumer, Message, Queue
+
+_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
+_TO_1_0: Final = {b"c": b":", b"\\": b"\\"}
+
+
+def unescape_for_1_0(properties: bytes) -> bytes:
+    r"""Return properties for STOMP 1.0, which knows no escapes.
+
+    It cannot say a line feed or a carriage return: a space stands for `\n` and `\r`, or a producer
+    could forge headers for a 1.0 consumer.
+    """
+    return _ESCAPE.sub(lambda escape: _TO_1_0.get(escape[1], b" "), properties)
+
+
+def deliver(
+    staging: Staging, consumer: Consumer, max_messages: int, max_bytes: int
+) -> tuple[DeliverStatus, int, bytes]:
+    """Take and encode the next messages (see `abc.Core.deliver`)."""
+    queue, held = consumer.queue, consumer.held
+    entries, returned, deliveries = queue.entries, queue.returned, queue.deliveries
+    is_auto = consumer.mode is AckMode.AUTO
+    if not is_auto:
+        max_messages = min(max_messages, consumer.credit - len(held))
+    is_unescaped = consumer.version == 10
+    prefix, ack_prefix = consumer.prefix, consumer.ack_prefix
+    parts: list[bytes | memoryview] = []
+    count = used = 0
+    status = DeliverStatus.LIMIT
+    while count < max_messages:
+        if returned:
+            sequence = returned[0]
+        else:
+            sequence = queue.next
+            if sequence not in entries or sequence >= queue.available:
+                sequence = queue.next = queue.first_live(sequence, queue.available)
+                if sequence == queue.available:
+                    status = DeliverStatus.DRAINED
+                    break
+        message = entries[sequence]
+        slab, at, properties_bytes, body_bytes, has_escapes = message
+        view = slab.view
+        if view is None:
+            status = DeliverStatus.ABSENT
+            queue.waits_for_slab = True
+            break
+        body_at = at + properties_bytes
+        properties: bytes | memoryview = view[at:body_at]
+        if deliveries and sequence in deliveries:
+            again = b"\nredelivered:true\ndelivery-count:%d" % deliveries[sequence]
+        else:
+            again = b""
+        if ack_prefix is not None:
+            head = b"%b%d%b%d%b\ncontent-length:%d\n" % (
+                prefix, sequence, ack_prefix, sequence, again, body_bytes,
+            )  # fmt: skip
+        else:
+            head = b"%b%d%b\ncontent-length:%d\n" % (prefix, sequence, again, body_bytes)
+        if has_escapes and is_unescaped:
+            properties = unescape_for_1_0(bytes(properties))
+        length = len(head) + len(properties) + body_bytes + 2
+        if count and used + length > max_bytes:
+            break
+        if returned:
+            heappop(returned)
+        else:
+            queue.next = sequence + 1
+        if is_auto:
+            # Its memory may go with its last place, so it is copied first.
+            parts += (head, bytes(properties), b"\n", bytes(view[body_at : body_at + body_bytes]))
+            try:
+                staging.finish(queue, sequence, message)
+            except NoRoom:
+                # It is given when there is room for its acknowledgement.
+                del parts[-4:]
+                heappush(returned, sequence)
+                break
+            parts.append(b"\0")
+        else:
+            parts += (head, properties, b"\n", view[body_at : body_at + body_bytes], b"\0")
+            queue.delivering += 1
+            consumer.hold(sequence, message)
+        used += length
+        count += 1
+    if is_auto and count:
+        staging.queue_ready(queue)
+    return status, count, b"".join(parts)
+
+
+def next_slab(queue: Queue) -> tuple[int, int]:
+    """Return (file id, slab index) of the next message; (0, 0) without one or if it needs none."""
+    if queue.returned:
+        sequence = queue.returned[0]
+    else:
+        sequence = queue.first_live(queue.next, queue.available)
+        if sequence == queue.available:
+            return 0, 0
+    slab = queue.entries[sequence].slab
+    return (slab.file.file_id, slab.index) if slab.file is not None else (0, 0)
+
+
+def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
+    """Acknowledge what the consumer holds (see `abc.Core.acknowledge`); return how many."""
+    if sequence not in consumer.held:
+        return 0
+    queue, held = consumer.queue, consumer.held
+    covered = consumer.held_up_to(sequence) if consumer.mode is AckMode.CLIENT else (sequence,)
+    for one in covered:
+        block = staging.finish(queue, one, held[one])
+        del held[one]
+        queue.delivering -= 1
+        if block > consumer.connection.last_block:
+            consumer.connection.last_block = block
+    staging.queue_ready(queue)
+    return len(covered)
+
+
+def give_back(staging: Staging, consumer: Consumer, sequences: list[int]) -> int:
+    """Return held messages to their queue, lowest first; return how many."""
+    for sequence in sequences:
+        staging.give_back(consumer.queue, sequence, consumer.held.pop(sequence))
+    if sequences:
+        staging.queue_ready(consumer.queue)
+    return len(sequences)
+
+
+def purge(staging: Staging, queue: Queue) -> int:
+    """Acknowledge everything deliverable (see `abc.Core.purge_queue`); return how many."""
+    ready: list[tuple[int, Message]] = [(s, queue.entries[s]) for s in queue.returned]
+    ready += [
+        (sequence, message)
+        for sequence, message in queue.entries.items()
+        if queue.next <= sequence < queue.available
+    ]
+    ready.sort(key=lambda item: item[0])
+    done = 0
+    try:
+        for sequence, message in ready:
+            staging.finish(queue, sequence, message)
+            done += 1
+    finally:
+        gone = {sequence for sequence, _ in ready[:done]}
+        queue.returned[:] = sorted(s for s in queue.returned if s not in gone)
+        if done == len(ready):
+            queue.next = queue.available
+    return done

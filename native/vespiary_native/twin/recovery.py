@@ -1,0 +1,210 @@
+"""Restored blocks become queues again (journal-format §3.3 and §4).
+
+Owns the transactions that wait for their COMMIT. Never reads a file and never judges a block:
+blocks come validated and in journal order. Called by the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
+from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.record import (
+    START,
+    AckRecord,
+    AddLayout,
+    CommitRecord,
+    CountRecord,
+    QueuesRecord,
+    RawRecord,
+    RecordType,
+    decode_ack,
+    decode_add_layout,
+    decode_record,
+    walk_records,
+)
+
+from vespiary_native.twin.image import Image, JournalFile, Slab
+from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
+
+SEQUENCE_MAX = 2**63 - 1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A transaction whose COMMIT has not come.
+
+    Attributes:
+        members: Its records with the files that they stand in.
+        digest: Checksum of the members so far.
+        is_cut: Blocks are missing right before its first member: a reclaimed file.
+    """
+
+    is_cut: bool
+    members: list[tuple[JournalFile, int, AddLayout | AckRecord]] = field(default_factory=list)
+    digest: int = 0
+
+
+class Recovery:
+    """Applies records in journal order."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._pending: dict[int, _Pending] = {}
+        self._sequence = 0
+        self._is_after_gap = False
+
+    def restore_block(
+        self, queues: dict[int, Queue], file: JournalFile, offset: int, block: memoryview
+    ) -> list[tuple[int, bytes]]:
+        """Apply the records of one block (see `abc.Core.restore_block`)."""
+        header = decode_block_header(block, offset=0)
+        end = HEADER_BYTES + header.payload_bytes
+        if end > len(block):
+            raise JournalFormatError(
+                "a block is cut off", offset=0, found=f"{len(block)} bytes", expected=end
+            )
+        if header.sequence != self._sequence + 1:
+            self._is_after_gap = True
+        self._sequence = header.sequence
+        others = []
+        payload = block[HEADER_BYTES:end]
+        for raw in walk_records(payload, header.records, offset=HEADER_BYTES):
+            if not self._apply(queues, file, offset + raw.offset, raw):
+                others.append((raw.type, bytes(raw.data[START.size :])))
+            self._is_after_gap = False
+        return others
+
+    def done(self) -> int:
+        """Drop the transactions without a valid COMMIT; return how many."""
+        dropped = len(self._pending)
+        self._pending.clear()
+        return dropped
+
+    def _apply(
+        self, queues: dict[int, Queue], file: JournalFile, offset: int, raw: RawRecord
+    ) -> bool:
+        """Apply one record; False if it is not for the core."""
+        if raw.type == RecordType.ADD:
+            add = decode_add_layout(raw)
+            if add.transaction:
+                self._member(add.transaction, file, offset, raw, add)
+            else:
+                self._add(queues, file, offset, add)
+        elif raw.type == RecordType.ACK:
+            ack = _checked(decode_ack(raw), raw)
+            if ack.transaction:
+                self._member(ack.transaction, file, offset, raw, ack)
+            else:
+                self._acknowledge(queues, file, file, ack)
+        elif raw.type in (RecordType.COUNT, RecordType.COMMIT, RecordType.QUEUES):
+            record = decode_record(raw)
+            if isinstance(record, CountRecord):
+                queue = queues.get(record.queue_id)
+                if queue is not None and record.sequence in queue.entries:
+                    queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
+            elif isinstance(record, CommitRecord):
+                self._commit(queues, file, record)
+            elif isinstance(record, QueuesRecord):
+                for queue_id, _, tail in record.queues:
+                    if queue_id in queues:
+                        queues[queue_id].tail = max(queues[queue_id].tail, tail)
+        else:
+            return raw.type == RecordType.SEAL
+        return True
+
+    def _add(
+        self, queues: dict[int, Queue], file: JournalFile, offset: int, add: AddLayout
+    ) -> None:
+        slab = file.slabs[offset >> self._image.slab_shift]
+        at = offset % self._image.slab_bytes + add.properties_at
+        message = Message(slab, at, add.properties_bytes, add.body_bytes, add.has_escapes)
+        for queue_id, sequence in add.places:
+            queue = queues.get(queue_id)
+            if queue is None:
+                continue  # the queue was deleted: the bindings decide
+            queue.tail = max(queue.tail, sequence + 1)
+            before = queue.entries.get(sequence)
+            if before is not None:  # moved to a newer file: the later record counts
+                self._forget(queue, before)
+            queue.entries[sequence] = message
+            queue.live_bytes += add.properties_bytes + add.body_bytes
+            slab.live += 1
+            file.live += 1
+
+    def _forget(self, queue: Queue, message: Message) -> None:
+        queue.live_bytes -= message.properties_bytes + message.body_bytes
+        self._image.unpin(message.slab)
+
+    def _acknowledge(
+        self, queues: dict[int, Queue], file: JournalFile, commit: JournalFile, ack: AckRecord
+    ) -> None:
+        queue = queues.get(ack.queue_id)
+        if queue is None:
+            return
+        for first, number in ack.ranges:
+            end = min(first + number, queue.tail)
+            queue.tail = max(queue.tail, first + number)
+            entries = queue.entries
+            few = range(first, end) if number <= len(entries) else sorted(entries)
+            for sequence in few:
+                if not first <= sequence < end or sequence not in entries:
+                    continue
+                message = entries.pop(sequence)
+                queue.deliveries.pop(sequence, None)
+                _cancel(file, message.slab)
+                _cancel(commit, message.slab)
+                self._forget(queue, message)
+
+    # --- transactions ---------------------------------------------------------------------------
+    def _member(
+        self,
+        transaction: int,
+        file: JournalFile,
+        offset: int,
+        raw: RawRecord,
+        record: AddLayout | AckRecord,
+    ) -> None:
+        pending = self._pending.get(transaction)
+        if pending is None:
+            pending = self._pending[transaction] = _Pending(self._is_after_gap)
+        pending.digest = crc32c(raw.data, pending.digest)
+        pending.members.append((file, offset, record))
+
+    def _commit(self, queues: dict[int, Queue], file: JournalFile, commit: CommitRecord) -> None:
+        pending = self._pending.get(commit.transaction)
+        if pending is None:
+            return  # a transaction of volatile messages, or all its members were reclaimed
+        found = len(pending.members)
+        is_whole = found == commit.members and pending.digest == commit.digest
+        # A file goes only when nothing in it is live and the COMMIT is durable. So members that are
+        # missing with the blocks before the first one that is there were committed, and are done.
+        if not is_whole and not (pending.is_cut and found < commit.members):
+            return
+        del self._pending[commit.transaction]
+        for member_file, offset, record in pending.members:
+            if isinstance(record, AddLayout):
+                self._add(queues, member_file, offset, record)
+            else:
+                self._acknowledge(queues, member_file, file, record)
+            if member_file is not file:
+                file.cancels.add(member_file)
+
+
+def _cancel(file: JournalFile, slab: Slab) -> None:
+    if slab.file is not None and slab.file is not file:
+        file.cancels.add(slab.file)
+
+
+def _checked(ack: AckRecord, raw: RawRecord) -> AckRecord:
+    for number, (first, count) in enumerate(ack.ranges):
+        if first > SEQUENCE_MAX or count > SEQUENCE_MAX:
+            raise JournalFormatError(
+                f"range {number + 1} of an ACK record is out of range",
+                offset=raw.offset,
+                found=f"{count} from {first}",
+                expected=f"at most {SEQUENCE_MAX}",
+            )
+    return ack

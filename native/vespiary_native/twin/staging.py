@@ -1,0 +1,439 @@
+"""Messages and acknowledgements become records, and wait for their flush.
+
+Owns the records of the message journal, the transaction that is being staged, and the notes: what
+is released when a block is durable. Never decides who may send or receive. Called by the core and
+by the scanner.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Final
+
+from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.record import (
+    ACK,
+    ADD,
+    COUNT,
+    PLACE,
+    RANGE,
+    START,
+    TRANSACTION,
+    CommitRecord,
+    RecordFlag,
+    RecordType,
+    encode_record,
+)
+
+from vespiary_native.abc import NoRoom
+from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
+from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
+from vespiary_native.twin.state import Connection, Message, Note, Queue, Route
+
+_U32: Final = struct.Struct("<I")
+_U64: Final = struct.Struct("<Q")
+PROPERTIES_BYTES_MAX: Final = 65535
+PLACES_MAX: Final = 65535
+
+
+class Staging:
+    """The journal's end as the core sees it.
+
+    Attributes:
+        image: The image.
+        blocks: Where records go.
+        transaction: Id of the transaction that is being staged, 0 none.
+        ready: Queues to look at, in the order in which they became ready.
+        released: Connections with output, in the order in which they got it.
+    """
+
+    def __init__(
+        self, *, slab_bytes: int, block_bytes: int, slabs_max: int, record_bytes_max: int
+    ) -> None:
+        if slab_bytes < 4 * PAGE or slab_bytes & slab_bytes - 1:
+            raise ValueError(f"slab_bytes {slab_bytes} is not a power of two from {4 * PAGE} on")
+        if block_bytes < PAGE or block_bytes % PAGE:
+            raise ValueError(f"block_bytes {block_bytes} is not a multiple of {PAGE}")
+        if slabs_max < 2:
+            raise ValueError(f"slabs_max {slabs_max} is below 2")
+        if not 64 <= record_bytes_max <= slab_bytes - 2 * PAGE:
+            raise ValueError(
+                f"record_bytes_max {record_bytes_max} is not from 64 to {slab_bytes - 2 * PAGE}"
+            )
+        self.image = Image(slab_bytes, slabs_max)
+        self.blocks = Blocks(self.image, block_bytes)
+        self.record_bytes_max = record_bytes_max
+        self.transaction = 0
+        self.ready: dict[Queue, None] = {}
+        self.released: dict[Connection, None] = {}
+        self._notes: deque[Note] = deque()
+        self._volatile: Slab | None = None
+        self._volatile_at = 0
+        self._digest = 0
+        self._members = 0
+        self._transaction_queues: dict[Queue, None] = {}
+        self._transaction_files: set[JournalFile] = set()
+
+    # --- adding -------------------------------------------------------------------------------
+    def add(
+        self,
+        route: Route,
+        properties: bytes,
+        body: bytes | memoryview,
+        *,
+        is_persistent: bool,
+        protocol: int = 1,
+        priority: int = 4,
+        has_escapes: bool = False,
+    ) -> int:
+        """Stage a message to all queues of a route; return its block, 0 if it is not journalled.
+
+        Raises:
+            NoRoom: No slab or no file; nothing was staged.
+            ValueError: The record would be too large.
+        """
+        queues = route.queues
+        if not queues:
+            return 0
+        properties_bytes, body_bytes = len(properties), len(body)
+        start = ADD.size + PLACE.size * len(queues) + (TRANSACTION.size if self.transaction else 0)
+        length = start + properties_bytes + body_bytes
+        if length > self.record_bytes_max:
+            raise ValueError(
+                f"a message of {length} bytes with its start is too large:"
+                f" at most {self.record_bytes_max} are allowed"
+            )
+        if properties_bytes > PROPERTIES_BYTES_MAX or len(queues) > PLACES_MAX:
+            raise ValueError(
+                f"{properties_bytes} bytes of properties in {len(queues)} queues:"
+                f" at most {PROPERTIES_BYTES_MAX} in {PLACES_MAX} are allowed"
+            )
+        is_journalled = is_persistent and route.has_durable
+        blocks = self.blocks
+        if is_journalled:
+            at = blocks.place(length, is_add=not self.transaction)
+            slab, view = blocks.slab, blocks.view
+            self._write_start(view, at, length, queues, properties_bytes, body_bytes,
+                              protocol, priority, has_escapes)  # fmt: skip
+        else:
+            slab, at = self._place_volatile(length)
+            assert slab.view is not None
+            view = slab.view
+        properties_at = at + start
+        body_at = properties_at + properties_bytes
+        view[properties_at:body_at] = properties
+        view[body_at : at + length] = body
+        message = Message(slab, properties_at, properties_bytes, body_bytes, has_escapes)
+        for queue in queues:
+            self._enter(queue, message, is_journalled=is_journalled)
+        slab.live += len(queues)
+        if not is_journalled:
+            return 0
+        if slab.file is not None:
+            slab.file.live += len(queues)
+            if self.transaction:
+                self._transaction_files.add(slab.file)
+                self._member(view, at, length)
+        blocks.mark_urgent()
+        return blocks.sequence
+
+    def _write_start(
+        self,
+        view: memoryview,
+        at: int,
+        length: int,
+        queues: list[Queue],
+        properties_bytes: int,
+        body_bytes: int,
+        protocol: int,
+        priority: int,
+        has_escapes: bool,
+    ) -> None:
+        flags = RecordFlag.ESCAPED.value if has_escapes else 0
+        if self.transaction:
+            flags |= RecordFlag.TRANSACTIONAL.value
+        ADD.pack_into(
+            view,
+            at,
+            length,
+            1,
+            flags,
+            protocol,
+            priority,
+            self.blocks.now_ms,
+            body_bytes,
+            properties_bytes,
+            len(queues),
+        )
+        at += ADD.size
+        for queue in queues:
+            PLACE.pack_into(view, at, queue.queue_id, 0, queue.tail)
+            at += PLACE.size
+        if self.transaction:
+            TRANSACTION.pack_into(view, at, self.transaction)
+
+    def _enter(self, queue: Queue, message: Message, *, is_journalled: bool) -> None:
+        """Give a message its place in a queue."""
+        sequence = queue.tail
+        queue.entries[sequence] = message
+        queue.tail = sequence + 1
+        queue.added += 1
+        queue.live_bytes += message.properties_bytes + message.body_bytes
+        if self.transaction:
+            self._transaction_queues[queue] = None
+        elif is_journalled:
+            note = queue.note
+            block = self.blocks.sequence
+            if note is None or note.block != block:
+                note = queue.note = Note(block, queue=queue)
+                self._notes.append(note)
+            note.tail = queue.staged_tail = sequence + 1
+        elif queue.available == sequence:
+            queue.available = sequence + 1
+            self.queue_ready(queue)
+
+    def _place_volatile(self, length: int) -> tuple[Slab, int]:
+        """Find room for a message that need not survive."""
+        slab = self._volatile
+        if slab is not None and self._volatile_at + length > self.image.slab_bytes:
+            if not self.image.can_take(1):
+                raise NoRoom("no slab of memory is free")
+            slab.is_closed = True  # it has live messages, or its position would be 0
+            slab = self._volatile = None
+        if slab is None:
+            slab = Slab(None, 0)
+            self.image.take(slab)
+            assert slab.buffer is not None
+            slab.view = slab.buffer.memoryview
+            self._volatile = slab
+            self._volatile_at = 0
+        at = self._volatile_at
+        self._volatile_at += length + 7 & ~7
+        return slab, at
+
+    # --- acknowledging --------------------------------------------------------------------------
+    @staticmethod
+    def is_journalled(queue: Queue, message: Message) -> bool:
+        """Whether what happens to a message of a queue is journalled."""
+        return queue.is_durable and message.slab.file is not None
+
+    def finish(self, queue: Queue, sequence: int, message: Message) -> int:
+        """Journal that a message is done, and let it go; return the record's block, 0 without one.
+
+        Raises:
+            NoRoom: No slab or no file for the record; nothing was changed.
+        """
+        slab = message.slab
+        file = slab.file
+        block = 0
+        if file is not None and queue.is_durable:
+            blocks = self.blocks
+            if queue.ack_end == sequence and queue.ack_block == blocks.sequence and blocks.is_open \
+                    and not self.transaction:  # fmt: skip
+                self._extend_range(queue)
+            else:
+                self._acknowledge(queue, sequence, file)
+            own = blocks.slab.file
+            if own is not file and own is not None:
+                own.cancels.add(file)
+            block = blocks.sequence
+        del queue.entries[sequence]
+        if queue.deliveries:
+            queue.deliveries.pop(sequence, None)
+        queue.acknowledged += 1
+        queue.live_bytes -= message.properties_bytes + message.body_bytes
+        self.unpin(slab)
+        return block
+
+    def unpin(self, slab: Slab) -> None:
+        """Count one live place less where a message stands."""
+        if slab.file is not None:
+            self.image.unpin(slab)
+            return
+        slab.live -= 1
+        if slab.live:
+            return
+        if slab.is_closed:
+            self.image.give(slab)
+        else:
+            self._volatile_at = 0
+
+    def _extend_range(self, queue: Queue) -> None:
+        """Count one more in the last range of the queue's ACK record."""
+        view, at = self.blocks.view, queue.ack_at
+        (length,) = _U32.unpack_from(view, at)
+        at += length - 8
+        (count,) = _U64.unpack_from(view, at)
+        _U64.pack_into(view, at, count + 1)
+        queue.ack_end += 1
+
+    def _acknowledge(self, queue: Queue, sequence: int, file: JournalFile) -> None:
+        """Stage a range of one: in the queue's latest ACK record if that is the block's last."""
+        blocks = self.blocks
+        if self.transaction:
+            length = ACK.size + RANGE.size + TRANSACTION.size
+            at = blocks.place(length)
+            ACK.pack_into(
+                blocks.view, at, length, RecordType.ACK, RecordFlag.TRANSACTIONAL, 0,
+                queue.queue_id, 1,
+            )  # fmt: skip
+            RANGE.pack_into(blocks.view, at + ACK.size, sequence, 1)
+            TRANSACTION.pack_into(blocks.view, at + ACK.size + RANGE.size, self.transaction)
+            self._member(blocks.view, at, length)
+            assert blocks.slab.file is not None
+            self._transaction_files |= {blocks.slab.file, file}
+            return
+        if blocks.is_open and queue.ack_block == blocks.sequence:
+            view, at = blocks.view, queue.ack_at
+            length, _, _, _, _, ranges = ACK.unpack_from(view, at)
+            is_last = at + length == blocks.base + blocks.used
+            if is_last and blocks.used + RANGE.size <= blocks.end:
+                ACK.pack_into(
+                    view, at, length + RANGE.size, RecordType.ACK, 0, 0, queue.queue_id, ranges + 1
+                )
+                RANGE.pack_into(view, at + length, sequence, 1)
+                blocks.extend(RANGE.size)
+                queue.ack_end = sequence + 1
+                return
+        length = ACK.size + RANGE.size
+        at = blocks.place(length)
+        ACK.pack_into(blocks.view, at, length, RecordType.ACK, 0, 0, queue.queue_id, 1)
+        RANGE.pack_into(blocks.view, at + ACK.size, sequence, 1)
+        queue.ack_block = blocks.sequence
+        queue.ack_at = at
+        queue.ack_end = sequence + 1
+
+    def give_back(self, queue: Queue, sequence: int, message: Message) -> None:
+        """Return a message that was given out; a lost count is no lost message."""
+        deliveries = queue.give_back(sequence)
+        if not self.is_journalled(queue, message):
+            return
+        try:
+            at = self.blocks.place(COUNT.size)
+        except NoRoom:
+            return
+        COUNT.pack_into(
+            self.blocks.view, at, COUNT.size, RecordType.COUNT, 0, 0,
+            queue.queue_id, deliveries, sequence,
+        )  # fmt: skip
+
+    def append(self, type_: int, body: bytes, *, flags: int, is_urgent: bool) -> int:
+        """Stage a record of the general form; return its block (see `abc.Core.append_record`)."""
+        length = START.size + len(body)
+        if length > self.image.slab_bytes - PAGE - 64:
+            raise ValueError(
+                f"a record of {length} bytes is too large:"
+                f" at most {self.image.slab_bytes - PAGE - 64} are allowed"
+            )
+        self.blocks.append(START.pack(length, type_, flags, 0) + body)
+        if is_urgent:
+            self.blocks.mark_urgent()
+        return self.blocks.sequence
+
+    # --- transactions ---------------------------------------------------------------------------
+    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+        """Start a transaction (see `abc.Core.begin`)."""
+        if self.transaction or not 0 < transaction < 1 << 64:
+            raise ValueError(
+                f"transaction {transaction} cannot begin: {self.transaction or 'none'} is open"
+            )
+        image = self.image
+        # A record's start, place and padding; a block's start and padding for each 64 KiB.
+        needed = size_bytes + (records + 1) * 128 + (size_bytes // 65536 + 2) * 2 * PAGE
+        room = room_left(image, self.blocks.position)
+        reserve = min(image.files[-1].size // 8, RESERVE_BYTES) if image.files else 0
+        if needed + reserve + self.blocks.used > room:
+            raise NoRoom(f"a transaction of {needed} bytes does not fit the journal's {room}")
+        if not image.can_take((needed >> image.slab_shift) + 2):
+            raise NoRoom(f"a transaction of {needed} bytes does not fit in memory")
+        self.transaction = transaction
+        self._digest = self._members = 0
+
+    def _member(self, view: memoryview, at: int, length: int) -> None:
+        self._digest = crc32c(view[at : at + length], self._digest)
+        self._members += 1
+
+    def commit(self, transaction: int) -> None:
+        """End a transaction (see `abc.Core.commit`)."""
+        if not transaction or transaction != self.transaction:
+            raise ValueError(
+                f"transaction {transaction} cannot end: {self.transaction or 'none'} is open"
+            )
+        blocks = self.blocks
+        blocks.append(encode_record(CommitRecord(transaction, self._members, self._digest)))
+        blocks.mark_urgent()
+        own = blocks.slab.file
+        assert own is not None
+        own.cancels |= self._transaction_files - {own}
+        for queue in self._transaction_queues:
+            note = queue.note
+            if note is None or note.block != blocks.sequence:
+                note = queue.note = Note(blocks.sequence, queue=queue)
+                self._notes.append(note)
+            note.tail = queue.staged_tail = queue.tail
+        self._transaction_files.clear()
+        self._transaction_queues.clear()
+        self.transaction = 0
+
+    # --- what waits -----------------------------------------------------------------------------
+    def receipt(self, connection: Connection, data: bytes, *, is_for_all: bool) -> None:
+        """Send `data` when it may go, behind what waits already.
+
+        Args:
+            connection: Where to.
+            data: A RECEIPT frame, or whatever stands in line with them.
+            is_for_all: It waits for what anybody staged; else only if the connection itself did.
+        """
+        blocks = self.blocks
+        if not connection.notes_pending:
+            if is_for_all:
+                is_waiting = not blocks.is_all_durable
+            else:
+                is_waiting = connection.last_block > self.image.durable_sequence
+            if not is_waiting:
+                connection.output.append(data)
+                self.released[connection] = None
+                return
+        blocks.mark_urgent()
+        block = blocks.latest
+        note = connection.note
+        if note is None or note.block != block or not connection.notes_pending:
+            note = connection.note = Note(block, connection=connection)
+            connection.notes_pending += 1
+            self._notes.append(note)
+        note.receipts.append(data)
+
+    def queue_ready(self, queue: Queue) -> None:
+        """List a queue, if a consumer would find something in it."""
+        if not queue.is_listed and queue.is_deliverable:
+            queue.is_listed = True
+            self.ready[queue] = None
+
+    def write_done(self, sequence: int) -> None:
+        """Release what waited for the blocks up to `sequence` (see `abc.Core.write_done`)."""
+        self.blocks.write_done(sequence)
+        notes = self._notes
+        while notes and notes[0].block <= sequence:
+            note = notes.popleft()
+            queue, connection = note.queue, note.connection
+            if queue is not None:
+                # What follows the last place that waits for a flush need not wait itself.
+                available = queue.tail if note.tail >= queue.staged_tail else note.tail
+                if available > queue.available:
+                    queue.available = available
+                    self.queue_ready(queue)
+            elif connection is not None:
+                connection.notes_pending -= 1
+                if connection.is_open:
+                    connection.output += note.receipts
+                    self.released[connection] = None
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Let go of everything in a queue."""
+        for message in queue.entries.values():
+            self.unpin(message.slab)
+        queue.entries.clear()
+        queue.returned.clear()
+        queue.next = queue.available = queue.staged_tail = queue.tail
+        self.ready.pop(queue, None)

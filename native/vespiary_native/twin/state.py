@@ -1,0 +1,329 @@
+"""What the core keeps of queues, consumers, routes and connections.
+
+Owns plain state and the few rules that need nothing else. Never touches the image. Used by the
+other modules of this package.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from heapq import heappush
+from typing import NamedTuple
+
+from vespiary_native.abc import AckMode, QueueStatistics
+from vespiary_native.twin.image import Slab
+
+DELIVERIES_MAX = 65535
+
+
+class Message(NamedTuple):
+    """Where a message stands: `at` is the position of its properties in the slab's memory."""
+
+    slab: Slab
+    at: int
+    properties_bytes: int
+    body_bytes: int
+    has_escapes: bool
+
+
+class Queue:
+    """A queue: head <= next <= available <= tail.
+
+    Attributes:
+        queue_id: Its id.
+        is_durable: Whether it outlives a restart.
+        entries: Everything live, by sequence: staged, ready, given out, given back.
+        next: Next sequence to deliver, given-back ones aside.
+        available: First sequence that is not deliverable yet.
+        tail: Next sequence to assign.
+        staged_tail: One above the last sequence that waits for a flush.
+        note: Its latest note.
+        returned: Given-back sequences, a heap.
+        deliveries: How often a message was given out and came back, if ever.
+        delivering: Number of messages given out.
+        ack_block: Sequence of the block with its latest ACK record that may be extended, 0 none.
+        ack_at: Position of that record in its slab.
+        ack_end: One above the last sequence of its last range.
+        consumers: Number of open consumers.
+        is_listed: Stands in the list of ready queues.
+        waits_for_slab: A consumer met an absent slab.
+    """
+
+    __slots__ = (
+        "_head",
+        "_restored",
+        "ack_at",
+        "ack_block",
+        "ack_end",
+        "acknowledged",
+        "added",
+        "available",
+        "consumers",
+        "deliveries",
+        "delivering",
+        "entries",
+        "is_durable",
+        "is_listed",
+        "live_bytes",
+        "next",
+        "note",
+        "queue_id",
+        "redelivered",
+        "returned",
+        "staged_tail",
+        "tail",
+        "waits_for_slab",
+    )
+
+    def __init__(self, queue_id: int, tail: int, *, is_durable: bool) -> None:
+        self.queue_id = queue_id
+        self.is_durable = is_durable
+        self.entries: dict[int, Message] = {}
+        self._head = self.next = self.available = self.tail = tail
+        self.staged_tail = 0
+        self.note: Note | None = None
+        self.returned: list[int] = []
+        self.deliveries: dict[int, int] = {}
+        self.delivering = self.added = self.acknowledged = self.redelivered = 0
+        self.live_bytes = 0
+        self.ack_block = self.ack_at = self.ack_end = 0
+        self.consumers = 0
+        self.is_listed = self.waits_for_slab = False
+        self._restored: list[int] = []
+
+    @property
+    def is_deliverable(self) -> bool:
+        """Whether a consumer would find something."""
+        return bool(self.returned) or self.next < self.available
+
+    @property
+    def head(self) -> int:
+        """Oldest unacknowledged sequence below `next`, else `next`."""
+        self._head = self.first_live(self._head, self.next)
+        return self._head
+
+    def first_live(self, at: int, end: int) -> int:
+        """Return the first live sequence from `at` on, `end` if there is none below it."""
+        entries, restored = self.entries, self._restored
+        while at < end and at not in entries:
+            # What was restored may have any holes; behind it only finished messages are missing.
+            if restored and at < restored[-1]:
+                at = restored[bisect_left(restored, at + 1)]
+            else:
+                at += 1
+        return min(at, end)
+
+    def restored(self) -> None:
+        """Make everything deliverable, at the end of a recovery."""
+        self._restored = sorted(self.entries)
+        self.entries = {sequence: self.entries[sequence] for sequence in self._restored}
+        self._head = self._restored[0] if self._restored else self.tail
+        self.next = self._head
+        self.available = self.tail
+        self.added = self.acknowledged = 0
+
+    def give_back(self, sequence: int) -> int:
+        """Take back a message that was given out; return how often it has been now."""
+        deliveries = min(self.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
+        self.deliveries[sequence] = deliveries
+        heappush(self.returned, sequence)
+        self.delivering -= 1
+        self.redelivered += 1
+        return deliveries
+
+    def statistics(self) -> QueueStatistics:
+        """Return the counters."""
+        live = len(self.entries)
+        return QueueStatistics(
+            head=self.head,
+            next=self.next,
+            available=self.available,
+            tail=self.tail,
+            ready=live - self.delivering - (self.tail - self.available),
+            delivering=self.delivering,
+            added=self.added,
+            acknowledged=self.acknowledged,
+            redelivered=self.redelivered,
+            live_bytes=self.live_bytes,
+        )
+
+
+class Route:
+    """Queues that a destination leads to."""
+
+    __slots__ = ("has_durable", "is_open", "queues")
+
+    def __init__(self, queues: list[Queue]) -> None:
+        self.is_open = True
+        self.set(queues)
+
+    def set(self, queues: list[Queue]) -> None:
+        """Replace the queues."""
+        self.queues = queues
+        self.has_durable = any(queue.is_durable for queue in queues)
+
+
+class SendPlan(NamedTuple):
+    """What is known of all SEND frames whose headers differ in receipt and content-length only."""
+
+    route: Route
+    is_persistent: bool
+    properties: bytes
+    lines: int
+    longest_line: int
+
+
+class Connection:
+    """A connection's fast path, and the receipts that wait for it.
+
+    Attributes:
+        handle: Its handle.
+        is_open: Not closed.
+        is_ready: Logged in: the fast path is on.
+        version: 10, 11 or 12.
+        taught: Routes by destination.
+        plans: SEND frames seen, by their header lines.
+        consumers: Its consumers by queue id.
+        last_block: Block of the latest record that it staged.
+        note: Its latest note.
+        notes_pending: Number of notes that wait.
+        output: Receipts that may leave.
+        need: Bytes of an incomplete frame in all, 0 unknown.
+        scanned: Bytes of an incomplete frame before its last, incomplete header line.
+        body_scanned: Bytes of an incomplete frame's body that hold no NUL.
+    """
+
+    __slots__ = (
+        "body_max",
+        "body_scanned",
+        "consumers",
+        "handle",
+        "header_line_max",
+        "header_lines_max",
+        "headers_max",
+        "is_open",
+        "is_ready",
+        "last_block",
+        "need",
+        "note",
+        "notes_pending",
+        "output",
+        "plans",
+        "scanned",
+        "taught",
+        "version",
+    )
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.is_open = True
+        self.is_ready = False
+        self.version = 0
+        self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
+        self.taught: dict[bytes, Route] = {}
+        self.plans: dict[bytes, SendPlan | None] = {}
+        self.consumers: dict[int, list[Consumer]] = {}
+        self.last_block = 0
+        self.note: Note | None = None
+        self.notes_pending = 0
+        self.output: list[bytes] = []
+        self.need = self.scanned = self.body_scanned = 0
+
+    def frame_taken(self) -> None:
+        """Forget how far the frame was scanned."""
+        self.need = self.scanned = self.body_scanned = 0
+
+    def holder(self, queue_id: int, sequence: int) -> Consumer | None:
+        """Return the consumer that holds a message."""
+        for consumer in self.consumers.get(queue_id, ()):
+            if sequence in consumer.held:
+                return consumer
+        return None
+
+
+class Note:
+    """What a durable block releases: messages of a queue, or receipts of a connection."""
+
+    __slots__ = ("block", "connection", "queue", "receipts", "tail")
+
+    def __init__(
+        self, block: int, *, queue: Queue | None = None, connection: Connection | None = None
+    ) -> None:
+        self.block = block
+        self.queue = queue
+        self.tail = 0
+        self.connection = connection
+        self.receipts: list[bytes] = []
+
+
+class Consumer:
+    """A consumer of a queue.
+
+    Attributes:
+        handle: Its handle.
+        connection: Whose it is.
+        queue: Of which.
+        mode: Acknowledgement mode.
+        credit: Messages that may be out.
+        version: 10, 11 or 12.
+        held: Messages given out to it and not acknowledged.
+        prefix: `MESSAGE` and the headers up to the sequence in `message-id`.
+        ack_prefix: What stands between the sequences of `message-id` and `ack`; None without `ack`.
+    """
+
+    __slots__ = (
+        "_highest",
+        "_is_ascending",
+        "ack_prefix",
+        "connection",
+        "credit",
+        "handle",
+        "held",
+        "mode",
+        "prefix",
+        "queue",
+        "version",
+    )
+
+    def __init__(
+        self,
+        handle: int,
+        connection: Connection,
+        queue: Queue,
+        mode: AckMode,
+        credit: int,
+        subscription: bytes,
+        version: int,
+    ) -> None:
+        self.handle = handle
+        self.connection = connection
+        self.queue = queue
+        self.mode = mode
+        self.credit = credit
+        self.version = version
+        self.held: dict[int, Message] = {}
+        self._is_ascending = True
+        self._highest = 0
+        self.prefix = b"MESSAGE\nsubscription:%b\nmessage-id:%d-" % (subscription, queue.queue_id)
+        has_ack = version == 12 and mode is not AckMode.AUTO
+        self.ack_prefix = b"\nack:%d-" % queue.queue_id if has_ack else None
+
+    def hold(self, sequence: int, message: Message) -> None:
+        """Note that a message was given out to this consumer."""
+        if sequence < self._highest:
+            self._is_ascending = False
+        self._highest = sequence
+        self.held[sequence] = message
+
+    def held_up_to(self, sequence: int) -> list[int]:
+        """Return what an ACK or NACK of a held message means, in ascending order."""
+        if self.mode is not AckMode.CLIENT:
+            return [sequence]
+        if not self._is_ascending:
+            return sorted(held for held in self.held if held <= sequence)
+        covered = []
+        for held in self.held:
+            if held > sequence:
+                break
+            covered.append(held)
+        return covered

@@ -1,0 +1,366 @@
+"""STOMP's fast path: plain SEND and ACK frames in (`abc.Core.scan_stomp`).
+
+Owns the decision what is plain, and where a frame ends. Never words an error: what is not plain
+or not a frame goes to the codec in Python. Called by the core.
+
+Frames of one producer differ in their receipt and their content-length only, so what is known of
+the other header lines is kept in a `SendPlan`, by those lines.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vespiary_native.abc import AckMode, NoRoom, ScanStatus
+from vespiary_native.twin import delivery
+from vespiary_native.twin.staging import Staging
+from vespiary_native.twin.state import Connection, SendPlan
+
+LOGIN_BYTES_MAX: Final = 8192
+PLANS_MAX: Final = 64
+DIGITS_MAX: Final = 18
+LINE_SLACK: Final = 2
+HEADERS_SLACK: Final = 32
+"""The codec knows the limits exactly; here they are met with the ends of lines and the command."""
+
+_LINE_FEED: Final = 10
+_CARRIAGE_RETURN: Final = 13
+_NOT_PLAIN: Final = b"\\\r\0"
+_BLANKS: Final = b" \t"
+_LEFT_TO_PYTHON: Final = frozenset(
+    {
+        b"ack",
+        b"delivery-count",
+        b"message-id",
+        b"priority",
+        b"redelivered",
+        b"subscription",
+        b"transaction",
+        # The first of each was cut out before: what is left is a repetition.
+        b"receipt",
+        b"content-length",
+    }
+)
+_ACK_NAMES: Final = {
+    b"id": b"id",
+    b"message-id": b"id",
+    b"subscription": b"subscription",
+    b"receipt": b"receipt",
+    b"content-length": b"content-length",
+}
+
+# What `_take_send` and `_take_ack` answer when they did not take the frame.
+_LEFT: Final = -1  # look at it with `_frame_length`
+_BLOCKED: Final = -2
+
+
+def scan(
+    staging: Staging, connection: Connection, view: memoryview, start: int, end: int
+) -> tuple[int, int, int]:
+    """Take complete frames from `view[start:end]` (see `abc.Core.scan_stomp`)."""
+    data = view.obj
+    assert isinstance(data, bytearray)
+    at = start
+    while True:
+        if not (connection.need or connection.scanned or connection.body_scanned):
+            while at < end and (
+                data[at] == _LINE_FEED
+                or (data[at] == _CARRIAGE_RETURN and data[at + 1 : min(at + 2, end)] == b"\n")
+            ):
+                at += 1
+        left = end - at
+        if not left or (left == 1 and data[at] == _CARRIAGE_RETURN):
+            return ScanStatus.NEED_DATA, at, 0
+        if left < connection.need:
+            return ScanStatus.NEED_DATA, at, connection.need
+        taken = _LEFT
+        if connection.is_ready:
+            if data.startswith(b"SEND\n", at):
+                taken = _take_send(staging, connection, data, view, at, end)
+            elif data.startswith(b"ACK\n", at):
+                taken = _take_ack(staging, connection, data, at, end)
+        if taken > 0:
+            connection.frame_taken()
+            at += taken
+            continue
+        if taken == _BLOCKED:
+            return ScanStatus.BLOCKED, at, 0
+        length = _frame_length(connection, data, at, end)
+        if length < 0:
+            return ScanStatus.ODD, at, 0
+        if not length:
+            return ScanStatus.NEED_DATA, at, connection.need
+        connection.frame_taken()
+        return ScanStatus.FRAME, at, length
+
+
+# --- where a frame ends -----------------------------------------------------------------------------
+
+
+def _headers_end(connection: Connection, data: bytearray, at: int, end: int) -> int:
+    """Return the headers' length with the empty line; 0 not there yet, -1 beyond a limit."""
+    if connection.is_ready:
+        most = connection.headers_max + HEADERS_SLACK
+        line_most = connection.header_line_max + LINE_SLACK
+    else:
+        most = line_most = LOGIN_BYTES_MAX
+    line = connection.scanned
+    while True:
+        feed = data.find(b"\n", at + line, end)
+        following = (feed + 1 if feed >= 0 else end) - at
+        if following - line > line_most or following > most:
+            return -1
+        if feed < 0:
+            if data.find(b"\0", at + line, end) >= 0:
+                return -1
+            connection.scanned = line
+            return 0
+        if line and bytes(data[at + line : feed]) in (b"", b"\r"):
+            return following
+        line = following
+
+
+def _content_length(connection: Connection, headers: bytes) -> int:
+    """Return what a frame announces; -1 nothing, -2 malformed or too much.
+
+    Args:
+        connection: For its version and limits.
+        headers: The command and the header lines, up to and with the empty line.
+    """
+    announced = -1
+    lines = headers.split(b"\n")[1:-2]
+    if connection.is_ready and len(lines) > connection.header_lines_max:
+        return -2
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not name:
+            return -2
+        if connection.version == 10:
+            name, value = name.strip(_BLANKS), value.removesuffix(b"\r").strip(_BLANKS)
+        if name == b"content-length" and announced < 0:
+            announced = _number(value.removesuffix(b"\r"))
+            if announced < 0 or (connection.is_ready and announced > connection.body_max):
+                return -2
+    return announced
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() and len(digits) <= DIGITS_MAX else -1
+
+
+def _frame_length(connection: Connection, data: bytearray, at: int, end: int) -> int:
+    """Return the length of the frame at `at`; 0 more is needed (`connection.need`), -1 odd."""
+    head = _headers_end(connection, data, at, end)
+    if head <= 0:
+        return head
+    announced = _content_length(connection, bytes(data[at : at + head]))
+    if announced == -2:
+        return -1
+    return _body_end(connection, data, at, end, head, announced)
+
+
+def _body_end(
+    connection: Connection, data: bytearray, at: int, end: int, head: int, announced: int
+) -> int:
+    """Return the length of a frame whose headers are known; 0 more is needed, -1 odd."""
+    # Most bytes in front of the NUL.
+    most = connection.body_max + head if connection.is_ready else LOGIN_BYTES_MAX - 1
+    if announced >= 0:
+        total = head + announced + 1
+        if total - 1 > most:
+            return -1
+        if end - at < total:
+            connection.need = total
+            return 0
+        return total if data[at + total - 1] == 0 else -1
+    nul = data.find(b"\0", at + head + connection.body_scanned, end)
+    if nul < 0:
+        connection.body_scanned = end - at - head
+        return -1 if end - at > most else 0
+    return nul + 1 - at if nul - at <= most else -1
+
+
+# --- SEND -------------------------------------------------------------------------------------------
+
+
+def _take_send(
+    staging: Staging,
+    connection: Connection,
+    data: bytearray,
+    view: memoryview,
+    at: int,
+    end: int,
+) -> int:
+    """Stage the SEND frame at `at` if it is whole and plain; return its length, or a code."""
+    feeds = data.find(b"\n\n", at + max(connection.scanned - 1, 4), end)
+    if feeds < 0:
+        return _LEFT
+    headers = bytes(view[at : feeds + 1])
+    head = len(headers) + 1
+    lines = longest = 0
+    receipt = None
+    announced = -1
+    rest = headers
+    found = rest.find(b"\nreceipt:")
+    if found >= 0:
+        stop = rest.find(b"\n", found + 9)
+        receipt = rest[found + 9 : stop]
+        if not receipt.isalnum() and not _is_plain(connection, receipt):
+            return _LEFT
+        lines, longest = 1, stop - found
+        rest = rest[:found] + rest[stop:]
+    found = rest.find(b"\ncontent-length:")
+    if found >= 0:
+        stop = rest.find(b"\n", found + 16)
+        announced = _number(rest[found + 16 : stop])
+        if announced < 0 or announced > connection.body_max:
+            return _LEFT
+        lines += 1
+        longest = max(longest, stop - found)
+        rest = rest[:found] + rest[stop:]
+    try:
+        plan = connection.plans[rest]
+    except KeyError:
+        plan = _make_plan(connection, rest)
+    if (
+        plan is None
+        or not plan.route.is_open
+        or plan.lines + lines > connection.header_lines_max
+        or max(plan.longest_line, longest) > connection.header_line_max + LINE_SLACK
+        or head > connection.headers_max + HEADERS_SLACK
+    ):
+        return _LEFT
+    length = _body_end(connection, data, at, end, head, announced)
+    if length <= 0:
+        return _LEFT
+    try:
+        block = staging.add(
+            plan.route,
+            plan.properties,
+            view[at + head : at + length - 1],
+            is_persistent=plan.is_persistent,
+        )
+    except NoRoom:
+        return _BLOCKED
+    except ValueError:
+        return _LEFT  # too large: the slow path says so to the client
+    if block:
+        connection.last_block = block
+    if receipt is not None:
+        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
+    return length
+
+
+def _is_plain(connection: Connection, value: bytes) -> bool:
+    """Whether a header's value needs no codec: ASCII, no escapes, nothing that a version trims."""
+    if not value.isascii() or any(octet in value for octet in _NOT_PLAIN):
+        return False
+    return connection.version != 10 or value == value.strip(_BLANKS)
+
+
+def _is_trimmed(name: bytes, value: bytes) -> bool:
+    """Whether STOMP 1.0, which trims, sees another name or value than stands there."""
+    return name != name.strip(_BLANKS) or value != value.strip(_BLANKS)
+
+
+def _make_plan(connection: Connection, rest: bytes) -> SendPlan | None:
+    """Keep what the lines of a SEND say without receipt and content-length; None: not plain."""
+    if len(connection.plans) >= PLANS_MAX:
+        connection.plans.clear()
+    plan = connection.plans[rest] = _parse_plan(connection, rest)
+    return plan
+
+
+def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
+    if not rest.isascii() or any(octet in rest for octet in _NOT_PLAIN):
+        return None
+    lines = rest.split(b"\n")[1:-1]
+    known: dict[bytes, bytes] = {}
+    longest = 0
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        # A second colon is data that the canonical properties escape (journal-format §3.2).
+        if not colon or not name or b":" in value or name in _LEFT_TO_PYTHON:
+            return None
+        if connection.version == 10 and _is_trimmed(name, value):
+            return None
+        if name in known and name in (b"destination", b"destination-type"):
+            return None
+        known.setdefault(name, value)  # of a repeated header the first counts
+        longest = max(longest, len(line) + 1)
+    destination = known.get(b"destination", b"")
+    if not destination:
+        return None
+    if b"destination-type" in known:
+        destination += b"\0" + known[b"destination-type"]
+    route = connection.taught.get(destination)
+    if route is None:
+        return None
+    is_persistent = known.get(b"persistent") == b"true"
+    return SendPlan(route, is_persistent, rest[5:], len(lines), longest)
+
+
+# --- ACK --------------------------------------------------------------------------------------------
+
+
+def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int, end: int) -> int:
+    """Take the ACK frame at `at` if it is whole and plain; return its length, or a code."""
+    feeds = data.find(b"\n\n", at + max(connection.scanned - 1, 3), end)
+    if feeds < 0:
+        return _LEFT
+    headers = bytes(data[at : feeds + 1])
+    head = len(headers) + 1
+    receipt = None
+    announced = -1
+    if headers.startswith(b"ACK\nid:") and headers.find(b"\n", 7) == head - 2:
+        message_id = headers[7:-1]
+        if len(headers) - 4 > connection.header_line_max + LINE_SLACK:
+            return _LEFT
+    else:
+        known = _parse_ack(connection, headers)
+        if known is None:
+            return _LEFT
+        message_id = known.get(b"id", b"")
+        receipt = known.get(b"receipt")
+        if b"content-length" in known:
+            announced = _number(known[b"content-length"])
+            if announced < 0 or announced > connection.body_max:
+                return _LEFT
+    if head > connection.headers_max + HEADERS_SLACK:
+        return _LEFT
+    length = _body_end(connection, data, at, end, head, announced)
+    if length <= 0:
+        return _LEFT
+    queue_digits, _, digits = message_id.partition(b"-")
+    queue_id, sequence = _number(queue_digits), _number(digits)
+    if queue_id < 0 or sequence < 0:
+        return _LEFT
+    consumer = connection.holder(queue_id, sequence)
+    if consumer is None or consumer.mode is AckMode.AUTO:
+        return _LEFT
+    try:
+        delivery.acknowledge(staging, consumer, sequence)
+    except NoRoom:
+        return _BLOCKED
+    if receipt is not None:
+        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
+    return length
+
+
+def _parse_ack(connection: Connection, headers: bytes) -> dict[bytes, bytes] | None:
+    """Return the headers of an ACK by name (`message-id` as `id`); None: not plain."""
+    lines = headers.split(b"\n")[1:-1]
+    if len(lines) > connection.header_lines_max:
+        return None
+    known: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        known_name = _ACK_NAMES.get(name)
+        if not colon or known_name is None or known_name in known:
+            return None
+        if not _is_plain(connection, value):
+            return None
+        if len(line) + 1 > connection.header_line_max + LINE_SLACK:
+            return None
+        known[known_name] = value
+    return known
