@@ -1,0 +1,96 @@
+"""Figures of a journal for metrics, status and tests: counted on the loop, handed out frozen.
+
+Owns: the histogram of flush times and the records that `statistics()` returns. Must never cost more
+than a few additions for one write. Called by `writer` and `bindings`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from vespiary_broker.store.options import Durability
+
+FLUSH_BOUNDS_US = (
+    50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 1_000_000,
+)  # fmt: skip
+"""Upper bounds of the buckets, in microseconds; one more bucket holds what took longer."""
+
+
+class FlushHistogram:
+    """Times of writes with their flush. Owner: the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(FLUSH_BOUNDS_US) + 1)
+        self.sum_us = 0
+
+    def add(self, elapsed_us: int) -> None:
+        """Count one write that took `elapsed_us` microseconds from submission to completion."""
+        self._counts[bisect_left(FLUSH_BOUNDS_US, elapsed_us)] += 1
+        self.sum_us += elapsed_us
+
+    def counts(self) -> tuple[int, ...]:
+        """Return the counts by bucket, those of `FLUSH_BOUNDS_US` and one above."""
+        return tuple(self._counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCounts:
+    """Files of a journal by state.
+
+    Attributes:
+        active: In use, those made ready ahead of need included.
+        ahead: Made ready, not yet begun.
+        free: Kept for use again.
+        bytes_on_disk: Size of all of them.
+    """
+
+    active: int
+    ahead: int
+    free: int
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatistics:
+    """Counters of one journal since it was opened.
+
+    Attributes:
+        engine: Effective engine: ASYNCIO, NIO or MEMORY.
+        fallback_reason: Why it is not the one asked for; None if it is.
+        durability: What a confirm is worth.
+        writes: Writes that ended well.
+        written_bytes: Bytes of these, padding included.
+        blocks: Blocks of these.
+        records: Records added.
+        payload_bytes: Bytes of these.
+        flush_counts: Writes by time (`counters.FLUSH_BOUNDS_US`, one more above).
+        flush_sum_us: Sum of these times in microseconds.
+        slab_loads: Slabs read back.
+        files: Files by state.
+        files_made: Files created.
+        files_reclaimed: Files freed.
+        sequence_durable: Highest durable block.
+        unwritten_bytes: Sealed and not yet durable.
+        failed_reason: The sentence of the failure that fenced the journal; None while it works.
+        blocked_reason: Why no file can be made; None while there is room.
+    """
+
+    engine: str
+    fallback_reason: str | None
+    durability: Durability
+    writes: int
+    written_bytes: int
+    blocks: int
+    records: int
+    payload_bytes: int
+    flush_counts: tuple[int, ...]
+    flush_sum_us: int
+    slab_loads: int
+    files: FileCounts
+    files_made: int
+    files_reclaimed: int
+    sequence_durable: int
+    unwritten_bytes: int
+    failed_reason: str | None
+    blocked_reason: str | None

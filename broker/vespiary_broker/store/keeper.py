@@ -1,0 +1,233 @@
+"""Files ahead of need and files no longer needed: what a journal does beside writing.
+
+Owns: the task `journal-keeper`. It activates files before the core needs them, stages the
+checkpoint (FILES and QUEUES records) after every roll, and frees files once a checkpoint without
+them is durable. Must never block the loop (the pool runs in the worker thread), and never free a
+file in another order than docs/internals/journal-format.md §5. Made and started by `writer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+from vespiary_native.abc import Core, NoRoom, RecordType
+from vespiary_spec.errors import DiskFull, JournalFull, VespiaryError
+
+from vespiary_broker.store.files import FilePool, StoredFile
+from vespiary_broker.store.options import FILES_AHEAD_MIN
+from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
+from vespiary_broker.store.slabs import SlabLoader
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FILES_AHEAD_MAX = 16
+_AHEAD_S = 0.25
+"""Files ahead cover this much time at the rate of the latest rolls: making one takes tens of ms."""
+
+
+class Journal(Protocol):
+    """What the keeper needs of the journal that it serves."""
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Run a function in the worker thread."""
+
+    async def wait_sequence(self, sequence: int) -> None:
+        """Wait until a block is durable; WriterFailed if it can't be."""
+
+    def add_file(self, file: StoredFile) -> None:
+        """Take an activated file: descriptor and core."""
+
+    def drop_file(self, file_id: int) -> None:
+        """Forget the descriptor of a file."""
+
+    def fail(self, error: VespiaryError) -> None:
+        """Fence the journal."""
+
+
+class FileKeeper:
+    """Provides and reclaims files. Owner: its task, on the event loop.
+
+    Attributes:
+        blocked: Why no file can be made now; None while there is room.
+        on_space: Called when files were added or freed.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        core: Core,
+        pool: FilePool,
+        loader: SlabLoader,
+        *,
+        reclaim_period_s: float,
+        disk_scan_period_s: float,
+        is_flushed: bool,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; `run` is the task.
+
+        Args:
+            journal: The journal served.
+            core: Its core.
+            pool: Its files.
+            loader: Its reads.
+            reclaim_period_s: Seconds between two looks for files to free.
+            disk_scan_period_s: Seconds between two tries while the disk is full.
+            is_flushed: Writes are flushed (D2); else files are flushed when they are full.
+            clock_s: Seconds, for the rate of rolls.
+        """
+        self._journal = journal
+        self._core = core
+        self._pool = pool
+        self._loader = loader
+        self._reclaim_period_s = reclaim_period_s
+        self._disk_scan_period_s = disk_scan_period_s
+        self._is_flushed = is_flushed
+        self._clock_s = clock_s
+        self._wake = asyncio.Event()
+        self._checkpoint_file = 0
+        self._rolled_s = clock_s()
+        self._roll_seconds = 60.0
+        self._retry_s = 0.0
+        self._full: DiskFull | None = None
+        self.blocked: JournalFull | None = None
+        self.on_space: Callable[[], None] = lambda: None
+
+    def wake(self) -> None:
+        """Look at the files soon: the core went on to the next one, or ran out of them."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Keep files ahead and free old ones until cancelled or until the journal fails."""
+        while True:
+            try:
+                full = await self._provide()
+                if await self._checkpoint():
+                    full = await self._provide()
+                self._set_blocked(full)
+            except VespiaryError as error:
+                # A failed call on the pool's files says the same of the disk as a failed write.
+                self._journal.fail(error)
+                return
+            # Not asyncio.wait_for: it would swallow a wake that comes with the timeout.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._reclaim_period_s):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def _set_blocked(self, full: DiskFull | None) -> None:
+        if full is None:
+            if self.blocked is not None:
+                logger.warning("there is room for journal files again")
+                self.blocked = None
+                self.on_space()
+            return
+        if self.blocked is None:
+            logger.warning("no journal file can be made, producers will wait: %s", full)
+        self.blocked = JournalFull(
+            f"no journal file can be made: {full.what}",
+            where=full.where,
+            measured=full.measured,
+            allowed=full.allowed,
+            cure=full.cure,
+        )
+
+    # --- files ahead ------------------------------------------------------------------------------
+
+    @property
+    def files_ahead_wanted(self) -> int:
+        """Files that ought to be ready now: two, or more when files fill fast."""
+        by_rate = int(_AHEAD_S / max(self._roll_seconds, 0.001)) + FILES_AHEAD_MIN
+        return min(by_rate, FILES_AHEAD_MAX)
+
+    async def _provide(self) -> DiskFull | None:
+        """Activate files until enough are ahead; return why that can't be, if it can't.
+
+        Raises:
+            NativeError: A call failed.
+        """
+        try:
+            while self._core.files_ahead() < self.files_ahead_wanted:
+                if self._is_retry_due() or self._pool.has_spare:
+                    self._journal.add_file(await self._journal.run_blocking(self._pool.activate))
+                    self.on_space()
+                else:
+                    return self._full
+            if self._is_retry_due():
+                await self._journal.run_blocking(self._pool.fill_floor)
+        except DiskFull as error:
+            self._retry_s = self._clock_s() + self._disk_scan_period_s
+            self._full = error
+            return error
+        self._full = None
+        return None
+
+    def _is_retry_due(self) -> bool:
+        return self._full is None or self._clock_s() >= self._retry_s
+
+    # --- checkpoints and reclaim -----------------------------------------------------------------
+
+    async def _checkpoint(self) -> bool:
+        """Stage FILES and QUEUES after a roll or when files can go, wait, then free those files.
+
+        Returns:
+            Whether files were freed.
+
+        Durability: a file is freed only after the checkpoint without it is durable.
+        """
+        current = self._core.current_file()
+        chosen = choose_files(
+            self._pool.active_ids,
+            current_id=current or self._first_ahead(),
+            live_places=self._core.live_places,
+            cancels=self._core.cancels,
+            is_busy=self._loader.is_busy,
+        )
+        is_rolled = current != self._checkpoint_file
+        if not chosen and not is_rolled:
+            return False
+        if is_rolled:
+            self._note_roll()
+        kept = set(self._pool.active_ids) - set(chosen)
+        try:
+            for body in queues_bodies(self._core.queue_states()):
+                self._core.append_record(RecordType.QUEUES, body, urgent=False)
+            sequence = self._core.append_record(RecordType.FILES, files_body(kept), urgent=False)
+        except NoRoom:
+            return False  # the next round tries again: acknowledgements go before
+        self._checkpoint_file = current
+        await self._journal.wait_sequence(sequence)
+        await self._retire(current)
+        for file_id in chosen:
+            self._loader.forget(file_id)
+            self._journal.drop_file(file_id)
+            await self._journal.run_blocking(partial(self._pool.release, file_id))
+            self._core.forget_file(file_id)
+        return bool(chosen)
+
+    def _first_ahead(self) -> int:
+        """Return the id of the first file that the core has not begun, before its first record."""
+        active, ahead = self._pool.active_ids, self._core.files_ahead()
+        return active[-ahead] if ahead else 0
+
+    async def _retire(self, current: int) -> None:
+        """Close the descriptors of full files: their last block is durable, since ours is."""
+        for file_id in self._pool.open_ids:
+            if file_id < current:
+                self._journal.drop_file(file_id)
+                await self._journal.run_blocking(
+                    partial(self._pool.retire, file_id, is_flushed=self._is_flushed)
+                )
+
+    def _note_roll(self) -> None:
+        now_s = self._clock_s()
+        self._roll_seconds = (self._roll_seconds + (now_s - self._rolled_s)) / 2
+        self._rolled_s = now_s

@@ -1,0 +1,140 @@
+"""The lock of a journal's folder: one broker writes there, and a second one is told who does.
+
+Owns: the file `server.lock` in the folder, an flock(2) on it, and the JSON inside that names the
+owner. The flock alone decides; the text is for people. The kernel drops the flock when the owner
+dies, however it dies, so nothing is ever stale and the file is never removed (removing it would let
+two brokers lock two different files of one name). Called by the journals, before they look at
+anything else in the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from vespiary_spec.errors import JournalLocked, NativeError
+
+LOCK_NAME = "server.lock"
+# The group may write: on Kubernetes the pod's user can change between two starts, its fsGroup not.
+LOCK_MODE = 0o660
+_TEXT_BYTES_MAX = 4096
+
+
+class FolderLock:
+    """The held lock of one folder. Owner: whoever opened the journal; close it last."""
+
+    def __init__(self, folder: Path, *, name: str = LOCK_NAME) -> None:
+        """Take the lock, or say who has it; never waits.
+
+        Args:
+            folder: An existing folder.
+            name: Name of the lock's file.
+
+        Raises:
+            JournalLocked: Another broker holds it; the message names its process and host.
+            NativeError: The lock's file can be neither opened nor made.
+        """
+        self.path = folder / name
+        self.owner_id = str(uuid.uuid4())
+        self._fd, is_writable = _open(self.path)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = read_owner(self._fd)
+            self._close()
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise NativeError(
+                    "cannot lock the journal's folder", error.errno or 0, where=str(self.path)
+                ) from error
+            raise JournalLocked(
+                f"the folder is in use by {describe_owner(owner)}",
+                where=str(self.path),
+                cure="stop that broker, or give this one a folder of its own",
+            ) from error
+        if is_writable:
+            self._write_owner()
+
+    def _write_owner(self) -> None:
+        owner = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "id": self.owner_id,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        text = json.dumps(owner).encode() + b"\n"
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+        except OSError as error:
+            # A full disk must not keep a broker from starting: consuming is what empties it.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self._close()
+                raise NativeError(
+                    "cannot write the owner into the lock's file",
+                    error.errno or 0,
+                    where=str(self.path),
+                ) from error
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object still holds the lock."""
+        return self._fd >= 0
+
+    def close(self) -> None:
+        """Let go of the lock; a second call does nothing."""
+        if self._fd >= 0:
+            self._close()
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Open the lock's file: (descriptor, whether it may be written)."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, LOCK_MODE)
+    except PermissionError:
+        # Another user made it. flock needs no write permission, so reading it is enough.
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+        except OSError as error:
+            raise NativeError(
+                "cannot open the lock's file",
+                error.errno or 0,
+                where=str(path),
+                cure="give the broker's user access to the folder and this file",
+            ) from error
+    except OSError as error:
+        raise NativeError(
+            "cannot open the lock's file", error.errno or 0, where=str(path)
+        ) from error
+    if os.fstat(fd).st_uid == os.geteuid():
+        os.fchmod(fd, LOCK_MODE)  # whatever the umask was
+    return fd, True
+
+
+def read_owner(fd: int) -> dict[str, Any]:
+    """Return what the lock's file says of its owner; empty if it says nothing readable."""
+    try:
+        owner = json.loads(os.pread(fd, _TEXT_BYTES_MAX, 0))
+    except ValueError:
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def describe_owner(owner: dict[str, Any]) -> str:
+    """Return a clause that names the owner of a lock."""
+    if "pid" not in owner:
+        return "another process (its lock file does not say which)"
+    return (
+        f"the broker with process id {owner['pid']} on host {owner.get('host', 'unknown')}, "
+        f"started {owner.get('started', 'at an unknown time')}"
+    )

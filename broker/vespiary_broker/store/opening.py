@@ -1,0 +1,233 @@
+"""Opening a journal's folder: lock, survey, recovery, seal, first file; all of it blocking.
+
+Owns: the order of these steps, and that a failure in any of them leaves nothing open. Must never
+change a file before recovery has judged all of them. Runs in the journal's worker thread; called by
+`writer`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from vespiary_native.abc import BlockVerifier, Core
+from vespiary_native.abc_ring import Ring, RingKind
+from vespiary_native.choice import block_verifier, open_core
+from vespiary_native.ring import open_ring
+from vespiary_spec.errors import DiskFull, StorageError
+from vespiary_spec.settings import JournalType
+
+from vespiary_broker.store.disk import Disk, DiskLike
+from vespiary_broker.store.files import (
+    MESSAGE_FORM,
+    FilePool,
+    PoolRules,
+    SpaceLimits,
+    StoredFile,
+)
+from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.options import JournalOptions
+from vespiary_broker.store.recovery import (
+    Progress,
+    Recovered,
+    Recovery,
+    log_outcome,
+    seal_tail,
+)
+from vespiary_broker.store.survey import FolderSurvey, SurveyedFile, survey_folder
+
+logger = logging.getLogger(__name__)
+
+_DEPTH_ASYNCIO = 500
+_DEPTH_NIO = 64
+"""Reads of evicted slabs stand in the same queue as the one write."""
+_SLABS_AT_START = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningParts:
+    """What a journal is made of; tests replace some of it.
+
+    Attributes:
+        disk: The file system.
+        open_core: Makes a core: slab_bytes, block_bytes, slabs_max, record_bytes_max.
+        open_ring: Makes a ring: kind, depth, strict; and the reason if it is another kind.
+        verify: The walk over valid blocks.
+        progress: Called after each file that is read back, in the worker thread.
+        clock_ms: Milliseconds since 1970.
+        new_salt: 64 random bits.
+    """
+
+    disk: DiskLike = field(default_factory=Disk)
+    open_core: Callable[..., Core] = open_core
+    open_ring: Callable[..., tuple[Ring, str | None]] = open_ring
+    verify: BlockVerifier = field(default_factory=block_verifier)
+    progress: Callable[[Progress], None] = lambda _: None
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    new_salt: Callable[[], int] = lambda: secrets.randbits(64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A folder that is locked, read back and ready to be written.
+
+    Attributes:
+        lock: Held.
+        disk: The file system.
+        pool: The files.
+        core: Holds what was read back, and knows the last block.
+        ring: Open.
+        fallback_reason: Why the ring is not of the kind asked for; None if it is.
+        verify: The walk over valid blocks.
+        recovered: What was found.
+        voided_transactions: Transactions without a valid COMMIT.
+        ahead: Files to add to the core, open for writing.
+    """
+
+    lock: FolderLock
+    disk: DiskLike
+    pool: FilePool
+    core: Core
+    ring: Ring
+    fallback_reason: str | None
+    verify: BlockVerifier
+    recovered: Recovered
+    voided_transactions: int
+    ahead: list[StoredFile]
+
+
+def open_folder(options: JournalOptions, queue_ids: tuple[int, ...], parts: OpeningParts) -> Opened:
+    """Open the folder of a message journal: see `MessageJournal.open`.
+
+    Durability: on return every block that the core holds is durable.
+    """
+    disk = parts.disk
+    with ExitStack() as undo:
+        prepare_folder(options, disk)
+        lock = FolderLock(options.directory)
+        undo.callback(lock.close)
+        survey = survey_folder(options.directory, MESSAGE_FORM, disk, is_direct=options.is_direct)
+        core = parts.open_core(
+            slab_bytes=options.slab_bytes,
+            slabs_max=options.slabs_max,
+            record_bytes_max=options.record_limit_bytes,
+        )
+        core.set_time(parts.clock_ms())
+        for queue_id in queue_ids:
+            core.open_queue(queue_id)
+        recovered = Recovery(
+            survey,
+            disk,
+            parts.verify,
+            is_flushed=options.durability == "D2",
+            is_direct=options.is_direct,
+            progress=parts.progress,
+        ).run(core)
+        voided = core.restore_done()
+        log_outcome(recovered, options.directory)
+        ring, reason = _ring(options, parts)
+        undo.callback(ring.close)
+        sequence, crc = seal_tail(
+            recovered, disk, is_direct=options.is_direct, now_ms=parts.clock_ms()
+        )
+        core.start(sequence + 1, crc, sequence)
+        pool = _pool(options, survey, parts)
+        undo.callback(pool.close)
+        ahead = _take_over(pool, survey, recovered)
+        core.grow(_SLABS_AT_START)
+        undo.pop_all()
+    return Opened(
+        lock=lock,
+        disk=disk,
+        pool=pool,
+        core=core,
+        ring=ring,
+        fallback_reason=reason,
+        verify=parts.verify,
+        recovered=recovered,
+        voided_transactions=voided,
+        ahead=ahead,
+    )
+
+
+def prepare_folder(options: JournalOptions, disk: DiskLike) -> None:
+    """Make the journal's folder, or refuse when that is not wanted.
+
+    Raises:
+        StorageError: It is missing and `create_directory` is false.
+        NativeError: It can't be made.
+    """
+    if options.create_directory:
+        disk.make_folder(options.directory)
+    elif not options.directory.is_dir():
+        raise StorageError(
+            "the journal's folder does not exist and create-journal-dir is false",
+            where=str(options.directory),
+            cure="make the folder, or check that its volume is mounted",
+        )
+
+
+def _ring(options: JournalOptions, parts: OpeningParts) -> tuple[Ring, str | None]:
+    """Open the ring; without O_DIRECT it is a thread, since AIO on buffered files blocks."""
+    kind: RingKind = "ASYNCIO" if options.journal_type is JournalType.ASYNCIO else "NIO"
+    if kind == "NIO" or not options.is_direct:
+        ring, reason = parts.open_ring("NIO", max(options.max_io or 1, _DEPTH_NIO), strict=False)
+        if kind == "ASYNCIO":
+            reason = "ASYNCIO can't be used, NIO is: the volume has no O_DIRECT."
+        return ring, reason
+    depth = max(options.max_io or _DEPTH_ASYNCIO, 2)
+    return parts.open_ring(kind, depth, strict=options.is_strict)
+
+
+def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) -> FilePool:
+    rules = PoolRules(
+        file_size_bytes=options.file_size_bytes,
+        min_files=options.min_files,
+        pool_files=options.pool_files,
+        max_attic_files=options.max_attic_files,
+        is_direct=options.is_direct,
+        limits=SpaceLimits(options.max_disk_usage_percent, options.min_disk_free_bytes),
+    )
+    return FilePool(
+        options.directory,
+        MESSAGE_FORM,
+        rules,
+        parts.disk,
+        journal_id=survey.journal_id or uuid.uuid4().bytes,
+        clock_ms=parts.clock_ms,
+        new_salt=parts.new_salt,
+    )
+
+
+def _take_over(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -> list[StoredFile]:
+    """Give the files to the pool, free the leftovers, and have one file to write to.
+
+    Returns:
+        The files that the core may fill, in order, open for writing.
+    """
+    active = [_stored(file) for file in survey.active]
+    free = [_stored(file) for file in survey.free]
+    pool.adopt(active, free, survey.highest_id + 1)
+    for file in recovered.leftovers:
+        pool.release(file.file_id)
+    for path in survey.unfinished:
+        pool.move_to_attic(path)
+    ahead = []
+    for surveyed in recovered.ahead:
+        pool.reopen(surveyed.file_id)
+        ahead.append(pool.file(surveyed.file_id))
+    if not ahead:
+        try:
+            ahead.append(pool.activate(is_first=True))
+        except DiskFull as error:
+            logger.warning("the journal starts without a file to write to: %s", error)
+    return ahead
+
+
+def _stored(file: SurveyedFile) -> StoredFile:
+    return StoredFile(file.path, file.number, file.file_id, file.salt, file.size_bytes)

@@ -1,0 +1,492 @@
+"""Reading a journal back: what is taken, where it ends, and what stops it.
+
+Owns: the course of a recovery (docs/internals/recovery.md); `verdicts` owns its decisions. First
+the newest file with blocks and the newest FILES record are found, then all files in use are read
+once in order and handed to a sink. Until all of it is judged nothing on the disk is changed, and
+after a verdict of corruption nothing ever is. Called by the journals while they open (worker
+thread), and by `reader`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from vespiary_codec.journal.block import (
+    CRC_AT,
+    FIRST_OFFSET,
+    FLAG_SEAL,
+    BlockHeader,
+    encode_block,
+)
+from vespiary_codec.journal.record import (
+    FilesRecord,
+    RecordType,
+    SealRecord,
+    decode_record,
+    encode_record,
+    walk_records,
+)
+from vespiary_native.abc import BlockFacts, BlockVerifier
+from vespiary_native.memory import AlignedBuffer
+from vespiary_spec.errors import CorruptRecord
+
+from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
+from vespiary_broker.store.verdicts import (
+    PlaceFacts,
+    PlaceVerdict,
+    Role,
+    RoleFacts,
+    assign_role,
+    judge_place,
+)
+
+logger = logging.getLogger(__name__)
+
+_BLOCK_HEADER_BYTES = 64
+_CURE = "keep a copy of the folder, run `vespiary journal verify`, then restore the volume"
+
+
+class Sink(Protocol):
+    """Who takes the records: the core, or a table of names."""
+
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        """Register a file that holds blocks, before its first one."""
+
+    def restore_block(
+        self, file_id: int, offset: int, block: memoryview
+    ) -> list[tuple[int, bytes]]:
+        """Apply the records of one valid block; ValueError if one is malformed."""
+
+
+class Progress(NamedTuple):
+    """How far a recovery is, for the log and the readiness probe."""
+
+    files_done: int
+    files_total: int
+    bytes_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The place where a file ends without a seal."""
+
+    file: SurveyedFile
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a recovery found.
+
+    Attributes:
+        used: Files with blocks, by id.
+        ahead: Active files behind those, not begun.
+        leftovers: Files that an interrupted reclaim left: to be freed.
+        sequence: Of the last block taken, 0 if there is none.
+        crc: Its checksum, 0 if there is none.
+        tail: Where the seal has to go; None if the last file is sealed or none has blocks.
+        blocks: Blocks taken.
+        records: Records in them.
+        bytes_read: Bytes of them.
+        seconds: Time that it took.
+        watermark: Highest sequence that a block taken proves to be durable.
+        unproven_blocks: Blocks taken above that: the zone that cannot be judged, since a flip of
+        bits
+            there looks like the torn tail.
+        unproven_records: Records in them.
+        dropped_blocks: Valid blocks behind the hole, never confirmed.
+        lost_blocks: Blocks that were confirmed under D1 and are gone; 0 under D2.
+    """
+
+    used: list[SurveyedFile]
+    ahead: list[SurveyedFile]
+    leftovers: list[SurveyedFile]
+    sequence: int
+    crc: int
+    tail: Tail | None
+    blocks: int
+    records: int
+    bytes_read: int
+    seconds: float
+    watermark: int
+    unproven_blocks: int
+    unproven_records: int
+    dropped_blocks: int
+    lost_blocks: int
+
+
+class Recovery:
+    """One recovery of one journal. Owner: the thread that runs it; used once."""
+
+    def __init__(
+        self,
+        survey: FolderSurvey,
+        disk: DiskLike,
+        verify: BlockVerifier,
+        *,
+        is_flushed: bool = True,
+        is_direct: bool = True,
+        progress: Callable[[Progress], None] = lambda _: None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            survey: The folder's headers.
+            disk: The file system.
+            verify: The walk over valid blocks.
+            is_flushed: The journal runs in class D2, so a watermark is the disk's promise.
+            is_direct: Read with O_DIRECT.
+            progress: Called after each file, in this thread.
+            clock_s: Seconds, for the statistics.
+        """
+        self._survey = survey
+        self._disk = disk
+        self._verify = verify
+        self._is_flushed = is_flushed
+        self._is_direct = is_direct
+        self._progress = progress
+        self._clock_s = clock_s
+        self._buffer = AlignedBuffer(
+            min(WINDOW_BYTES, max((file.size_bytes for file in survey.active), default=4096))
+        )
+        self._sequence = 0
+        self._crc = 0
+        self._blocks = 0
+        self._records = 0
+        self._bytes = 0
+        self._watermark = 0
+        self._unproven: list[tuple[int, int]] = []  # (sequence, records) above the watermark
+        self._dropped = 0
+        self._lost = 0
+
+    def run(self, sink: Sink) -> Recovered:
+        """Read the journal and hand its records to the sink; change nothing on the disk.
+
+        Raises:
+            CorruptRecord: Confirmed data is damaged or a file is missing: file, offset, sequence.
+            NativeError: A file cannot be read.
+        """
+        begun_s = self._clock_s()
+        active = self._survey.active
+        newest = self._newest_with_blocks(active)
+        listed, checkpoint_id = self._find_checkpoint(active[: newest + 1])
+        leftovers = self._assign_roles(active, listed, checkpoint_id)
+        used = [file for file in active[: newest + 1] if file not in leftovers]
+        tail = None
+        for index, file in enumerate(used):
+            sink.restore_file(file.file_id, file.salt, file.size_bytes)
+            before = used[index - 1] if index else None
+            tail = self._replay(file, before, sink, is_older=index < len(used) - 1)
+            self._progress(Progress(index + 1, len(used), self._bytes))
+        unproven = [records for sequence, records in self._unproven if sequence > self._watermark]
+        return Recovered(
+            used=used,
+            ahead=active[newest + 1 :],
+            leftovers=leftovers,
+            sequence=self._sequence,
+            crc=self._crc,
+            tail=tail,
+            blocks=self._blocks,
+            records=self._records,
+            bytes_read=self._bytes,
+            seconds=self._clock_s() - begun_s,
+            watermark=self._watermark,
+            unproven_blocks=len(unproven),
+            unproven_records=sum(unproven),
+            dropped_blocks=self._dropped,
+            lost_blocks=self._lost,
+        )
+
+    # --- which files count ------------------------------------------------------------------------
+
+    def _newest_with_blocks(self, active: list[SurveyedFile]) -> int:
+        """Return the index of the newest file with any valid block, -1 if there is none."""
+        for index in range(len(active) - 1, -1, -1):
+            with self._opened(active[index]) as reader:
+                if next(reader.later_blocks(FIRST_OFFSET), None) is not None:
+                    return index
+        return -1
+
+    def _find_checkpoint(self, files: list[SurveyedFile]) -> tuple[FilesRecord, int]:
+        """Return the newest FILES record that counts and the id of the file that holds it.
+
+        It counts only in a run of blocks that begins with its file: a record behind a hole was
+        never durable, and a reclaim that it announces never happened.
+        """
+        for file in reversed(files):
+            newest = None
+            with self._opened(file) as reader:
+                before: BlockFacts | None = None
+                for facts, block in reader.walk(FIRST_OFFSET):
+                    if before and not _follows(facts, before.sequence, before.crc):
+                        break
+                    before = facts
+                    newest = self._files_record(file, facts, block) or newest
+            if newest is not None:
+                return newest, file.file_id
+        return FilesRecord(()), 0
+
+    def _files_record(
+        self, file: SurveyedFile, facts: BlockFacts, block: memoryview
+    ) -> FilesRecord | None:
+        """Return the last FILES record of a block, if it has one."""
+        newest = None
+        offset = facts.offset + _BLOCK_HEADER_BYTES
+        try:
+            for raw in walk_records(block[_BLOCK_HEADER_BYTES:], facts.records, offset=offset):
+                if raw.type == RecordType.FILES:
+                    record = decode_record(raw)
+                    newest = record if isinstance(record, FilesRecord) else newest
+        except ValueError as error:
+            raise self._malformed(file, facts, error) from error
+        return newest
+
+    def _assign_roles(
+        self, active: list[SurveyedFile], listed: FilesRecord, checkpoint_id: int
+    ) -> list[SurveyedFile]:
+        """Return the leftovers; refuse a journal of which a file is missing."""
+        by_id = {file.file_id: file for file in active}
+        highest = max(by_id, default=0)
+        leftovers = []
+        candidates = set(by_id) | set(range(checkpoint_id + 1, highest + 1))
+        for first, last in listed.runs:
+            # A run may name more ids than anybody has files; those beyond the highest are missing.
+            candidates.update(range(first, min(last, highest + 1) + 1))
+        for file_id in sorted(candidates):
+            facts = RoleFacts(
+                is_active=file_id in by_id,
+                is_listed=any(first <= file_id <= last for first, last in listed.runs),
+                is_above_checkpoint=file_id > checkpoint_id,
+            )
+            role = assign_role(facts)
+            if role is Role.LEFTOVER:
+                leftovers.append(by_id[file_id])
+            elif role is Role.MISSING:
+                raise CorruptRecord(
+                    f"file {file_id} of the journal is missing",
+                    where=str(self._survey.folder),
+                    measured=f"files {', '.join(map(str, sorted(by_id))) or 'none'}",
+                    allowed=f"with {file_id}, which the FILES record in file {checkpoint_id} lists"
+                    if facts.is_listed
+                    else f"without a gap from {checkpoint_id + 1} to {highest}",
+                    cure="put the file back or restore the volume; nothing was changed",
+                )
+        return leftovers
+
+    # --- reading in order -------------------------------------------------------------------------
+
+    def _replay(
+        self, file: SurveyedFile, before: SurveyedFile | None, sink: Sink, *, is_older: bool
+    ) -> Tail | None:
+        """Apply the blocks of one file; return where it ends if no seal does that."""
+        offset = FIRST_OFFSET
+        with self._opened(file) as reader:
+            for facts, block in reader.walk(FIRST_OFFSET):
+                if not self._is_expected(facts, file, before):
+                    break
+                self._take(file, facts, block, sink)
+                offset = facts.offset + facts.length
+                if facts.is_seal:
+                    return None
+            return self._judge_hole(file, offset, before, reader, is_older=is_older)
+
+    def _is_expected(
+        self, facts: BlockFacts, file: SurveyedFile, before: SurveyedFile | None
+    ) -> bool:
+        """Whether a valid block is the one that has to stand here."""
+        if facts.offset == FIRST_OFFSET:
+            if before is None and file.file_id > 1:
+                return facts.sequence >= 1  # older files were reclaimed: the journal starts here
+            if before is not None and before.file_id + 1 != file.file_id:
+                return facts.sequence > self._sequence
+        return _follows(facts, self._sequence, self._crc)
+
+    def _take(self, file: SurveyedFile, facts: BlockFacts, block: memoryview, sink: Sink) -> None:
+        try:
+            sink.restore_block(file.file_id, facts.offset, block)
+        except ValueError as error:
+            raise self._malformed(file, facts, error) from error
+        self._sequence = facts.sequence
+        self._crc = facts.crc
+        self._blocks += 1
+        self._records += facts.records
+        self._bytes += facts.length
+        if facts.watermark > self._watermark:
+            self._watermark = facts.watermark
+            self._unproven.clear()
+        self._unproven.append((facts.sequence, facts.records))
+
+    def _judge_hole(
+        self,
+        file: SurveyedFile,
+        offset: int,
+        before: SurveyedFile | None,
+        reader: BlockReader,
+        *,
+        is_older: bool,
+    ) -> Tail:
+        """Decide what it means that the expected block is not there (journal-format §4)."""
+        expected = self._sequence + 1
+        later = list(reader.later_blocks(offset))
+        seen = max((facts.watermark for facts in later), default=0)
+        # Whatever made the files before this one go was durable in it, or in one before it.
+        is_start_lost = before is None and file.file_id > 1 and offset == FIRST_OFFSET
+        verdict = judge_place(
+            PlaceFacts(
+                is_expected_block=False,
+                is_older_file=is_older or is_start_lost,
+                is_covered=max(seen, self._watermark) >= expected,
+                is_flushed=self._is_flushed,
+            )
+        )
+        if verdict is PlaceVerdict.CORRUPT:
+            highest = max(seen, self._watermark)
+            proof = (
+                f"blocks up to {highest} are known to be durable"
+                if highest >= expected
+                else "later files hold blocks"
+            )
+            wanted = "the journal's first block" if is_start_lost else f"block {expected}"
+            raise CorruptRecord(
+                f"confirmed data is damaged: {wanted} is not there and {proof}",
+                where=f"{file.path}:{offset}",
+                measured=reader.describe(offset),
+                allowed=wanted,
+                cure=_CURE,
+            )
+        self._dropped = len(later)
+        if verdict is PlaceVerdict.LOST:
+            self._lost = seen - self._sequence
+        return Tail(file, offset)
+
+    def _malformed(self, file: SurveyedFile, facts: BlockFacts, error: ValueError) -> CorruptRecord:
+        return CorruptRecord(
+            f"block {facts.sequence} has a good checksum and a bad record ({error})",
+            where=f"{file.path}:{facts.offset}",
+            cure="this is a defect of the writer or a newer format: " + _CURE,
+        )
+
+    @contextmanager
+    def _opened(self, file: SurveyedFile) -> Iterator[BlockReader]:
+        handle = self._disk.open(file.path, is_direct=self._is_direct, is_readonly=True)
+        try:
+            yield BlockReader(
+                handle,
+                file_id=file.file_id,
+                salt=file.salt,
+                size_bytes=file.size_bytes,
+                verify=self._verify,
+                buffer=self._buffer,
+            )
+        finally:
+            handle.close()
+
+
+def _follows(facts: BlockFacts, sequence: int, crc: int) -> bool:
+    return facts.sequence == sequence + 1 and facts.previous_crc == crc
+
+
+# --- what recovery changes on the disk -----------------------------------------------------------
+
+
+def seal_tail(found: Recovered, disk: DiskLike, *, is_direct: bool, now_ms: int) -> tuple[int, int]:
+    """Make everything that was taken durable and end the newest file with a seal.
+
+    What was read back need not be on the disk yet: after a killed process it may stand in the
+    drive's cache, or without O_DIRECT in the kernel's. So it is flushed before anything says that
+    it is durable. The seal goes where the hole is, over whatever was torn there.
+
+    Args:
+        found: What the recovery found.
+        disk: The file system.
+        is_direct: Files are written with O_DIRECT, so that one flush covers all of them.
+        now_ms: Time for the seal, milliseconds since 1970.
+
+    Returns:
+        Sequence and checksum of the journal's last block.
+
+    Raises:
+        NativeError: A write or a flush failed; the journal must not be opened.
+
+    Durability: on return every block up to the returned sequence survives a power cut.
+    """
+    for file in found.used if not is_direct else found.used[-1:]:
+        handle = disk.open(file.path, is_direct=is_direct, is_readonly=False)
+        try:
+            handle.flush()
+        finally:
+            handle.close()
+    if found.tail is None:
+        return found.sequence, found.crc
+    file, offset = found.tail.file, found.tail.offset
+    payload = encode_record(SealRecord())
+    header = BlockHeader(
+        sequence=found.sequence + 1,
+        file_id=file.file_id,
+        watermark=found.sequence,
+        payload_bytes=len(payload),
+        records=1,
+        previous_crc=found.crc,
+        time_ms=now_ms,
+        flags=FLAG_SEAL,
+    )
+    seal = encode_block(header, payload, salt=file.salt, offset=offset)
+    (crc,) = struct.unpack_from("<I", seal, CRC_AT)
+    buffer = AlignedBuffer(len(seal))
+    buffer.memoryview[:] = seal
+    handle = disk.open(file.path, is_direct=is_direct, is_readonly=False)
+    try:
+        handle.write(buffer.memoryview, offset)
+        handle.flush()
+    finally:
+        handle.close()
+    return header.sequence, crc
+
+
+def log_outcome(found: Recovered, folder: Path) -> None:
+    """Say what was found in the log: one line, and one more for each zone that is uncertain."""
+    logger.info(
+        "recovered %s: %d files, %d blocks, %d records, %d bytes in %.3f s",
+        folder,
+        len(found.used),
+        found.blocks,
+        found.records,
+        found.bytes_read,
+        found.seconds,
+    )
+    if found.unproven_blocks:
+        logger.info(
+            "%s: the last %d blocks (%d records) are above the durable watermark %d: "
+            "written, but never proven confirmed",
+            folder,
+            found.unproven_blocks,
+            found.unproven_records,
+            found.watermark,
+        )
+    if found.dropped_blocks:
+        logger.warning(
+            "%s: %d blocks behind the torn end of the journal are dropped; "
+            "they were never confirmed",
+            folder,
+            found.dropped_blocks,
+        )
+    if found.lost_blocks:
+        logger.error(
+            "%s: %d blocks that were confirmed are gone: flushes are switched off "
+            "(journal-datasync or journal-sync-*), and this is what a power cut does then",
+            folder,
+            found.lost_blocks,
+        )
+    if found.leftovers:
+        logger.info(
+            "%s: %d files of an interrupted reclaim are freed", folder, len(found.leftovers)
+        )
