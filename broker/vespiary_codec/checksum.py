@@ -11,6 +11,7 @@ The polynomial is 0x1EDC6F41, reflected 0x82F63B78, with initial value and final
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -48,18 +49,17 @@ def crc32c_python(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     octets = memoryview(data).cast("B")
     crc = ~value & 0xFFFFFFFF
     whole = len(octets) & ~7
-    # Eight bytes at a step: a step in Python costs the same for one byte as for eight.
-    for offset in range(0, whole, 8):
-        word = int.from_bytes(octets[offset : offset + 8], "little") ^ crc
+    # Eight bytes at a step: a step in Python costs nearly the same for one byte as for eight.
+    for a, b, c, d, e, f, g, h in struct.iter_unpack("8B", octets[:whole]):
         crc = (
-            t7[word & 0xFF]
-            ^ t6[word >> 8 & 0xFF]
-            ^ t5[word >> 16 & 0xFF]
-            ^ t4[word >> 24 & 0xFF]
-            ^ t3[word >> 32 & 0xFF]
-            ^ t2[word >> 40 & 0xFF]
-            ^ t1[word >> 48 & 0xFF]
-            ^ t0[word >> 56]
+            t7[a ^ crc & 0xFF]
+            ^ t6[b ^ crc >> 8 & 0xFF]
+            ^ t5[c ^ crc >> 16 & 0xFF]
+            ^ t4[d ^ crc >> 24]
+            ^ t3[e]
+            ^ t2[f]
+            ^ t1[g]
+            ^ t0[h]
         )
     for octet in octets[whole:]:
         crc = crc >> 8 ^ t0[(crc ^ octet) & 0xFF]

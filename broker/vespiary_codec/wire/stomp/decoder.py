@@ -24,8 +24,8 @@ Rules, where the three specifications leave a choice or stock clients differ fro
   kept in 1.1 and 1.2. The CONNECT frame is never trimmed here, as its version is not known: see
   `negotiation`.
 - Headers are UTF-8, valid, and have no NUL, which would be the end of a frame without a blank line.
-- content-length is one or more ASCII digits: no sign, no blank, no more than the limit. Of
-  several the first counts. After that many bytes a NUL must stand.
+- content-length is 1 to 18 ASCII digits: no sign, no blank, no more than the limit. Of several
+  the first counts. After that many bytes a NUL must stand.
 - A body on a command that may not have one is an error in 1.1 and 1.2. In 1.0 and before the
   login it is read, under the same limits, and dropped ("The body of SUBSCRIBE is ignored").
 - Only the commands of `commands` exist, at their time: CONNECT or STOMP first and once.
@@ -65,7 +65,7 @@ from vespiary_codec.wire.stomp.limits import StompLimits
 _LINE_ENDS: Final = re.compile(rb"(?:\r?\n)+")
 _BLANKS: Final = " \t"
 _NUL: Final = 0
-_LONGEST_NUMBER_DIGITS: Final = 19  # more digits are above every limit, and int() need not see them
+_LONGEST_NUMBER_DIGITS: Final = 18  # what 64 bits hold for certain; int() need not see more
 
 
 class _State(enum.Enum):
@@ -321,10 +321,9 @@ class StompDecoder:
                 " it must be a number of octets in digits only",
                 receipt_id=self._receipt_id(),
             )
-        digits = text.lstrip("0") or "0"
-        if len(digits) > _LONGEST_NUMBER_DIGITS:
-            self._refuse_body(f"a number of {len(digits)} digits")
-        length = int(digits)
+        if len(text) > _LONGEST_NUMBER_DIGITS:
+            self._refuse_body(f"a number of {len(text)} digits of")
+        length = int(text)
         if length > self._body_limit:
             self._refuse_body(str(length))
         return length

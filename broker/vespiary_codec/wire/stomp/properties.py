@@ -35,7 +35,7 @@ TRANSPORT_HEADERS: Final = frozenset(
 """Headers of a SEND frame that are not handed on: the transfer's, or the broker's own."""
 
 _ESCAPE: Final = re.compile(rb"\\(.)")
-_TO_1_0: Final = {b"c": b":", b"\\": b"\\", b"r": b"\r"}
+_VALUE_1_0: Final = {b"\\c": b":", b"\\\\": b"\\"}
 
 
 def canonical_properties(frame: Frame) -> bytes:
@@ -84,9 +84,9 @@ def properties_for_version(properties: bytes, version: Version) -> bytes:
     r"""Return canonical properties as header lines for a consumer that speaks `version`.
 
     1.2 takes them as they are. 1.1 has no escape for a carriage return and gets the octet itself,
-    which is data there. 1.0 has no escapes at all: colons in values, backslashes and carriage
-    returns go out plain; a line feed, and a colon in a name, which it cannot say, stay escaped
-    (`\n`, `\c`), since plain they would let a producer forge headers for a 1.0 consumer.
+    which is data there. 1.0 has no escapes at all: backslashes, and colons in values, go out plain.
+    What it cannot say must not let a producer forge headers for its consumers: in a value a line
+    feed or a carriage return becomes a space, and in a name `\c`, `\n` and `\r` stay as they are.
 
     Args:
         properties: Properties in their canonical form.
@@ -99,7 +99,7 @@ def properties_for_version(properties: bytes, version: Version) -> bytes:
     lines = []
     for line in properties.split(b"\n"):
         name, colon, value = line.partition(b":")
-        name = _ESCAPE.sub(lambda e: e[0] if e[1] == b"c" else _TO_1_0.get(e[1], e[0]), name)
-        value = _ESCAPE.sub(lambda e: _TO_1_0.get(e[1], e[0]), value)
+        name = _ESCAPE.sub(lambda escaped: b"\\" if escaped[1] == b"\\" else escaped[0], name)
+        value = _ESCAPE.sub(lambda escaped: _VALUE_1_0.get(escaped[0], b" "), value)
         lines.append(name + colon + value)
     return b"\n".join(lines)
