@@ -16,12 +16,7 @@ from vespiary_testkit.stomp_decoding import decode, decoder_for, error_of, frame
 
 BODYLESS_1_0 = ["ABORT", "ACK", "BEGIN", "COMMIT", "DISCONNECT", "SUBSCRIBE", "UNSUBSCRIBE"]
 BODYLESS = [*BODYLESS_1_0, "NACK"]
-EVERY_HEADER = b"destination:d
-id:i
-message-id:m
-subscription:s
-transaction:t
-"
+EVERY_HEADER = b"destination:d\nid:i\nmessage-id:m\nsubscription:s\ntransaction:t\n"
 
 
 @pytest.mark.parametrize("command", BODYLESS)
