@@ -56,6 +56,15 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
 )
 """CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
 
+SPEC_RULES: tuple[tuple[str, str], ...] = (
+    (
+        "!has(self.acceptors) || self.acceptors.all(a, a.port != "
+        "(has(self.admin) && has(self.admin.port) ? self.admin.port : 8161))",
+        "an acceptor has the port of the HTTP listener (admin.port, 8161 unless given)",
+    ),
+)
+"""CEL rules on the `spec` of a Broker."""
+
 CONFIG_RULES: tuple[tuple[str, str], ...] = (
     (
         "!(has(self.journalBufferSize) && has(self.journalFileSize)) || "

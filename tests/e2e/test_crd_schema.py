@@ -178,6 +178,11 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
             "two acceptors have the same port",
         ),
         ({"acceptors": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}, "Duplicate value"),
+        ({"acceptors": [{"name": "a", "port": 8161}]}, "the port of the HTTP listener"),
+        (
+            {"acceptors": [{"name": "a", "port": 9000}], "admin": {"port": 9000}},
+            "the port of the HTTP listener",
+        ),
         ({"acceptors": [{"name": "a", "port": 0}]}, "greater than or equal to 1"),
     ],
 )

@@ -17,7 +17,7 @@ from vespiary_spec.resources import (
     BrokerNodeTuningSpec,
     BrokerSpec,
 )
-from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, TUNING_RULES
+from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, SPEC_RULES, TUNING_RULES
 from vespiary_spec.settings import BrokerSettings
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
 
@@ -62,7 +62,9 @@ def _definition(
     columns: list[dict[str, Any]],
     subresources: dict[str, Any],
 ) -> dict[str, Any]:
-    spec_schema = struct_schema(spec, Target.CRD, {BrokerSettings: CONFIG_RULES})
+    spec_schema = struct_schema(
+        spec, Target.CRD, {BrokerSettings: CONFIG_RULES, BrokerSpec: SPEC_RULES}
+    )
     if "scale" in subresources:
         # The scale subresource answers with an error where the number is not written down, so
         # this is the one default that the API server fills in.

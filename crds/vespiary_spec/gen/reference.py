@@ -22,7 +22,7 @@ from vespiary_spec.resources import (
     BrokerNodeTuningSpec,
     BrokerSpec,
 )
-from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, TUNING_RULES
+from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, SPEC_RULES, TUNING_RULES
 from vespiary_spec.settings import (
     Acceptor,
     AcceptorTls,
@@ -202,7 +202,7 @@ def broker_resource() -> str:
         *_path_table(BrokerSpec, "spec", outside),
         "### Rules",
         "",
-        *(f"- {message}." for _, message in (*ROOT_RULES, *CONFIG_RULES)),
+        *(f"- {message}." for _, message in (*ROOT_RULES, *SPEC_RULES, *CONFIG_RULES)),
         "",
         "### Status",
         "",
