@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError, UnknownSetting, UnsupportedSetting
@@ -158,6 +158,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(CONFIGURATIONS, st.booleans())
 def test_what_is_written_reads_back(data: dict[str, Any], with_defaults: bool) -> None:
     found = read(data)

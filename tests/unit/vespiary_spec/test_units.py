@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from vespiary_spec import units
 from vespiary_spec.errors import QuantityError
@@ -81,6 +81,7 @@ def test_what_is_no_quantity_is_refused(text: int | str) -> None:
         units.parse_quantity(text)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SIZES)
 def test_a_printed_size_reads_back(size_bytes: int) -> None:
     assert units.parse_size(units.format_size(size_bytes)) == size_bytes
@@ -88,12 +89,14 @@ def test_a_printed_size_reads_back(size_bytes: int) -> None:
     assert units.parse_size(str(size_bytes)) == size_bytes
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SIZES)
 def test_binary_suffixes_mean_the_same_in_both_places(size_bytes: int) -> None:
     text = units.format_quantity(size_bytes)
     assert units.parse_size(text) == units.parse_quantity(text)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text(max_size=20))
 def test_any_text_is_a_size_or_a_quantity_error(text: str) -> None:
     for parse in (units.parse_size, units.parse_quantity):
@@ -104,6 +107,7 @@ def test_any_text_is_a_size_or_a_quantity_error(text: str) -> None:
         assert 0 <= size_bytes <= units.SIZE_BYTES_MAX
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SIZES)
 def test_a_rounded_size_is_short(size_bytes: int) -> None:
     assert len(units.format_size_rounded(size_bytes)) <= 13
@@ -139,6 +143,7 @@ def test_a_duration_has_to_fit_its_unit() -> None:
         units.parse_duration("1500ms", unit="s")
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(DURATIONS)
 def test_a_printed_duration_reads_back(duration_ns: int) -> None:
     assert units.parse_duration_ns(units.format_duration(duration_ns)) == duration_ns

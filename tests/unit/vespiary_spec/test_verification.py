@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.status import VerdictLevel
@@ -98,6 +98,7 @@ VOLUMES = st.lists(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(VOLUMES, TEXT, TEXT)
 def test_it_always_fits_and_keeps_the_verdict(
     volumes: list[VolumeResult], refusal: str, engine_reason: str
