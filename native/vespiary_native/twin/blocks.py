@@ -84,7 +84,7 @@ class Blocks:
         self.payload_bytes = 0
         self.unwritten_bytes = 0
 
-    # --- what is known ------------------------------------------------------------------------
+    # --- what is known ----------------------------------------------------------------------------
     @property
     def latest(self) -> int:
         """Sequence of the block with the latest record: the open one, else the one closed last."""
@@ -138,7 +138,7 @@ class Blocks:
         self._image.durable_sequence = durable_sequence
         self._urgent_sequence = 0
 
-    # --- placing records ----------------------------------------------------------------------
+    # --- placing records --------------------------------------------------------------------------
     def place(self, length: int, *, is_add: bool = False) -> int:
         """Make room for a record and count it; return its position in `slab`, padding zeroed.
 
@@ -289,7 +289,7 @@ class Blocks:
         if not slab.is_closed:
             self._image.close_slab(slab)
 
-    # --- closing blocks -----------------------------------------------------------------------
+    # --- closing blocks ---------------------------------------------------------------------------
     def _close_filling(self) -> None:
         if self.is_open:
             self._close(self.slab, self._offset, self.used, records=self.records)
@@ -330,7 +330,7 @@ class Blocks:
         if not self._position % self._slab_bytes:
             self._image.close_slab(slab)
 
-    # --- writing --------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
     def seal_write(self) -> WriteRequest | None:
         """Return the next run to write (see `abc.Core.seal_write`)."""
         if not self._sealed:

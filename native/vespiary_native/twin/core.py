@@ -65,7 +65,7 @@ class TwinCore:
         self._consumers: dict[int, Consumer] = {}
         self._buffers: dict[int, memoryview] = {}
 
-    # --- the image and its files --------------------------------------------------------------
+    # --- the image and its files ------------------------------------------------------------------
     def set_time(self, now_ms: int) -> None:
         """See `abc.Core.set_time`."""
         self._blocks.now_ms = now_ms
@@ -120,7 +120,7 @@ class TwinCore:
             payload_bytes=blocks.payload_bytes,
         )
 
-    # --- writing ------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
     def has_unwritten(self) -> bool:
         """See `abc.Core.has_unwritten`."""
         return self._blocks.has_unwritten()
@@ -148,7 +148,7 @@ class TwinCore:
         """See `abc.Core.append_record`."""
         return self._staging.append(type_, body, flags=flags, is_urgent=urgent)
 
-    # --- queues and routes ----------------------------------------------------------------------
+    # --- queues and routes ------------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
         """See `abc.Core.open_queue`."""
         if not 0 <= queue_id <= QUEUE_ID_MAX or tail < 1 or queue_id in self._queues:
@@ -227,13 +227,17 @@ class TwinCore:
     # --- connections ------------------------------------------------------------------------------
     def open_connection(self) -> int:
         """See `abc.Core.open_connection`."""
+        for handle, known in list(self._connections.items()):
+            # A handle is used again when nothing of its old connection waits any more.
+            if not (known.is_open or known.notes_pending or known in self._staging.released):
+                del self._connections[handle]
         handle = _free_handle(self._connections)
         self._connections[handle] = Connection(handle)
         return handle
 
     def _connection(self, handle: int) -> Connection:
         connection = self._connections.get(handle)
-        if connection is None:
+        if connection is None or not connection.is_open:
             raise ValueError(f"connection {handle} is not open")
         return connection
 
@@ -262,8 +266,6 @@ class TwinCore:
         if any(known.consumers.values()):
             raise ValueError(f"connection {connection} has open consumers")
         known.is_open = False
-        self._staging.released.pop(known, None)
-        del self._connections[connection]
 
     def attach_buffer(self, buffer: bytearray) -> int:
         """See `abc.Core.attach_buffer`."""
@@ -300,7 +302,8 @@ class TwinCore:
         released = self._staging.released
         taken = []
         for connection in released:
-            taken.append((connection.handle, b"".join(connection.output)))
+            if connection.is_open and connection.output:
+                taken.append((connection.handle, b"".join(connection.output)))
             connection.output.clear()
         released.clear()
         return taken
@@ -358,7 +361,7 @@ class TwinCore:
         """See `abc.Core.commit`."""
         self._staging.commit(transaction)
 
-    # --- consumers ----------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
     def open_consumer(
         self,
         connection: int,
@@ -450,7 +453,7 @@ class TwinCore:
         del self._consumers[consumer]
         return returned
 
-    # --- recovery -------------------------------------------------------------------------------------
+    # --- recovery ---------------------------------------------------------------------------------
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         """See `abc.Core.restore_file`."""
         if self._image.files_ahead or self._image.current is not None:
@@ -475,10 +478,7 @@ class TwinCore:
 
 def _free_handle(table: Mapping[int, object]) -> int:
     """Return the lowest number that is no handle; handles are used again."""
-    handle = len(table)
-    if handle not in table and (not handle or handle - 1 in table):
-        return handle
-    return next(number for number in range(len(table) + 1) if number not in table)
+    return next(handle for handle in range(len(table) + 1) if handle not in table)
 
 
 def _check_credit(credit: int) -> None:

@@ -107,7 +107,7 @@ class Image:
         self._closed: dict[Slab, None] = {}
         self._loaded: dict[Slab, None] = {}
 
-    # --- memory -------------------------------------------------------------------------------
+    # --- memory -----------------------------------------------------------------------------------
     @property
     def slabs_free(self) -> int:
         """Slabs that hold nothing."""
@@ -204,7 +204,7 @@ class Image:
         for slab in newly:
             self._drop_if_done(slab)
 
-    # --- files --------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
     def add_file(self, file_id: int, salt: int, size: int) -> JournalFile:
         """Register a file behind all others.
 
@@ -267,7 +267,7 @@ class Image:
         for other in self.files:
             other.cancels.discard(file)
 
-    # --- loading --------------------------------------------------------------------------------
+    # --- loading ----------------------------------------------------------------------------------
     def _slab(self, file_id: int, index: int) -> Slab:
         file = self.file(file_id)
         if not 0 <= index < len(file.slabs):

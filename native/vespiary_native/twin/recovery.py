@@ -158,7 +158,7 @@ class Recovery:
                 _cancel(commit, message.slab)
                 self._forget(queue, message)
 
-    # --- transactions ---------------------------------------------------------------------------
+    # --- transactions -----------------------------------------------------------------------------
     def _member(
         self,
         transaction: int,

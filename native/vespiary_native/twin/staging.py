@@ -75,7 +75,7 @@ class Staging:
         self._transaction_queues: dict[Queue, None] = {}
         self._transaction_files: set[JournalFile] = set()
 
-    # --- adding -------------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------------------
     def add(
         self,
         route: Route,
@@ -212,7 +212,7 @@ class Staging:
         self._volatile_at += length + 7 & ~7
         return slab, at
 
-    # --- acknowledging --------------------------------------------------------------------------
+    # --- acknowledging ----------------------------------------------------------------------------
     @staticmethod
     def is_journalled(queue: Queue, message: Message) -> bool:
         """Whether what happens to a message of a queue is journalled."""
@@ -331,7 +331,7 @@ class Staging:
             self.blocks.mark_urgent()
         return self.blocks.sequence
 
-    # --- transactions ---------------------------------------------------------------------------
+    # --- transactions -----------------------------------------------------------------------------
     def begin(self, transaction: int, size_bytes: int, records: int) -> None:
         """Start a transaction (see `abc.Core.begin`)."""
         if self.transaction or not 0 < transaction < 1 << 64:
@@ -376,7 +376,7 @@ class Staging:
         self._transaction_queues.clear()
         self.transaction = 0
 
-    # --- what waits -----------------------------------------------------------------------------
+    # --- what waits -------------------------------------------------------------------------------
     def receipt(self, connection: Connection, data: bytes, *, is_for_all: bool) -> None:
         """Send `data` when it may go, behind what waits already.
 

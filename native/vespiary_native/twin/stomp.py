@@ -94,7 +94,7 @@ def scan(
         return ScanStatus.FRAME, at, length
 
 
-# --- where a frame ends -----------------------------------------------------------------------------
+# --- where a frame ends ---------------------------------------------------------------------------
 
 
 def _headers_end(connection: Connection, data: bytearray, at: int, end: int) -> int:
@@ -180,7 +180,7 @@ def _body_end(
     return nul + 1 - at if nul - at <= most else -1
 
 
-# --- SEND -------------------------------------------------------------------------------------------
+# --- SEND -----------------------------------------------------------------------------------------
 
 
 def _take_send(
@@ -300,7 +300,7 @@ def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
     return SendPlan(route, is_persistent, rest[5:], len(lines), longest)
 
 
-# --- ACK --------------------------------------------------------------------------------------------
+# --- ACK ------------------------------------------------------------------------------------------
 
 
 def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int, end: int) -> int:
