@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from vespiary_broker.engine.core import Core, DeliverStatus
+from vespiary_broker.engine.core import AckMode, Core, DeliverStatus
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 
@@ -42,15 +42,25 @@ class Dispatcher:
         self._load_slab = load_slab
         self._stalled: dict[Output, dict[int, None]] = {}
         self._again: dict[int, None] = {}
+        self._starved: dict[int, None] = {}
 
     @property
     def has_more(self) -> bool:
         """Whether `dispatch` has something to do in the next turn of the loop."""
         return bool(self._again)
 
+    def poke(self, queue_id: int) -> None:
+        """Serve a queue in the next `dispatch`: something about it has changed."""
+        self._again[queue_id] = None
+
     def output_ready(self, output: Output) -> None:
         """Serve the queues that waited for room in this connection, in the next `dispatch`."""
         self._again.update(self._stalled.pop(output, {}))
+
+    def room_made(self) -> None:
+        """Serve the queues whose deliveries found no room in the journal, in the next turn."""
+        self._again.update(self._starved)
+        self._starved.clear()
 
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
@@ -90,6 +100,9 @@ class Dispatcher:
                 idle = 0
             else:
                 idle += 1
+                if status == DeliverStatus.LIMIT and consumer.mode is AckMode.AUTO:
+                    # It has no limit of its own: there was no room for the acknowledgements.
+                    self._starved[queue.id] = None
             if status == DeliverStatus.DRAINED:
                 return
             if status == DeliverStatus.ABSENT:

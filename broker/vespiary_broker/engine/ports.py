@@ -36,6 +36,16 @@ class Bindings(Protocol):
         """Return all keys and their values."""
 
 
+class Journal(Protocol):
+    """The message journal, as those who stage into its core need it."""
+
+    def kick(self) -> None:
+        """Write what is staged if somebody waits for it; to be called after staging."""
+
+    def request_space(self) -> None:
+        """Say that something found no room."""
+
+
 class Output(Protocol):
     """Where a consumer's messages go: a connection."""
 

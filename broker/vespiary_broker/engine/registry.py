@@ -40,6 +40,13 @@ class Registry:
 
     Invariant: what stands in a table is open in the core, and routes lead to it.
 
+    Attributes:
+        addresses: Addresses by name.
+        queues: Queues by name.
+        queues_by_id: Queues by number.
+        dropped_added: Messages that queues had taken in which are gone.
+        dropped_acknowledged: Messages of these that were acknowledged.
+
     Args:
         core: The core.
         bindings: The bindings journal.
@@ -60,6 +67,8 @@ class Registry:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
+        self.dropped_added = 0
+        self.dropped_acknowledged = 0
         self._core = core
         self._bindings = bindings
         self._lock = lock
@@ -312,6 +321,9 @@ class Registry:
         if queue.route >= 0:
             self._core.close_route(queue.route)
             queue.route = -1
+        counters = self._core.queue_statistics(queue.id)
+        self.dropped_added += counters.added
+        self.dropped_acknowledged += counters.acknowledged
         self._core.drop_queue(queue.id)
         if queue.is_durable:
             self._spawn(self._bindings.remove(queue.key))

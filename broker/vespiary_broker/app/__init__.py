@@ -1,0 +1,1 @@
+"""The broker put together: `broker.BrokerApp` is the composition root."""

@@ -1,0 +1,475 @@
+"""The composition root: folders, journals, engine, server, in the right order, and back.
+
+Owns the start and the stop of one broker in this process, and what administrators may do to it.
+Must never hold a rule of its own: store, engine and server have those. Called by the CLI and by
+tests.
+
+Start: volumes verified → bindings read → journal locked and recovered → queues → listeners → ready.
+Stop (SIGTERM): no new connections → clients told and disconnected → everything staged made
+durable → folders let go. A journal that fails ends the broker: clients are told, exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFailed
+from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.settings import Configuration, RoutingType
+
+from vespiary_broker.app import states
+from vespiary_broker.app.memory import MemoryBindings, image_bytes
+from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.engine.engine import Engine, make_engine
+from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.server.cycle import Cycle
+from vespiary_broker.server.listener import Listener, Timing, is_loopback
+from vespiary_broker.store.bindings import BindingsJournal
+from vespiary_broker.store.options import JournalOptions
+from vespiary_broker.store.volumes import request, verification
+from vespiary_broker.store.volumes.report import Report
+from vespiary_broker.store.writer import MessageJournal
+
+Event = dict[str, Any]
+
+_TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
+_CLOSE_S: Final = 3.0
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""The plain path makes no objects that live in cycles, so collections are rare on purpose."""
+
+log = logging.getLogger(__name__)
+
+
+class BrokerApp:
+    """One broker.
+
+    Owner: the event loop that `run` or `running` is awaited on.
+
+    Args:
+        configuration: Its configuration.
+        base: Replaces `data-directory`; None uses the setting.
+        on_event: Called with `listening` for each listener, then with `ready`.
+        policy: Which filesystems are taken; None takes the defaults.
+        timing: Times that are no settings.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        base: Path | None = None,
+        on_event: Callable[[Event], None] = lambda _: None,
+        policy: FilesystemPolicy | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.data_directory = Path(base or configuration.data_directory).absolute()
+        self.report: Report | None = None
+        self._base = base
+        self._on_event = on_event
+        self._policy = policy
+        self._timing = timing
+        self._started_s = time.monotonic()
+        self._ready_s = 0.0
+        self._not_ready_reason = "the broker is starting"
+        self._stop = asyncio.Event()
+        self._failure: VespiaryError | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._engine: Engine | None = None
+        self._cycle: Cycle | None = None
+        self._journal: MessageJournal | None = None
+        self._listeners: tuple[Listener, ...] = ()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Run until SIGTERM, SIGINT, `request_stop` or a failed journal.
+
+        Returns:
+            Exit code: 0 after a stop that was asked for, 1 after a failure.
+
+        Raises:
+            VespiaryError: The broker could not start; says why.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            async with self.running():
+                await self._stop.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        return 0 if self._failure is None else 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[BrokerApp]:
+        """Start, and stop at the end of the `async with` block.
+
+        Raises:
+            VespiaryError: The broker could not start; says why.
+        """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            yield self
+            await self._disconnect()
+
+    def request_stop(self) -> None:
+        """Let `run` stop the broker."""
+        self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
+        self._stop.set()
+
+    @property
+    def not_ready_reason(self) -> str:
+        """Why the broker takes no messages now, as one sentence; empty while it does."""
+        if self._not_ready_reason or self._journal is None:
+            return self._not_ready_reason
+        blocked = self._journal.blocked
+        return str(blocked) if blocked is not None else ""
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        configuration = self.configuration
+        folders = configuration.directories(self._base)
+        self.report = await self._verify()
+        users = self._users_file()
+        users.read()
+        bindings = await self._open_bindings(folders.bindings)
+        stack.push_async_callback(bindings.close)
+        options = self._journal_options(folders.journal)
+        journal = await MessageJournal.open(
+            options, queue_ids=durable_queue_ids(bindings.snapshot())
+        )
+        stack.push_async_callback(journal.close)
+        self._journal = journal
+        self._group = await stack.enter_async_context(asyncio.TaskGroup())
+        engine = make_engine(
+            journal.core,
+            bindings,
+            lock=asyncio.Lock(),
+            spawn=self._spawn,
+            load_slab=self._load_slab,
+            users=users.users,
+            is_anonymous_allowed=self._is_anonymous_allowed(),
+            address_settings=configuration.address_settings,
+            transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
+        )
+        self._engine = engine
+        engine.registry.restore()
+        await engine.registry.configure(configuration.addresses)
+        cycle = self._cycle = Cycle(engine, journal, self._spawn)
+        journal.on_durable = cycle.on_durable
+        journal.on_space = cycle.on_space
+        journal.on_failed = self._on_failed
+        stack.callback(cycle.close)
+        cycle.start()
+        await self._listen(cycle, options.record_limit_bytes)
+        self._become_ready(journal)
+
+    async def _verify(self) -> Report:
+        """Verify the volumes before anything of the store is opened."""
+        asked = request.of_settings(
+            self.configuration, base=self._base, policy=self._policy, flush_samples=0
+        )
+        report = await asyncio.to_thread(verification.verify, asked)
+        report.raise_if_refused()
+        for sentence in report.sentences:
+            log.warning("volume: %s", sentence)
+        return report
+
+    async def _listen(self, cycle: Cycle, record_bytes_max: int) -> None:
+        listeners = [
+            Listener(acceptor, record_bytes_max, self._timing)
+            for acceptor in self.configuration.acceptors
+        ]
+        for listener in listeners:
+            await listener.start(cycle)
+            self._listeners += (listener,)
+            state = states.listener_state(listener)
+            log.info("listening name=%s host=%s port=%d", state.name, state.host, state.port)
+            self._on_event(
+                {
+                    "event": "listening",
+                    "name": state.name,
+                    "protocols": list(state.protocols),
+                    "host": state.host,
+                    "port": state.port,
+                }
+            )
+
+    def _become_ready(self, journal: MessageJournal) -> None:
+        self._ready_s = time.monotonic()
+        self._not_ready_reason = ""
+        seconds = round(self._ready_s - self._started_s, 3)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        if journal.fallback_reason:
+            log.warning("journal engine: %s", journal.fallback_reason)
+        log.info(
+            "ready seconds=%.3f engine=%s durability=%s data=%s",
+            seconds,
+            journal.engine_name,
+            journal.durability,
+            self.data_directory,
+        )
+        self._on_event(
+            {
+                "event": "ready",
+                "seconds": seconds,
+                "engine": journal.engine_name,
+                "durability": str(journal.durability),
+                "data": str(self.data_directory),
+            }
+        )
+
+    async def _disconnect(self) -> None:
+        """Stop listening, tell the clients, and wait until they are gone."""
+        self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
+        log.info("stopping connections=%d", sum(len(x.connections) for x in self._listeners))
+        for listener in self._listeners:
+            listener.stop()
+        for listener in self._listeners:
+            for connection in list(listener.connections):
+                connection.refuse(self._not_ready_reason)
+        for listener in self._listeners:
+            await listener.wait_closed(_CLOSE_S)
+
+    def _on_failed(self, failure: WriterFailed) -> None:
+        """Tell everybody that nothing will be confirmed any more, and end."""
+        self._failure = failure
+        self._not_ready_reason = str(failure)
+        if self._cycle is not None:
+            self._cycle.fail(str(failure))
+        self._stop.set()
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _journal_options(self, folder: Path) -> JournalOptions:
+        settings = self.configuration
+        engine = self.report.engine if self.report is not None else None
+        asked = settings.journal_type
+        effective = engine.effective if engine is not None and engine.effective else asked
+        return JournalOptions(
+            directory=folder,
+            is_persistent=settings.persistence_enabled,
+            create_directory=settings.create_journal_dir,
+            journal_type=effective,
+            is_strict=settings.journal_type_strict,
+            is_direct=self._is_direct(request.JOURNAL),
+            datasync=settings.journal_datasync,
+            sync_transactional=settings.journal_sync_transactional,
+            sync_non_transactional=settings.journal_sync_non_transactional,
+            file_size_bytes=settings.journal_file_size,
+            min_files=settings.journal_min_files,
+            pool_files=settings.journal_pool_files,
+            max_io=settings.journal_max_io,
+            max_attic_files=settings.journal_max_attic_files,
+            record_bytes_max=settings.journal_buffer_size,
+            memory_bytes=image_bytes(settings.global_max_size),
+            max_disk_usage_percent=settings.max_disk_usage,
+            min_disk_free_bytes=settings.min_disk_free,
+            disk_scan_period_s=settings.disk_scan_period / 1000,
+        )
+
+    async def _open_bindings(self, folder: Path) -> BindingsJournal | MemoryBindings:
+        settings = self.configuration
+        if not settings.persistence_enabled:
+            return MemoryBindings()
+        bindings = await BindingsJournal.open(
+            folder,
+            create_directory=settings.create_bindings_dir,
+            is_direct=self._is_direct(request.BINDINGS),
+        )
+        bindings.on_failed = self._on_failed
+        return bindings
+
+    def _is_direct(self, volume: str) -> bool:
+        """Return whether direct I/O may be used on a volume."""
+        volumes = self.report.volumes if self.report is not None else ()
+        return all(v.result.direct_io is not False for v in volumes if v.result.name == volume)
+
+    def _is_anonymous_allowed(self) -> bool:
+        settings = self.configuration
+        return settings.security.allow_anonymous_on_loopback and all(
+            is_loopback(acceptor.host) for acceptor in settings.acceptors
+        )
+
+    def _users_file(self) -> UsersFile:
+        name = self.configuration.security.users_file
+        return UsersFile(self.data_directory / (name or "users"))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None
+        self._group.create_task(self._guard(work))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run background work; its failure is logged and ends nothing else."""
+        try:
+            await work
+        except VespiaryError as error:
+            log.error("background work failed reason=%r", str(error))  # noqa: TRY400
+        except Exception:
+            log.exception("background work failed")
+
+    def _load_slab(self, file_id: int, slab: int) -> None:
+        assert self._journal is not None
+        self._spawn(self._load(self._journal, file_id, slab))
+
+    async def _load(self, journal: MessageJournal, file_id: int, slab: int) -> None:
+        await journal.load_slab(file_id, slab)
+        if self._cycle is not None:
+            self._cycle.touch()
+
+    # --- for administrators -----------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of a broker that has started."""
+        assert self._engine is not None
+        return self._engine
+
+    def statistics(self) -> states.BrokerStatistics:
+        """Return the state of the whole broker."""
+        assert self._cycle is not None
+        assert self._journal is not None
+        return states.broker_statistics(
+            self.engine,
+            self._cycle,
+            self._listeners,
+            self._journal.statistics(),
+            not_ready_reason=self.not_ready_reason,
+            uptime_s=time.monotonic() - self._ready_s,
+        )
+
+    def queues(self) -> list[states.QueueState]:
+        """Return the state of all queues, by name."""
+        queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
+        return [states.queue_state(self.engine, queue) for queue in queues]
+
+    def addresses(self) -> list[states.AddressState]:
+        """Return the state of all addresses, by name."""
+        addresses = sorted(self.engine.registry.addresses.values(), key=lambda a: a.name)
+        return [states.address_state(self.engine, address) for address in addresses]
+
+    def connections(self) -> list[states.ConnectionState]:
+        """Return the state of all connections, oldest first."""
+        now_s = asyncio.get_running_loop().time()
+        connections = [c for listener in self._listeners for c in listener.connections]
+        connections.sort(key=lambda connection: connection.connected_at_s)
+        return [states.connection_state(connection, now_s) for connection in connections]
+
+    def consumers(self) -> list[states.ConsumerStatistics]:
+        """Return the state of all consumers, by queue."""
+        queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
+        return [states.consumer_statistics(c) for queue in queues for c in queue.consumers]
+
+    async def create_address(
+        self, name: str, routing_types: set[RoutingType]
+    ) -> states.AddressState:
+        """Make an address, or widen it by routing types.
+
+        Raises:
+            RemoteProtocolError: The name may not be one.
+
+        Durability: on return it survives a power loss.
+        """
+        address = await self.engine.registry.create_address(name, routing_types)
+        return states.address_state(self.engine, address)
+
+    def delete_address(self, name: str) -> None:
+        """Delete an address that has no queues.
+
+        Raises:
+            RemoteProtocolError: There is none of that name, or it has queues.
+        """
+        address = self.engine.registry.addresses.get(name)
+        if address is None:
+            raise RemoteProtocolError(f"there is no address {name}")
+        if address.queues:
+            raise RemoteProtocolError(
+                f"the address {name} has queues",
+                measured=", ".join(list(address.queues)[:10]),
+                cure="delete them first",
+            )
+        self.engine.registry.drop_address(address)
+
+    async def create_queue(
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType = RoutingType.ANYCAST,
+        *,
+        is_durable: bool = True,
+    ) -> states.QueueState:
+        """Make a queue, and its address if need be.
+
+        Raises:
+            RemoteProtocolError: A name may not be one, or the queue exists otherwise.
+
+        Durability: on return a durable queue survives a power loss.
+        """
+        queue = await self.engine.registry.create_queue(
+            name, address, routing_type, is_durable=is_durable
+        )
+        return states.queue_state(self.engine, queue)
+
+    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+        """Delete a queue and everything in it.
+
+        Args:
+            name: Its name.
+            is_forced: Delete it although it has consumers (they are disconnected) or messages.
+
+        Returns:
+            Number of messages that went with it.
+
+        Raises:
+            RemoteProtocolError: There is none of that name; or it is in use, and not forced.
+
+        Durability: the removal follows in the background; see `Registry.drop_queue`.
+        """
+        queue = self._queue(name)
+        state = states.queue_state(self.engine, queue)
+        if (queue.consumers or state.messages) and not is_forced:
+            raise RemoteProtocolError(
+                f"the queue {name} is in use",
+                measured=f"{len(queue.consumers)} consumers, {state.messages} messages",
+                cure="purge it and close its consumers, or force it",
+            )
+        for consumer in list(queue.consumers):
+            consumer.output.refuse(f"the queue {name} was deleted by an administrator")
+        if not queue.is_deleted:  # the last consumer may have taken it along
+            self.engine.registry.drop_queue(queue)
+        return state.messages
+
+    async def purge_queue(self, name: str) -> int:
+        """Acknowledge every message that waits in a queue; those given out stay.
+
+        Returns:
+            Number of messages.
+
+        Raises:
+            RemoteProtocolError: There is no queue of that name.
+            WriterFailed: The journal has failed.
+
+        Durability: on return the messages will not come back after a power loss.
+        """
+        assert self._journal is not None
+        count = self.engine.core.purge_queue(self._queue(name).id)
+        self._journal.kick()
+        await self._journal.wait_durable()
+        return count
+
+    def _queue(self, name: str) -> Any:
+        queue = self.engine.registry.queues.get(name)
+        if queue is None:
+            raise RemoteProtocolError(f"there is no queue {name}")
+        return queue

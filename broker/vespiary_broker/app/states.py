@@ -1,0 +1,293 @@
+"""What a broker looks like now: frozen records for the API, the metrics and tests.
+
+Owns the records and how they are gathered. Must never change anything. Called by `broker`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.addresses import Address
+    from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.engine.queues import Consumer, Queue
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import Listener
+    from vespiary_broker.store.counters import JournalStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """One consumer.
+
+    Attributes:
+        queue: Name of its queue.
+        subscription: Id that the client gave it.
+        mode: `auto`, `client` or `individual`.
+        credit: Messages that may be out unacknowledged.
+        connection: Number of its connection.
+    """
+
+    queue: str
+    subscription: str
+    mode: str
+    credit: int
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """One queue.
+
+    Attributes:
+        id: Its number.
+        name: Its name.
+        address: Name of its address.
+        routing_type: ANYCAST or MULTICAST.
+        is_durable: Whether it survives a restart.
+        is_auto_created: Whether a client's use made it.
+        is_temporary: Whether it goes with its consumer.
+        consumers: Number of consumers.
+        messages: Messages in it, those given out included.
+        ready: Messages that wait for a consumer.
+        delivering: Messages given out and not acknowledged.
+        added: Messages that ever came in since the start.
+        acknowledged: Messages that were acknowledged since the start.
+        redelivered: Messages that were given back since the start.
+        live_bytes: Bytes of the messages in it.
+    """
+
+    id: int
+    name: str
+    address: str
+    routing_type: str
+    is_durable: bool
+    is_auto_created: bool
+    is_temporary: bool
+    consumers: int
+    messages: int
+    ready: int
+    delivering: int
+    added: int
+    acknowledged: int
+    redelivered: int
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressState:
+    """One address.
+
+    Attributes:
+        name: Its name.
+        routing_types: Types that it serves.
+        is_auto_created: Whether a client's use made it.
+        queues: Names of its queues.
+        messages: Messages in all of them.
+    """
+
+    name: str
+    routing_types: tuple[str, ...]
+    is_auto_created: bool
+    queues: tuple[str, ...]
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionState:
+    """One connection.
+
+    Attributes:
+        id: Its number while it lasts.
+        listener: Name of its listener.
+        peer: Address of the client's machine.
+        user: Who logged in; empty before the login.
+        client_id: Name that the client gave itself.
+        protocol: Protocol and version; empty before the login.
+        subscriptions: Number of its subscriptions.
+        age_s: Seconds since it was made.
+        idle_s: Seconds since something was heard from it.
+        bytes_in: Bytes received.
+        unsent_bytes: Bytes that wait to be sent.
+    """
+
+    id: int
+    listener: str
+    peer: str
+    user: str
+    client_id: str
+    protocol: str
+    subscriptions: int
+    age_s: float
+    idle_s: float
+    bytes_in: int
+    unsent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerState:
+    """One listener.
+
+    Attributes:
+        name: Its name.
+        host: Address that it listens on.
+        port: Port that it listens on.
+        protocols: Protocols that it speaks.
+        is_tls: Whether it speaks TLS.
+        connections: Open connections.
+    """
+
+    name: str
+    host: str
+    port: int
+    protocols: tuple[str, ...]
+    is_tls: bool
+    connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatistics:
+    """The whole broker.
+
+    Attributes:
+        is_ready: Whether it takes messages.
+        not_ready_reason: Why not, as one sentence; empty while it is ready.
+        uptime_s: Seconds since it became ready.
+        listeners: Its listeners.
+        connections_total: Connections ever made.
+        frames: Frames that the core left to Python (the plain ones are not counted).
+        messages_in: Messages that came into queues since the start, one for each queue.
+        messages_out: Messages given to consumers since the start.
+        messages_acknowledged: Messages acknowledged since the start.
+        errors: Errors that clients caused, by kind.
+        logins_refused: Logins refused.
+        journal: The message journal.
+    """
+
+    is_ready: bool
+    not_ready_reason: str
+    uptime_s: float
+    listeners: tuple[ListenerState, ...]
+    connections_total: int
+    frames: int
+    messages_in: int
+    messages_out: int
+    messages_acknowledged: int
+    errors: dict[str, int]
+    logins_refused: int
+    journal: JournalStatistics
+
+
+def queue_state(engine: Engine, queue: Queue) -> QueueState:
+    """Return the state of one queue."""
+    counters = engine.core.queue_statistics(queue.id)
+    return QueueState(
+        id=queue.id,
+        name=queue.name,
+        address=queue.address.name,
+        routing_type=str(queue.routing_type),
+        is_durable=queue.is_durable,
+        is_auto_created=queue.is_auto_created,
+        is_temporary=queue.is_temporary,
+        consumers=len(queue.consumers),
+        messages=counters.ready + counters.delivering + counters.tail - counters.available,
+        ready=counters.ready,
+        delivering=counters.delivering,
+        added=counters.added,
+        acknowledged=counters.acknowledged,
+        redelivered=counters.redelivered,
+        live_bytes=counters.live_bytes,
+    )
+
+
+def address_state(engine: Engine, address: Address) -> AddressState:
+    """Return the state of one address."""
+    return AddressState(
+        name=address.name,
+        routing_types=tuple(sorted(str(kind) for kind in address.routing_types)),
+        is_auto_created=address.is_auto_created,
+        queues=tuple(address.queues),
+        messages=sum(queue_state(engine, queue).messages for queue in address.queues.values()),
+    )
+
+
+def consumer_statistics(consumer: Consumer) -> ConsumerStatistics:
+    """Return the state of one consumer."""
+    return ConsumerStatistics(
+        queue=consumer.queue.name,
+        subscription=consumer.subscription,
+        mode=consumer.mode.name.lower(),
+        credit=consumer.credit,
+        connection=consumer.output.handle,
+    )
+
+
+def connection_state(connection: Connection, now_s: float) -> ConnectionState:
+    """Return the state of one connection.
+
+    Args:
+        connection: The connection.
+        now_s: The loop's clock.
+    """
+    session = connection.session
+    principal = session.principal if session is not None else None
+    return ConnectionState(
+        id=connection.handle,
+        listener=connection.listener.acceptor.name,
+        peer=connection.peer,
+        user=principal.name if principal is not None else "",
+        client_id=session.client_id if session is not None else "",
+        protocol=f"STOMP {session.version}" if session is not None and session.version else "",
+        subscriptions=len(session.subscriptions) if session is not None else 0,
+        age_s=now_s - connection.connected_at_s,
+        idle_s=now_s - connection.heard_at_s,
+        bytes_in=connection.bytes_in,
+        unsent_bytes=connection.unsent_bytes,
+    )
+
+
+def listener_state(listener: Listener) -> ListenerState:
+    """Return the state of one listener."""
+    acceptor = listener.acceptor
+    return ListenerState(
+        name=acceptor.name,
+        host=acceptor.host,
+        port=listener.port,
+        protocols=tuple(str(protocol).lower() for protocol in acceptor.protocols),
+        is_tls=acceptor.tls is not None,
+        connections=len(listener.connections),
+    )
+
+
+def broker_statistics(
+    engine: Engine,
+    cycle: Cycle,
+    listeners: tuple[Listener, ...],
+    journal: JournalStatistics,
+    *,
+    not_ready_reason: str,
+    uptime_s: float,
+) -> BrokerStatistics:
+    """Return the state of the whole broker."""
+    registry = engine.registry
+    added, acknowledged = registry.dropped_added, registry.dropped_acknowledged
+    for queue_id in registry.queues_by_id:
+        counters = engine.core.queue_statistics(queue_id)
+        added += counters.added
+        acknowledged += counters.acknowledged
+    return BrokerStatistics(
+        is_ready=not not_ready_reason,
+        not_ready_reason=not_ready_reason,
+        uptime_s=uptime_s,
+        listeners=tuple(listener_state(listener) for listener in listeners),
+        connections_total=cycle.connections_total,
+        frames=cycle.frames,
+        messages_in=added,
+        messages_out=engine.dispatcher.messages_out,
+        messages_acknowledged=acknowledged,
+        errors=dict(cycle.errors),
+        logins_refused=engine.logins.refused,
+        journal=journal,
+    )

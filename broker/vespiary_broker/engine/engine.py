@@ -1,0 +1,75 @@
+"""The engine as one thing: core, tables, dispatch and logins of one broker.
+
+Owns nothing but the way the parts are put together. Called by `app`, which makes it, and by the
+server's sessions and the admin API, which use its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vespiary_spec.settings import AddressSettings
+
+from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
+from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.ports import Bindings, Lock, Spawn
+from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.users import User
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The parts of the engine of one broker.
+
+    Attributes:
+        core: The core.
+        registry: Addresses and queues.
+        dispatcher: Gives messages to consumers.
+        logins: Decides who comes in.
+        transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
+    """
+
+    core: Core
+    registry: Registry
+    dispatcher: Dispatcher
+    logins: Logins
+    transaction_bytes_max: int
+
+
+def make_engine(
+    core: Core,
+    bindings: Bindings,
+    *,
+    lock: Lock,
+    spawn: Spawn,
+    load_slab: LoadSlab,
+    users: Callable[[], Mapping[str, User]],
+    is_anonymous_allowed: bool,
+    address_settings: Mapping[str, AddressSettings],
+    transaction_bytes_max: int,
+) -> Engine:
+    """Put an engine together; `registry.restore` and `registry.configure` are the caller's to call.
+
+    Args:
+        core: The core, recovered.
+        bindings: The bindings journal.
+        lock: Held while a definition is made.
+        spawn: Runs a coroutine in the background.
+        load_slab: Begins to read a slab that is not in memory.
+        users: Returns the users as they are now.
+        is_anonymous_allowed: Whether clients come in without a login while there are no users.
+        address_settings: Settings by match.
+        transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
+    """
+    settings = AddressSettingsTable(address_settings)
+    registry = Registry(core, bindings, lock=lock, spawn=spawn, settings=settings)
+    return Engine(
+        core,
+        registry,
+        Dispatcher(core, registry.queues_by_id, load_slab),
+        Logins(users, is_anonymous_allowed=is_anonymous_allowed),
+        transaction_bytes_max,
+    )

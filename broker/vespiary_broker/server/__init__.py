@@ -1,0 +1,1 @@
+"""The server: listeners, connections and protocol sessions on the event loop."""

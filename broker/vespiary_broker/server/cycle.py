@@ -1,0 +1,175 @@
+"""The work of one turn of the event loop: flush, confirm, dispatch, once for all connections.
+
+Owns the order: what was read in this turn is handed to the journal's writer, what became durable is
+confirmed, what became deliverable is delivered. Connections only say that something happened
+(`touch`). Must never work for one message alone. Owner: the event loop; called by connections,
+sessions and the journal's callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from vespiary_broker.engine.engine import Engine
+from vespiary_broker.engine.ports import Journal, Spawn
+from vespiary_broker.server.buffers import SharedBuffer
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+
+T = TypeVar("T")
+
+SWEEP_PERIOD_S: Final = 1.0
+log = logging.getLogger(__name__)
+
+
+class Cycle:
+    """What all connections of a broker share.
+
+    Args:
+        engine: The engine.
+        journal: The journal.
+        spawn: Runs a coroutine in the background.
+    """
+
+    def __init__(self, engine: Engine, journal: Journal, spawn: Spawn) -> None:
+        self.engine = engine
+        self.core = engine.core
+        self.spawn = spawn
+        self.loop = asyncio.get_running_loop()
+        self.buffer = SharedBuffer(engine.core)
+        self.connections: dict[int, Connection] = {}
+        self.partial: set[Connection] = set()
+        self.errors: Counter[str] = Counter()
+        self.frames = 0
+        self.connections_total = 0
+        self.failure = ""
+        self._journal = journal
+        self._is_scheduled = False
+        self._blocked: set[Connection] = set()
+        self._recheck: list[Connection] = []
+        self._space: asyncio.Future[None] | None = None
+        self._passwords = ThreadPoolExecutor(1, "passwords")
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to watch for connections that send too slowly."""
+        self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+
+    def close(self) -> None:
+        """Stop watching; connections are closed by their listeners."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run something that needs milliseconds of CPU without stopping the loop."""
+        return await self.loop.run_in_executor(self._passwords, function)
+
+    # --- one turn -------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Make sure that the work of a turn is done before the loop sleeps."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.core.set_time(time.time_ns() // 1_000_000)
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self._journal.kick()
+        self.release()
+
+    def release(self) -> None:
+        """Confirm what became durable and deliver what became deliverable.
+
+        Called in every turn, and by the journal when a write is done.
+
+        Durability: only what the core says is durable is confirmed.
+        """
+        for handle, data in self.core.take_receipts():
+            connection = self.connections.get(handle)
+            if connection is not None:
+                connection.release(data)
+        dispatcher = self.engine.dispatcher
+        recheck, self._recheck = self._recheck, []
+        for connection in recheck:
+            if not connection.is_write_paused:
+                dispatcher.output_ready(connection)
+        delivered = dispatcher.messages_out
+        dispatcher.dispatch(self.core.take_ready_queues())
+        if dispatcher.has_more or self._recheck:
+            self.touch()
+        elif dispatcher.messages_out != delivered and self.core.has_unwritten():
+            self._journal.kick()  # deliveries without acknowledgement stage records of their own
+
+    def recheck(self, connection: Connection) -> None:
+        """Look in the next turn whether a full connection has room again."""
+        self._recheck.append(connection)
+
+    # --- room in the journal --------------------------------------------------------------------
+
+    def on_durable(self) -> None:
+        """Go on after a write: confirm, deliver, and let those try again that found no memory."""
+        if self._blocked or self._space is not None:
+            self._let_go_on()
+        self.release()
+
+    def on_space(self) -> None:
+        """Let those go on that found no room in the journal's files."""
+        self.engine.dispatcher.room_made()
+        self._let_go_on()
+        self.touch()
+
+    def _let_go_on(self) -> None:
+        blocked, self._blocked = self._blocked, set()
+        for connection in blocked:
+            connection.go_on()
+        if self._space is not None:
+            self._space.set_result(None)
+            self._space = None
+
+    def block(self, connection: Connection) -> None:
+        """Note a connection that goes on reading when the journal has room."""
+        self._blocked.add(connection)
+        self._journal.request_space()
+
+    def unblock(self, connection: Connection) -> None:
+        """Forget a connection that is gone."""
+        self._blocked.discard(connection)
+
+    async def space(self) -> None:
+        """Wait until the journal may have room."""
+        if self._space is None:
+            self._space = self.loop.create_future()
+        self._journal.request_space()
+        self.touch()
+        await asyncio.shield(self._space)
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def fail(self, sentence: str) -> None:
+        """Tell all clients that nothing will be confirmed any more, and disconnect them.
+
+        Args:
+            sentence: Why.
+        """
+        self.failure = sentence
+        for connection in list(self.connections.values()):
+            connection.refuse(sentence)
+
+    def count_error(self, kind: str) -> None:
+        """Count an error that a client caused, by its kind."""
+        self.errors[kind] += 1
+
+    def _sweep_partial(self) -> None:
+        self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+        now_s = self.loop.time()
+        for connection in list(self.partial):
+            connection.check_rate(now_s)

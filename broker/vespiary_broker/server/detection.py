@@ -1,0 +1,78 @@
+"""First bytes: which protocol a client speaks, and how to turn one away in its own words.
+
+Owns the signatures. Must never keep bytes. Called by `connection` until it has a verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_SIGNATURE_BYTES: Final = 8
+
+_HTTP_BODY: Final = b"This port speaks STOMP; console and HTTP API have a port of their own.\n"
+_HTTP_REPLY: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_HTTP_BODY), _HTTP_BODY)
+)
+# A fatal alert "protocol_version" of TLS 1.2 (RFC 5246, 7.2).
+_TLS_REPLY: Final = bytes([0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x46])
+# The header of the version that a server would speak; then it closes (AMQP 1.0, 2.2).
+_AMQP_REPLY: Final = b"AMQP\x00\x01\x00\x00"
+# CONNACK "unacceptable protocol version" (MQTT 3.1.1, 3.2.2.3).
+_MQTT_REPLY: Final = bytes([0x20, 0x02, 0x00, 0x01])
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A protocol that is not spoken here.
+
+    Attributes:
+        protocol: Its name.
+        reply: What to send before closing, in that protocol; empty if it has no such thing.
+    """
+
+    protocol: str
+    reply: bytes
+
+
+_SIGNATURES: Final = (
+    (b"CONNECT", None),
+    (b"STOMP", None),
+    (b"AMQP", Foreign("AMQP", _AMQP_REPLY)),
+    (b"\x10", Foreign("MQTT", _MQTT_REPLY)),
+    (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
+    *((verb, Foreign("HTTP", _HTTP_REPLY)) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
+    *((verb, Foreign("HTTP", _HTTP_REPLY)) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),
+    (b"ARTEMIS", Foreign("Artemis Core", b"")),
+    (b"HORNETQ", Foreign("HornetQ Core", b"")),
+    (b"\x00\x00", Foreign("OpenWire", b"")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the first bytes say.
+
+    Attributes:
+        is_decided: Whether more bytes cannot change it.
+        foreign: The protocol that is not spoken here; None for STOMP, or for what nobody knows,
+            which the STOMP decoder refuses.
+    """
+
+    is_decided: bool
+    foreign: Foreign | None = None
+
+
+def detect(data: bytes) -> Verdict:
+    """Return what the first bytes of a connection say.
+
+    Args:
+        data: All bytes so far, or at least the first 8.
+    """
+    data = data.lstrip(b"\r\n")
+    for signature, foreign in _SIGNATURES:
+        if data.startswith(signature):
+            return Verdict(is_decided=True, foreign=foreign)
+    could_become = any(signature.startswith(data) for signature, _ in _SIGNATURES)
+    return Verdict(is_decided=not could_become)

@@ -1,0 +1,177 @@
+"""A listener: one acceptor's socket, its TLS, its limits and its connections.
+
+Owns the listening socket and the set of connections that came through it. Must never look into
+them. Called by `app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vespiary_codec.wire.stomp import StompLimits
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Acceptor, AcceptorTls
+
+from vespiary_broker.server.connection import Connection
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.cycle import Cycle
+
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Times that are no settings.
+
+    Attributes:
+        first_byte_s: Seconds that a new connection has for its first byte.
+        slow_grace_s: Seconds that an incomplete frame has before its rate is looked at.
+    """
+
+    first_byte_s: float = 3.0
+    slow_grace_s: float = 5.0
+
+
+class Listener:
+    """One acceptor at work.
+
+    Owner: the event loop.
+
+    Args:
+        acceptor: Its settings.
+        record_bytes_max: Limit of a record of the journal; a body cannot be larger.
+        timing: Times that are no settings.
+    """
+
+    def __init__(
+        self, acceptor: Acceptor, record_bytes_max: int, timing: Timing | None = None
+    ) -> None:
+        stomp = acceptor.stomp
+        self.acceptor = acceptor
+        self.timing = timing or Timing()
+        self.limits = StompLimits(
+            header_count=stomp.max_headers,
+            header_line_bytes=stomp.max_header_line_size,
+            header_bytes=stomp.max_header_size,
+            body_bytes=min(stomp.max_body_size, record_bytes_max),
+        )
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    @property
+    def port(self) -> int:
+        """The port that it really listens on; that of the settings before `start`."""
+        if self._server is None or not self._server.sockets:
+            return self.acceptor.port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, cycle: Cycle) -> None:
+        """Begin to listen.
+
+        Args:
+            cycle: What all connections share.
+
+        Raises:
+            ConfigError: The address cannot be listened on, or the TLS files are wrong.
+        """
+        acceptor = self.acceptor
+        context = None if acceptor.tls is None else make_tls_context(acceptor.tls, acceptor.name)
+        try:
+            self._server = await cycle.loop.create_server(
+                lambda: Connection(cycle, self),
+                acceptor.host,
+                acceptor.port,
+                ssl=context,
+                ssl_handshake_timeout=acceptor.handshake_timeout or None if context else None,
+                reuse_address=True,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {acceptor.host}:{acceptor.port}: {error.strerror or error}",
+                path=f"acceptors.{acceptor.name}",
+                cure="choose another port or address, or stop the program that has it",
+            ) from error
+
+    def stop(self) -> None:
+        """Take no more connections; those that are open stay."""
+        if self._server is not None:
+            self._server.close()
+
+    async def wait_closed(self, timeout_s: float) -> None:
+        """Wait until all connections are closed; cut off those that are not.
+
+        Args:
+            timeout_s: Seconds to wait before that.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()
+            await self._all_gone.wait()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def add(self, connection: Connection) -> None:
+        """Take a connection into the set."""
+        self.connections.add(connection)
+        self._all_gone.clear()
+
+    def remove(self, connection: Connection) -> None:
+        """Take a connection out of the set."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+
+def make_tls_context(tls: AcceptorTls, name: str) -> ssl.SSLContext:
+    """Return the TLS context of an acceptor: TLS 1.2 or newer.
+
+    Args:
+        tls: Its files.
+        name: Name of the acceptor, for messages.
+
+    Raises:
+        ConfigError: A file is missing or is not what it should be.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    path = f"acceptors.{name}.tls"
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"certificate or key cannot be used: {error}",
+            path=path,
+            value=f"{tls.certificate}, {tls.key}",
+        ) from error
+    if tls.client_ca is not None:
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"the authorities cannot be used: {error}",
+                path=f"{path}.client-ca",
+                value=tls.client_ca,
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a listener on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
