@@ -5,10 +5,11 @@ Must never: write to a device or to a file that it did not make, or compare acro
 Called by people; docs/decisions/0001-durable-write.md leans on it.
 
 One write in flight at consecutive offsets of a zero-filled file opened with O_DIRECT, waited for
-on the ring's eventfd as the broker's loop does. The ways take turns in slices of a fraction of a
-second, in an order that is shuffled for every round: a disk shared with others drifts by the minute,
-so only the ratios within one round mean something. The last two columns are what the block device
-counted per write, everyone's traffic included.
+on the ring's eventfd as the broker's loop does. A disk and a processor shared with others drift by
+the second, so the ways take turns of a few writes in an order shuffled each time, and only the
+ratios within one round mean something. Before a turn the file is flushed, untimed, so that no way
+pays for another. The last two columns are what the block device counted per write, with everyone's
+traffic.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.machine import Machine, describe, find_mount
 FILE_BYTES = 64 << 20
 SIZES_BYTES = (4096, 65_536, 262_144)
 REFERENCE = "aio-dsync"
+WRITES_PER_TURN = 16
 
 
 def _thread_dsync(request: Request) -> int:
@@ -61,8 +63,8 @@ WAYS: dict[str, tuple[Callable[[], Ring], bool, str]] = {
 }
 
 
-class Slice(msgspec.Struct, frozen=True):
-    """One way at one size for a fraction of a second."""
+class Sample(msgspec.Struct, frozen=True):
+    """One way at one size in one round."""
 
     way: str
     size_bytes: int
@@ -71,7 +73,6 @@ class Slice(msgspec.Struct, frozen=True):
     p50_us: float
     p99_us: float
     submit_p50_us: float
-    submit_p99_us: float
     cpu_us: float
     device_kib: float | None
     device_flushes: float | None
@@ -84,10 +85,11 @@ class Report(msgspec.Struct, frozen=True):
     folder: str
     file_bytes: int
     in_flight: int
-    slice_s: float
+    writes_per_turn: int
+    round_s: float
     rounds: int
     ways: dict[str, str]
-    slices: list[Slice]
+    samples: list[Sample]
 
 
 class DeviceCounters:
@@ -121,75 +123,106 @@ def percentile(sorted_values: list[int], fraction: float) -> float:
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * fraction))] / 1e3
 
 
-def run_slice(
-    way: str, size_bytes: int, number: int, fd: int, seconds: float, counters: DeviceCounters
-) -> Slice:
-    """Write one at a time for so many seconds, and drop the first tenth of the samples."""
-    make, durable, _ = WAYS[way]
-    ring = make()
-    buffer = AlignedBuffer(size_bytes, populate=True)
-    buffer.memoryview[:] = os.urandom(4096) * (size_bytes // 4096)
-    poll = select.poll()
-    poll.register(ring.fileno(), select.POLLIN)
-    whole: list[int] = []
-    submits: list[int] = []
+class Way:
+    """One way under measurement: its ring, its buffer and what it has shown so far."""
+
+    def __init__(self, name: str, size_bytes: int, fd: int, counters: DeviceCounters) -> None:
+        make, self._durable, _ = WAYS[name]
+        self.name = name
+        self._size_bytes = size_bytes
+        self._fd = fd
+        self._counters = counters
+        self._ring = make()
+        self._buffer = AlignedBuffer(size_bytes, populate=True)
+        self._buffer.memoryview[:] = os.urandom(4096) * (size_bytes // 4096)
+        self._poll = select.poll()
+        self._poll.register(self._ring.fileno(), select.POLLIN)
+        self._whole_ns: list[int] = []
+        self._submit_ns: list[int] = []
+        self._cpu_ns = 0
+        self._device: list[float] | None = [0.0, 0.0]
+
+    def turn(self, offset: int) -> int:
+        """Write a turn from `offset` on and return where the next one begins."""
+        os.fdatasync(self._fd)
+        before = self._counters.read()
+        cpu = time.process_time_ns()
+        for _ in range(WRITES_PER_TURN):
+            offset = (offset + self._size_bytes) % FILE_BYTES
+            self._write(offset)
+        self._cpu_ns += time.process_time_ns() - cpu
+        after = self._counters.read()
+        if before is None or after is None or self._device is None:
+            self._device = None
+        else:
+            self._device[0] += after[0] - before[0]
+            self._device[1] += after[1] - before[1]
+        return offset
+
+    def _write(self, offset: int) -> None:
+        begin = time.perf_counter_ns()
+        self._ring.submit_write(
+            self._fd, self._buffer.address, self._size_bytes, offset, 1, durable=self._durable
+        )
+        submitted = time.perf_counter_ns()
+        taken: list[tuple[int, int]] = []
+        while not taken:
+            self._poll.poll()
+            taken = self._ring.completions()
+        end = time.perf_counter_ns()
+        if taken != [(1, self._size_bytes)]:
+            raise OSError(-taken[0][1], f"{self.name}: {self._size_bytes} bytes gave {taken}")
+        self._whole_ns.append(end - begin)
+        self._submit_ns.append(submitted - begin)
+
+    def close(self, number: int) -> Sample:
+        """End the round and return its figures."""
+        self._ring.close()
+        self._buffer.close()
+        count = len(self._whole_ns)
+        whole, submit = sorted(self._whole_ns), sorted(self._submit_ns)
+        return Sample(
+            way=self.name,
+            size_bytes=self._size_bytes,
+            round=number,
+            count=count,
+            p50_us=percentile(whole, 0.50),
+            p99_us=percentile(whole, 0.99),
+            submit_p50_us=percentile(submit, 0.50),
+            cpu_us=self._cpu_ns / count / 1e3,
+            device_kib=self._device[0] / count if self._device else None,
+            device_flushes=self._device[1] / count if self._device else None,
+        )
+
+
+def run_round(
+    size_bytes: int, number: int, fd: int, seconds: float, counters: DeviceCounters
+) -> list[Sample]:
+    """Let all ways take turns at one size for so many seconds; each has one turn at least."""
+    order = random.Random(number)
+    ways = [Way(name, size_bytes, fd, counters) for name in WAYS]
     offset = 0
-    before = counters.read()
-    cpu = time.process_time_ns()
-    end = time.perf_counter_ns() + int(seconds * 1e9)
-    try:
-        while (begin := time.perf_counter_ns()) < end:
-            ring.submit_write(fd, buffer.address, size_bytes, offset, 1, durable=durable)
-            submits.append(time.perf_counter_ns() - begin)
-            taken: list[tuple[int, int]] = []
-            while not taken:
-                poll.poll()
-                taken = ring.completions()
-            whole.append(time.perf_counter_ns() - begin)
-            if taken != [(1, size_bytes)]:
-                raise OSError(-taken[0][1], f"{way}: a write of {size_bytes} bytes gave {taken}")
-            offset = (offset + size_bytes) % FILE_BYTES
-        cpu = time.process_time_ns() - cpu
-        after = counters.read()
-    finally:
-        ring.close()
-        buffer.close()
-    count = len(whole)
-    whole = sorted(whole[count // 10 :])
-    submits = sorted(submits[count // 10 :])
-    device = (
-        [(b - a) / count for a, b in zip(before, after, strict=True)] if before and after else None
-    )
-    return Slice(
-        way=way,
-        size_bytes=size_bytes,
-        round=number,
-        count=count,
-        p50_us=percentile(whole, 0.50),
-        p99_us=percentile(whole, 0.99),
-        submit_p50_us=percentile(submits, 0.50),
-        submit_p99_us=percentile(submits, 0.99),
-        cpu_us=cpu / count / 1e3,
-        device_kib=device[0] if device else None,
-        device_flushes=device[1] if device else None,
-    )
+    end = time.perf_counter() + seconds
+    while True:
+        order.shuffle(ways)
+        for way in ways:
+            offset = way.turn(offset)
+        if time.perf_counter() >= end:
+            return [way.close(number) for way in ways]
 
 
-def run(folder: Path, rounds: int, slice_s: float) -> Report:
-    """Measure every way at every size, in a fresh order each round."""
+def run(folder: Path, rounds: int, round_s: float) -> Report:
+    """Measure every way at every size."""
     path = folder / f"bench-ring-{os.getpid()}.bin"
     zero_filled(path)
     counters = DeviceCounters(folder)
-    order = random.Random(1)
-    slices = []
+    samples: list[Sample] = []
     try:
         fd = os.open(path, os.O_RDWR | os.O_DIRECT)
         try:
             for number in range(rounds):
-                cases = [(way, size) for way in WAYS for size in SIZES_BYTES]
-                order.shuffle(cases)
-                for way, size in cases:
-                    slices.append(run_slice(way, size, number, fd, slice_s, counters))
+                for size in SIZES_BYTES:
+                    samples += run_round(size, number, fd, round_s, counters)
                 print(f"round {number + 1} of {rounds}", file=sys.stderr)
         finally:
             os.close(fd)
@@ -200,10 +233,11 @@ def run(folder: Path, rounds: int, slice_s: float) -> Report:
         folder=str(folder),
         file_bytes=FILE_BYTES,
         in_flight=1,
-        slice_s=slice_s,
+        writes_per_turn=WRITES_PER_TURN,
+        round_s=round_s,
         rounds=rounds,
         ways={way: text for way, (_, _, text) in WAYS.items()},
-        slices=slices,
+        samples=samples,
     )
 
 
@@ -224,15 +258,16 @@ def table(report: Report) -> str:
         f"disk: {m.filesystem} on {m.device} ({m.mount_options}), write cache {m.write_cache}, "
         f"FUA {m.fua}",
         f"settings: {report.folder}, zero-filled file of {report.file_bytes >> 20} MiB, O_DIRECT, "
-        f"{report.in_flight} in flight, {report.rounds} rounds of {report.slice_s} s a way",
+        f"{report.in_flight} in flight, turns of {report.writes_per_turn} writes, "
+        f"{report.rounds} rounds of {report.round_s} s a size",
         f"ratio: median latency against {REFERENCE} of the same round; "
         "all figures: median of the rounds (quartiles)",
         "",
         f"{'way':17} {'KiB':>4} {'ratio':>18} {'p50 us':>18} {'p99 us':>20} {'submit us':>16} "
         f"{'CPU us':>7} {'KiB':>7} {'flushes':>8}",
     ]
-    by_case: dict[tuple[str, int], list[Slice]] = {}
-    for one in report.slices:
+    by_case: dict[tuple[str, int], list[Sample]] = {}
+    for one in report.samples:
         by_case.setdefault((one.way, one.size_bytes), []).append(one)
     for size in SIZES_BYTES:
         reference = {one.round: one.p50_us for one in by_case[REFERENCE, size]}
@@ -261,10 +296,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--slice-s", type=float, default=0.3, help="seconds a way and size")
+    parser.add_argument("--round-s", type=float, default=1.0, help="seconds a size and round")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    report = run(options.folder.resolve(), options.rounds, options.slice_s)
+    report = run(options.folder.resolve(), options.rounds, options.round_s)
     print(msgspec.json.encode(report).decode() if options.json else table(report))
     return 0
 

@@ -51,7 +51,11 @@ uint32_t vespiary_crc32c_portable(uint32_t crc, const void *data, size_t len)
 
 #if defined(__x86_64__)
 
+#if defined(__clang__)
+#define CRC_TARGET __attribute__((target("sse4.2,crc32,pclmul")))
+#else
 #define CRC_TARGET __attribute__((target("sse4.2,pclmul")))
+#endif
 #define STRIDE_COUNT 3
 
 static inline CRC_TARGET uint32_t step_u64(uint32_t crc, uint64_t word)

@@ -62,7 +62,8 @@ class AioRing:
         self._depth = depth
         self._owner_pid = os.getpid()
         self._kept: dict[int, Any] = {}
-        self._events = ffi.new("vespiary_completion[]", min(depth, _EVENTS_PER_CALL))
+        # One more than can come, where that is affordable: a full array costs another call.
+        self._events = ffi.new("vespiary_completion[]", min(depth + 1, _EVENTS_PER_CALL))
         self._count = ffi.new("uint32_t *")
 
     @property

@@ -141,3 +141,64 @@ def test_without_the_native_part_nio_is_used_with_the_reason():
     assert name == "NIO"
     assert "switched off by VESPIARY_NATIVE=0" in reason
     assert imported == "False"
+
+
+# A seccomp filter (seccomp(2)) that answers io_setup with an errno, as container profiles do.
+FILTERED = """
+import ctypes, os, struct, sys
+refusal = int(sys.argv[1])
+io_setup = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
+program = b"".join(struct.pack("=HBBI", *instruction) for instruction in (
+    (0x20, 0, 0, 0),                     # load the number of the system call
+    (0x15, 0, 1, io_setup),              # is it io_setup?
+    (0x06, 0, 0, 0x00050000 | refusal),  # SECCOMP_RET_ERRNO
+    (0x06, 0, 0, 0x7FFF0000),            # SECCOMP_RET_ALLOW
+))
+held = ctypes.create_string_buffer(program, len(program))
+filter = struct.pack("@HP", 4, ctypes.addressof(held))
+libc = ctypes.CDLL(None, use_errno=True)
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+    sys.exit("no_new_privs: " + os.strerror(ctypes.get_errno()))
+if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter, 0, 0):
+    print("no filter to be had")
+    sys.exit(0)
+from vespiary_native.ring import open_ring
+ring, reason = open_ring("ASYNCIO", 4, strict=False)
+print(ring.name)
+print(reason)
+ring.close()
+try:
+    open_ring("ASYNCIO", 4, strict=True)
+except OSError as error:
+    print(type(error).__name__, error.errno)
+"""
+
+
+@native_only
+@pytest.mark.parametrize(
+    ("refusal", "sentence"),
+    [
+        (errno.EPERM, "a filter forbids io_setup"),
+        (errno.ENOSYS, "the kernel has no AIO"),
+        (errno.ENOMEM, "io_setup for 4 requests failed"),
+    ],
+)
+def test_a_refusing_kernel_is_named(refusal: int, sentence: str):
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("the filter knows io_setup's number on x86_64 and aarch64 alone")
+    done = subprocess.run(
+        [sys.executable, "-c", FILTERED, str(refusal)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("no filter"):
+        pytest.skip("this kernel takes no seccomp filter")
+    name, reason, strict = done.stdout.splitlines()
+    assert name == "NIO"
+    assert sentence in reason
+    assert os.strerror(refusal) in reason
+    assert strict == f"EngineUnavailable {refusal}"
