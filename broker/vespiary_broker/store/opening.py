@@ -38,8 +38,9 @@ from vespiary_broker.store.recovery import (
     Recovery,
     log_outcome,
     seal_tail,
+    take_over,
 )
-from vespiary_broker.store.survey import FolderSurvey, SurveyedFile, survey_folder
+from vespiary_broker.store.survey import FolderSurvey, survey_folder
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def open_folder(options: JournalOptions, queue_ids: tuple[int, ...], parts: Open
         core.start(sequence + 1, crc, sequence)
         pool = _pool(options, survey, parts)
         undo.callback(pool.close)
-        ahead = _take_over(pool, survey, recovered)
+        ahead = _files_to_fill(pool, survey, recovered)
         core.grow(_SLABS_AT_START)
         undo.pop_all()
     return Opened(
@@ -204,19 +205,13 @@ def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) ->
     )
 
 
-def _take_over(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -> list[StoredFile]:
-    """Give the files to the pool, free the leftovers, and have one file to write to.
+def _files_to_fill(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -> list[StoredFile]:
+    """Give the files to the pool and have one to write to.
 
     Returns:
         The files that the core may fill, in order, open for writing.
     """
-    active = [_stored(file) for file in survey.active]
-    free = [_stored(file) for file in survey.free]
-    pool.adopt(active, free, survey.highest_id + 1)
-    for file in recovered.leftovers:
-        pool.release(file.file_id)
-    for path in survey.unfinished:
-        pool.move_to_attic(path)
+    take_over(pool, survey, recovered)
     ahead = []
     for surveyed in recovered.ahead:
         pool.reopen(surveyed.file_id)
@@ -227,7 +222,3 @@ def _take_over(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -> li
         except DiskFull as error:
             logger.warning("the journal starts without a file to write to: %s", error)
     return ahead
-
-
-def _stored(file: SurveyedFile) -> StoredFile:
-    return StoredFile(file.path, file.number, file.file_id, file.salt, file.size_bytes)

@@ -12,7 +12,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-QUEUE_ENTRY_BYTES = 24
+from vespiary_codec.journal.record import (
+    QUEUE_STATE,
+    START,
+    FileRun,
+    FilesRecord,
+    encode_record,
+)
+
 _ENTRIES_PER_RECORD = 2048
 """Queues in one QUEUES record: 48 KiB, so that a checkpoint fits into the smallest file's rest."""
 
@@ -49,34 +56,25 @@ def choose_files(
     return chosen
 
 
-def files_body(file_ids: Iterable[int]) -> bytes:
-    """Return the body of a FILES record: u32 runs, u32 zero, then u64 first, u64 last per run."""
-    runs: list[list[int]] = []
+def files_record(file_ids: Iterable[int]) -> FilesRecord:
+    """Return the FILES record that lists these files, neighbours as one run."""
+    runs: list[FileRun] = []
     for file_id in sorted(file_ids):
-        if runs and file_id == runs[-1][1] + 1:
-            runs[-1][1] = file_id
+        if runs and file_id == runs[-1].last + 1:
+            runs[-1] = FileRun(runs[-1].first, file_id)
         else:
-            runs.append([file_id, file_id])
-    return struct.pack("<II", len(runs), 0) + b"".join(struct.pack("<QQ", *run) for run in runs)
+            runs.append(FileRun(file_id, file_id))
+    return FilesRecord(tuple(runs))
 
 
-def listed_files(body: bytes) -> list[tuple[int, int]]:
-    """Return the runs (first id, last id) of a FILES record's body.
-
-    Raises:
-        ValueError: The body is shorter than its number of runs says.
-    """
-    if len(body) < 8:
-        raise ValueError(f"a FILES record of {len(body)} bytes: at least 8 are needed")
-    (count,) = struct.unpack_from("<I", body)
-    if len(body) < 8 + 16 * count:
-        raise ValueError(f"a FILES record of {len(body)} bytes for {count} runs")
-    return [struct.unpack_from("<QQ", body, 8 + 16 * index) for index in range(count)]
+def files_body(file_ids: Iterable[int]) -> bytes:
+    """Return that record without its 8-byte start, for `Core.append_record`."""
+    return encode_record(files_record(file_ids))[START.size :]
 
 
 def queues_bodies(states: bytes) -> Iterator[bytes]:
     """Yield the bodies of QUEUES records for all entries that `Core.queue_states` returned."""
-    step = QUEUE_ENTRY_BYTES * _ENTRIES_PER_RECORD
+    step = QUEUE_STATE.size * _ENTRIES_PER_RECORD
     for start in range(0, len(states), step):
         part = states[start : start + step]
-        yield struct.pack("<II", len(part) // QUEUE_ENTRY_BYTES, 0) + part
+        yield struct.pack("<II", len(part) // QUEUE_STATE.size, 0) + part

@@ -38,6 +38,7 @@ from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import CorruptRecord
 
 from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
 from vespiary_broker.store.verdicts import (
     PlaceFacts,
@@ -76,10 +77,18 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The place where a file ends without a seal."""
+    """The place where a file ends without a seal.
+
+    Attributes:
+        file: The file.
+        offset: Where the next block would begin.
+        is_torn: The header of a block of this life of the file stands there, and the block is not
+            whole. False is no proof of a clean end: a torn write may lack its first sector.
+    """
 
     file: SurveyedFile
     offset: int
+    is_torn: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +274,7 @@ class Recovery:
             facts = RoleFacts(
                 is_active=file_id in by_id,
                 is_listed=any(first <= file_id <= last for first, last in listed.runs),
-                is_above_checkpoint=file_id > checkpoint_id,
+                is_above_checkpoint=file_id >= checkpoint_id,
             )
             role = assign_role(facts)
             if role is Role.LEFTOVER:
@@ -366,7 +375,7 @@ class Recovery:
         self._dropped = len(later)
         if verdict is PlaceVerdict.LOST:
             self._lost = seen - self._sequence
-        return Tail(file, offset)
+        return Tail(file, offset, reader.has_header(offset))
 
     def _malformed(self, file: SurveyedFile, facts: BlockFacts, error: ValueError) -> CorruptRecord:
         return CorruptRecord(
@@ -450,6 +459,30 @@ def seal_tail(found: Recovered, disk: DiskLike, *, is_direct: bool, now_ms: int)
     finally:
         handle.close()
     return header.sequence, crc
+
+
+def take_over(pool: FilePool, survey: FolderSurvey, found: Recovered) -> None:
+    """Give the folder's files to the pool; free leftovers, and move unfinished files away.
+
+    Args:
+        pool: An empty pool of that folder.
+        survey: The folder's headers.
+        found: What the recovery found; its tail is sealed already.
+
+    Raises:
+        NativeError: A header can't be written or a file can't be moved.
+    """
+    active = [_stored(file) for file in survey.active]
+    free = [_stored(file) for file in survey.free]
+    pool.adopt(active, free, survey.highest_id + 1)
+    for file in found.leftovers:
+        pool.release(file.file_id)
+    for path in survey.unfinished:
+        pool.move_to_attic(path)
+
+
+def _stored(file: SurveyedFile) -> StoredFile:
+    return StoredFile(file.path, file.number, file.file_id, file.salt, file.size_bytes)
 
 
 def log_outcome(found: Recovered, folder: Path) -> None:

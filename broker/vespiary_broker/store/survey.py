@@ -334,6 +334,10 @@ class BlockReader:
                     at += block_codec.ALIGNMENT
             offset += at
 
+    def has_header(self, offset: int) -> bool:
+        """Whether the header of a block of this life of the file stands at `offset`."""
+        return self._is_candidate(self._read(offset), 0)
+
     def describe(self, offset: int) -> str:
         """Return a clause that says what stands at `offset`, for an error."""
         window = self._read(offset)

@@ -82,8 +82,8 @@ class RoleFacts(NamedTuple):
     Attributes:
         is_active: A file with an active header of this id is there.
         is_listed: The newest valid FILES record lists it.
-        is_above_checkpoint: Its id is above that of the file which holds that record (all are when
-            there is no such record).
+        is_above_checkpoint: Its id is that of the file which holds that record, or above (all are
+            when there is no such record).
     """
 
     is_active: bool
