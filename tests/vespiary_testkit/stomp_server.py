@@ -139,6 +139,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: StompServer) -> None:
         self._server = server
         self._buffer = b""
+        self._has_failed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -168,6 +169,8 @@ class _Connection(asyncio.Protocol):
 
     def _on_frame(self, command: str, headers: dict[str, str], body: bytes) -> None:
         server = self._server
+        if self._has_failed:
+            return
         if command in ("CONNECT", "STOMP"):
             server.logins.append(headers)
             self.transport.write(b"CONNECTED\nversion:1.2\nheart-beat:0,0\n\n\0\n")
@@ -200,8 +203,11 @@ class _Connection(asyncio.Protocol):
         if server.sends == faults.stall_after:
             time.sleep(faults.stall_s)  # blocks the loop on purpose: all of the server stalls
         if server.sends == faults.error_after:
+            # Half-close, then read on: closing with unread input would send a reset, which may
+            # overtake the ERROR frame.
             self.transport.write(b"ERROR\nmessage:the disk is full\n\n\0")
-            self.transport.close()
+            self.transport.write_eof()
+            self._has_failed = True
             return False
         if server.sends == faults.close_after:
             for connection in list(server.connections):
