@@ -68,9 +68,26 @@ static bool is_name(piece name, const char *text, uint32_t length)
 }
 #define NAME(name, text) is_name(name, text, sizeof(text) - 1)
 
+/* STOMP 1.0 drops blanks around names and values. Returns whether there were any. */
+static bool trim(piece *name, piece *value)
+{
+    uint32_t before = name->length + value->length;
+    piece *both[2] = {name, value};
+    if (value->length && value->data[value->length - 1] == '\r')
+        value->length--, before--;
+    for (uint32_t i = 0; i < 2; i++) {
+        piece *p = both[i];
+        while (p->length && (p->data[0] == ' ' || p->data[0] == '\t'))
+            p->data++, p->length--;
+        while (p->length && (p->data[p->length - 1] == ' ' || p->data[p->length - 1] == '\t'))
+            p->length--;
+    }
+    return name->length + value->length != before;
+}
+
 static bool is_transfer_header(piece name)
 {
-    switch (name.data[0]) {
+    switch (name.length ? name.data[0] : 0) {
     case 'a': return NAME(name, "ack");
     case 'd': return NAME(name, "delivery-count");
     case 'm': return NAME(name, "message-id");
@@ -93,16 +110,20 @@ static void send_header(frame *f, piece line, piece name, piece value)
         f->has_persistent = true; /* of a repeated header the first counts */
     } else if (NAME(name, "content-length")) {
         f->dropped[f->dropped_count++ & 1] = line;
+        return;
     } else if (NAME(name, "receipt")) {
         f->is_plain &= !f->receipt.data;
         f->receipt = value;
         f->dropped[f->dropped_count++ & 1] = line;
+        return;
     } else if (NAME(name, "destination-type")) {
         f->is_plain &= !f->type.data;
         f->type = value;
     } else if (is_transfer_header(name)) {
         f->is_plain = false;
     }
+    if (value.length && memchr(value.data, ':', value.length))
+        f->is_plain = false; /* a second colon is data that the canonical properties escape */
 }
 
 static void ack_header(frame *f, piece name, piece value)
@@ -147,6 +168,8 @@ static bool read_headers(const connection *c, frame *f)
             return false;
         piece name = {line, (uint32_t)(colon - line)};
         piece value = {colon + 1, length - name.length - 1};
+        if (c->version == 10 && trim(&name, &value))
+            f->is_plain = false;
         if (NAME(name, "content-length")) {
             if (f->content_length >= 0) {
                 f->is_plain = false; /* the first counts */
@@ -426,16 +449,28 @@ static uint8_t *put_number(uint8_t *at, uint64_t value)
     return at;
 }
 
-/* STOMP 1.0 knows no escapes. A line feed or a carriage return cannot be said there: a space stands for it. */
-static uint8_t *put_unescaped(uint8_t *at, const uint8_t *from, uint32_t length)
+/* Properties with escapes for an older version (vespiary_codec.wire.stomp.properties, properties_for_version). 1.1 has no
+ * escape for a carriage return: it is data there. 1.0 has no escapes: values go out plain, with a space for what
+ * cannot be said, and names keep `\c`, `\n` and `\r`, so that no producer forges headers. */
+static uint8_t *put_for_version(uint8_t *at, const uint8_t *from, uint32_t length, uint8_t version)
 {
+    bool is_name = true;
     for (uint32_t i = 0; i < length; i++) {
         if (from[i] != '\\' || i + 1 == length) {
+            if (from[i] == ':')
+                is_name = false;
+            else if (from[i] == '\n')
+                is_name = true;
             *at++ = from[i];
             continue;
         }
         uint8_t code = from[++i];
-        *at++ = code == 'c' ? ':' : code == '\\' ? '\\' : ' ';
+        if (version == 11 ? code == 'r' : (!is_name && code != 'c' && code != '\\'))
+            *at++ = version == 11 ? '\r' : ' ';
+        else if (version == 10 && (!is_name || code == '\\'))
+            *at++ = code == 'c' ? ':' : '\\';
+        else
+            *at++ = '\\', *at++ = code;
     }
     return at;
 }
@@ -465,8 +500,8 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
     at = PUT(at, "\ncontent-length:");
     at = put_number(at, item->body_length);
     *at++ = '\n';
-    if (item->flags & FLAG_ESCAPED && by->version == 10)
-        at = put_unescaped(at, properties, item->properties_length);
+    if (item->flags & FLAG_ESCAPED && by->version != 12)
+        at = put_for_version(at, properties, item->properties_length, by->version);
     else
         at = put_text(at, (const char *)properties, item->properties_length);
     *at++ = '\n';
