@@ -104,7 +104,7 @@ static void test_errors_are_completions(uint32_t flags)
     const int fd = open_file();
     const int read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     vespiary_ring *ring = make_ring(2, flags, NULL);
-    char *buffer = make_buffer(PAGE);
+    char *buffer = make_buffer(2 * PAGE);
 
     CHECK_EQUAL(run_one(ring, VESPIARY_RING_DURABLE_WRITE, -1, buffer, PAGE, 0), -EBADF);
     CHECK_EQUAL(run_one(ring, VESPIARY_RING_READ, 1000000, buffer, PAGE, 0), -EBADF);
@@ -113,7 +113,7 @@ static void test_errors_are_completions(uint32_t flags)
     CHECK_EQUAL(run_one(ring, VESPIARY_RING_READ, fd, (char *)PAGE, PAGE, 0), -EFAULT);
     if (fcntl(fd, F_GETFL) & O_DIRECT)
         CHECK_EQUAL(run_one(ring, VESPIARY_RING_DURABLE_WRITE, fd, buffer + 1, PAGE, 0), -EINVAL);
-    vespiary_buffer_destroy(buffer, PAGE);
+    vespiary_buffer_destroy(buffer, 2 * PAGE);
     vespiary_ring_destroy(ring);
     CHECK_EQUAL(close(read_only), 0);
     CHECK_EQUAL(close(fd), 0);
