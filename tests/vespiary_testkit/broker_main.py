@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-
 from vespiary_broker.app import log_lines
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_spec import configuration

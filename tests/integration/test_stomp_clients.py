@@ -1,0 +1,313 @@
+"""Stock stomp.py clients against a real broker, in all three versions."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import stomp
+from vespiary_testkit.broker_process import BrokerProcess
+
+VERSIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
+WAIT_S = 10.0
+
+
+class Recorder(stomp.ConnectionListener):
+    """Collects what a connection receives."""
+
+    def __init__(self) -> None:
+        self.messages: queue.Queue[Any] = queue.Queue()
+        self.errors: queue.Queue[Any] = queue.Queue()
+        self.receipts: set[str] = set()
+        self.ended = threading.Event()
+        self._changed = threading.Condition()
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.put(frame)
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.put(frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        with self._changed:
+            self.receipts.add(frame.headers["receipt-id"])
+            self._changed.notify_all()
+
+    def on_disconnected(self) -> None:
+        self.ended.set()
+
+    def wait_receipt(self, *ids: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.receipts.issuperset(ids), WAIT_S), ids
+
+    def take(self, count: int) -> list[Any]:
+        return [self.messages.get(timeout=WAIT_S) for _ in range(count)]
+
+
+class Client:
+    """One stomp.py connection and its recorder."""
+
+    def __init__(self, port: int, version: str, **options: Any) -> None:
+        self.version = version
+        self.recorder = Recorder()
+        self.connection = VERSIONS[version]([("127.0.0.1", port)], **options)
+        self.connection.set_listener("recorder", self.recorder)
+        self.count = 0
+
+    def connect(self, **headers: str) -> None:
+        self.connection.connect(wait=True, headers=headers)
+
+    def receipt(self) -> str:
+        self.count += 1
+        return f"receipt-{self.count}"
+
+    def subscribe(self, destination: str, ack: str = "auto", **headers: str) -> None:
+        receipt = self.receipt()
+        self.connection.subscribe(
+            destination, id="1", ack=ack, headers={"receipt": receipt, **headers}
+        )
+        self.recorder.wait_receipt(receipt)
+
+    def send(self, destination: str, body: str | bytes, **headers: str) -> None:
+        receipt = self.receipt()
+        self.connection.send(
+            destination, body, headers={"receipt": receipt, "persistent": "true", **headers}
+        )
+        self.recorder.wait_receipt(receipt)
+
+    def ack(self, message: Any, **headers: str) -> None:
+        receipt = self.receipt()
+        reference = self._reference(message)
+        self.connection.ack(*reference, receipt=receipt, **headers)
+        self.recorder.wait_receipt(receipt)
+
+    def nack(self, message: Any) -> None:
+        self.connection.nack(*self._reference(message))
+
+    def _reference(self, message: Any) -> list[str]:
+        if self.version == "1.2":
+            return [message.headers["ack"]]
+        if self.version == "1.1":
+            return [message.headers["message-id"], message.headers["subscription"]]
+        return [message.headers["message-id"]]
+
+    def disconnect(self) -> None:
+        receipt = self.receipt()
+        self.connection.disconnect(receipt)
+        self.recorder.wait_receipt(receipt)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess) -> Iterator[Any]:
+    clients: list[Client] = []
+
+    def make(version: str = "1.2", **headers: str) -> Client:
+        client = Client(broker.port(), version)
+        clients.append(client)
+        client.connect(**headers)
+        return client
+
+    yield make
+    for client in clients:
+        if client.connection.is_connected():
+            client.disconnect()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_send_receipt_message_acknowledge(connect: Any, version: str) -> None:
+    client = connect(version)
+    name = f"/queue/round.{version}"
+    for number in range(50):
+        client.send(name, f"body {number}", number=str(number))
+    client.subscribe(name, ack="client")
+    messages = client.recorder.take(50)
+    assert [m.body for m in messages] == [f"body {n}" for n in range(50)]
+    assert [m.headers["number"] for m in messages] == [str(n) for n in range(50)]
+    assert messages[0].headers["destination"] == name
+    client.ack(messages[-1])  # cumulative
+    client.disconnect()
+    again = connect(version)
+    again.send(name, "last")
+    again.subscribe(name)
+    assert [m.body for m in again.recorder.take(1)] == ["last"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_individual_acknowledgements_leave_the_others(connect: Any, version: str) -> None:
+    client = connect(version)
+    name = f"/queue/individual.{version}"
+    for number in range(6):
+        client.send(name, str(number))
+    client.subscribe(name, ack="client-individual")
+    messages = client.recorder.take(6)
+    for message in messages[::2]:
+        client.ack(message)
+    client.disconnect()
+    again = connect(version)
+    again.subscribe(name, ack="client-individual")
+    rest = again.recorder.take(3)
+    assert [m.body for m in rest] == ["1", "3", "5"]
+    assert {m.headers["redelivered"] for m in rest} == {"true"}
+    for message in rest:
+        again.ack(message)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_nack_brings_the_message_back_with_a_count(connect: Any, version: str) -> None:
+    client = connect(version)
+    name = f"/queue/nack.{version}"
+    client.send(name, "again")
+    client.subscribe(name, ack="client-individual")
+    (first,) = client.recorder.take(1)
+    assert "redelivered" not in first.headers
+    client.nack(first)
+    (second,) = client.recorder.take(1)
+    assert (second.headers["redelivered"], second.headers["delivery-count"]) == ("true", "1")
+    client.nack(second)
+    (third,) = client.recorder.take(1)
+    assert third.headers["delivery-count"] == "2"
+    client.ack(third)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_escapes_survive_the_journey(connect: Any, version: str) -> None:
+    client = connect(version)
+    name = f"/queue/escapes.{version}"
+    text = "colon: backslash\\ line\nend ünïcode"
+    client.subscribe(name)
+    client.send(name, "x", odd=text)
+    (message,) = client.recorder.take(1)
+    assert message.headers["odd"] == text
+
+
+def test_binary_body_with_nul(broker: BrokerProcess) -> None:
+    client = Client(broker.port(), "1.2", auto_decode=False)
+    client.connect()
+    body = bytes(range(256)) * 10
+    client.subscribe("/queue/binary")
+    client.send("/queue/binary", body)
+    (message,) = client.recorder.take(1)
+    assert bytes(message.body) == body
+    client.disconnect()
+
+
+def test_transactions(connect: Any) -> None:
+    client, watcher = connect(), connect()
+    watcher.subscribe("/queue/transactions")
+    connection = client.connection
+    connection.begin("t1")
+    for number in range(3):
+        client.send("/queue/transactions", f"kept {number}", transaction="t1")
+    connection.begin("t2")
+    client.send("/queue/transactions", "dropped", transaction="t2")
+    connection.abort("t2", receipt="aborted")
+    client.recorder.wait_receipt("aborted")
+    assert watcher.recorder.messages.empty()
+    connection.commit("t1", receipt="committed")
+    client.recorder.wait_receipt("committed")
+    assert [m.body for m in watcher.recorder.take(3)] == [f"kept {n}" for n in range(3)]
+    assert watcher.recorder.messages.empty()
+
+
+def test_transactional_acknowledgement(connect: Any) -> None:
+    client = connect()
+    for number in range(3):
+        client.send("/queue/tx-ack", str(number))
+    client.subscribe("/queue/tx-ack", ack="client-individual")
+    messages = client.recorder.take(3)
+    client.connection.begin("good")
+    client.ack(messages[0], transaction="good")
+    client.connection.commit("good", receipt="good")
+    client.recorder.wait_receipt("good")
+    client.connection.begin("bad")
+    client.ack(messages[1], transaction="bad")
+    client.connection.abort("bad", receipt="bad")
+    client.recorder.wait_receipt("bad")
+    client.disconnect()
+    again = connect()
+    again.subscribe("/queue/tx-ack")
+    assert [m.body for m in again.recorder.take(2)] == ["1", "2"]
+
+
+def test_topic_goes_to_every_subscriber(connect: Any) -> None:
+    subscribers = [connect(version) for version in VERSIONS]
+    for subscriber in subscribers:
+        subscriber.subscribe("/topic/news")
+    sender = connect()
+    for number in range(10):
+        sender.send("/topic/news", str(number))
+    for subscriber in subscribers:
+        assert [m.body for m in subscriber.recorder.take(10)] == [str(n) for n in range(10)]
+
+
+def test_durable_subscription_waits_for_its_owner(connect: Any) -> None:
+    durable = {"durable-subscription-name": "audit"}
+    first = connect(**{"client-id": "alice"})
+    first.subscribe("/topic/ledger", **durable)
+    first.disconnect()
+    sender = connect()
+    for number in range(5):
+        sender.send("/topic/ledger", str(number))
+    again = connect(**{"client-id": "alice"})
+    again.subscribe("/topic/ledger", **durable)
+    assert [m.body for m in again.recorder.take(5)] == [str(n) for n in range(5)]
+    again.connection.unsubscribe("1", headers={"receipt": "gone", **durable})
+    again.recorder.wait_receipt("gone")
+    sender.send("/topic/ledger", "nobody")
+    last = connect(**{"client-id": "alice"})
+    last.subscribe("/topic/ledger", **durable)
+    sender.send("/topic/ledger", "somebody")
+    assert [m.body for m in last.recorder.take(1)] == ["somebody"]
+
+
+def test_competing_consumers_share(connect: Any) -> None:
+    consumers = [connect() for _ in range(4)]
+    for consumer in consumers:
+        consumer.subscribe("/queue/shared", ack="client-individual")
+    sender = connect()
+    for number in range(200):
+        sender.connection.send("/queue/shared", str(number), headers={"persistent": "true"})
+    sender.send("/queue/shared", "200")
+    bodies: list[str] = []
+    shares = []
+    for consumer in consumers:
+        share = []
+        while True:
+            try:
+                message = consumer.recorder.messages.get(timeout=0.3)
+            except queue.Empty:
+                break
+            share.append(message.body)
+            consumer.connection.ack(message.headers["ack"])
+        shares.append(len(share))
+        bodies += share
+    assert sorted(bodies, key=int) == [str(n) for n in range(201)]
+    assert min(shares) > 10
+
+
+def test_heart_beats_keep_an_idle_connection(broker: BrokerProcess) -> None:
+    client = Client(broker.port(), "1.2", heartbeats=(500, 500))
+    client.connect()
+    idle = threading.Event()
+    assert not idle.wait(2.2)  # four intervals; a missed one ends the connection on either side
+    assert client.connection.is_connected()
+    assert client.recorder.errors.empty()
+    client.disconnect()
+
+
+def test_error_names_the_reason(broker: BrokerProcess) -> None:
+    client = Client(broker.port(), "1.2")
+    client.connect()
+    client.connection.subscribe("/queue/a", id="1", headers={"selector": "colour = 'red'"})
+    error = client.recorder.errors.get(timeout=WAIT_S)
+    assert "selector" in error.headers["message"]
+    assert client.recorder.ended.wait(WAIT_S)

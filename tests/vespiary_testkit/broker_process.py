@@ -1,0 +1,138 @@
+"""A real broker in a process of its own, for integration and crash tests.
+
+`BrokerProcess` starts `vespiary run --json` (or `broker_main` as long as the command line is not
+there), waits until it is ready, and ends it. What it logs goes to a file that a failed test shows.
+The environment of the test run (`VESPIARY_NATIVE`, `VESPIARY_RING`) is handed on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+START_S = 20.0
+STOP_S = 20.0
+_TESTS = Path(__file__).resolve().parent.parent
+_ROOT = _TESTS.parent
+
+
+def _command() -> list[str]:
+    if importlib.util.find_spec("vespiary_broker.cli.__main__") or importlib.util.find_spec(
+        "vespiary_broker.cli.main"
+    ):
+        return [sys.executable, "-m", "vespiary_broker", "run"]
+    return [sys.executable, str(_TESTS / "vespiary_testkit" / "broker_main.py")]
+
+
+def _environment() -> dict[str, str]:
+    folders = [str(_ROOT / name) for name in ("broker", "native", "crds", "operator", "tests")]
+    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders + known)}
+
+
+class BrokerProcess:
+    """One broker. Use as a context manager, or `start` and `stop` it several times.
+
+    Args:
+        data: Its data folder.
+        settings: Further `NAME=VALUE` settings.
+        log: File for what it logs; None puts it beside the data folder.
+    """
+
+    def __init__(self, data: Path, *settings: str, log: Path | None = None) -> None:
+        self.data = data
+        self.settings = settings
+        self.log = log or data.with_name(f"{data.name}.log")
+        self.events: list[dict[str, Any]] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            code = self.stop()
+            assert code == 0, f"the broker ended with {code}:\n{self.log_text()}"
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        command = [*_command(), "--json", "--data", str(self.data), "--port", "0"]
+        for setting in self.settings:
+            command += ["--set", setting]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment()
+            )
+        self.events = []
+        end_s = time.monotonic() + START_S
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == "ready":
+                return
+            assert time.monotonic() < end_s, f"not ready in time:\n{self.log_text()}"
+        code = self.process.wait(STOP_S)
+        self._forget()
+        raise AssertionError(
+            f"the broker ended with {code} before it was ready:\n{self.log_text()}"
+        )
+
+    def stop(self) -> int:
+        """Ask it to stop; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut of the process would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the broker did not stop:\n{self.log_text()}") from None
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        """The `ready` event."""
+        return self.events[-1]
+
+    def port(self, name: str = "all") -> int:
+        """Port of a listener."""
+        return next(
+            event["port"]
+            for event in self.events
+            if event["event"] == "listening" and event["name"] == name
+        )
+
+    def log_text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the process."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024

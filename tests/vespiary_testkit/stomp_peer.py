@@ -1,0 +1,143 @@
+"""A blocking STOMP client over a socket, which can also misbehave.
+
+Owns the socket; frames are made and read by the codec's own client and decoder. For what stock
+clients do, tests use stomp.py.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Self
+
+from vespiary_codec.wire.stomp import (
+    NEED_DATA,
+    Frame,
+    HeartBeat,
+    StompDecoder,
+    StompLimits,
+    Version,
+    encode,
+)
+
+TIMEOUT_S = 10.0
+_LIMITS = StompLimits(header_bytes=1 << 20, header_line_bytes=1 << 20, before_login_bytes=1 << 20)
+
+
+class Ended(AssertionError):  # noqa: N818 (a state of the peer)
+    """The broker closed the connection where a frame was expected."""
+
+
+class StompPeer:
+    """One connection to a broker.
+
+    Args:
+        port: Port on loopback.
+        version: Version to ask for, once `connect` is called.
+        tls: Context, if the port speaks TLS.
+    """
+
+    def __init__(
+        self, port: int, *, version: Version = "1.2", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        self.version: Version = version
+        self.heart_beats = 0
+        self._decoder = StompDecoder(_LIMITS, role="client")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def send_raw(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send(
+        self,
+        command: str,
+        headers: dict[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> None:
+        """Send a frame."""
+        pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
+        version: Version = "1.0" if command in ("CONNECT", "STOMP") else self.version
+        self.send_raw(encode(Frame(command, pairs, body), version))
+
+    def connect(self, **headers: str) -> Frame:
+        """Log in; return the CONNECTED frame. `_` in a name stands for `-`."""
+        wanted = {"accept-version": self.version, "host": "localhost"}
+        wanted |= {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.version == "1.0":
+            del wanted["accept-version"]
+        self.send("CONNECT", wanted)
+        frame = self.receive()
+        assert frame.command == "CONNECTED", (frame, frame.body)
+        self._decoder.set_version(self.version)
+        return frame
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            Ended: The broker closed the connection.
+            TimeoutError: Nothing came.
+        """
+        self.socket.settimeout(timeout_s)
+        while True:
+            event = self._decoder.next_event()
+            if isinstance(event, HeartBeat):
+                self.heart_beats += 1
+            elif event is not NEED_DATA:
+                return event
+            else:
+                data = self.socket.recv(65536)
+                if not data:
+                    raise Ended("the broker closed the connection")
+                self._decoder.feed(data)
+
+    def receive_error(self, timeout_s: float = TIMEOUT_S) -> Frame:
+        """Skip to the ERROR frame, and check that the connection ends after it."""
+        while True:
+            frame = self.receive(timeout_s)
+            if frame.command == "ERROR":
+                break
+        try:
+            more = self.receive(timeout_s)
+        except (Ended, ConnectionResetError):
+            return frame
+        raise AssertionError(f"after ERROR came {more}")
+
+    def receive_receipt(self, receipt_id: str) -> list[Frame]:
+        """Wait for a receipt; return the messages that came before it."""
+        frames = []
+        while True:
+            frame = self.receive()
+            if frame.command == "RECEIPT" and frame.get("receipt-id") == receipt_id:
+                return frames
+            assert frame.command == "MESSAGE", (frame, frame.body)
+            frames.append(frame)
+
+    def receive_messages(self, count: int) -> list[Frame]:
+        """Return that many messages."""
+        frames = []
+        while len(frames) < count:
+            frame = self.receive()
+            assert frame.command == "MESSAGE", (frame, frame.body)
+            frames.append(frame)
+        return frames
+
+    def receive_nothing(self, seconds: float = 0.15) -> None:
+        """Check that nothing comes for a while."""
+        try:
+            frame = self.receive(seconds)
+        except TimeoutError:
+            return
+        raise AssertionError(f"unexpected {frame}")
