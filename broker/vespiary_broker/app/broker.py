@@ -59,6 +59,7 @@ class BrokerApp:
         on_event: Called with `listening` for each listener, then with `ready`.
         policy: Which filesystems are taken; None takes the defaults.
         timing: Times that are no settings.
+        is_ephemeral: Losing the data was asked for, so volumes in memory are taken.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class BrokerApp:
         on_event: Callable[[Event], None] = lambda _: None,
         policy: FilesystemPolicy | None = None,
         timing: Timing | None = None,
+        is_ephemeral: bool = False,
     ) -> None:
         self.configuration = configuration
         self.data_directory = Path(base or configuration.data_directory).absolute()
@@ -77,6 +79,7 @@ class BrokerApp:
         self._on_event = on_event
         self._policy = policy
         self._timing = timing
+        self._is_ephemeral = is_ephemeral
         self._started_s = time.monotonic()
         self._ready_s = 0.0
         self._not_ready_reason = "the broker is starting"
@@ -120,7 +123,6 @@ class BrokerApp:
         async with AsyncExitStack() as stack:
             await self._start(stack)
             yield self
-            await self._disconnect()
 
     def request_stop(self) -> None:
         """Let `run` stop the broker."""
@@ -169,6 +171,7 @@ class BrokerApp:
         journal.on_space = cycle.on_space
         journal.on_failed = self._on_failed
         stack.callback(cycle.close)
+        stack.push_async_callback(self._disconnect)
         cycle.start()
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
@@ -176,7 +179,11 @@ class BrokerApp:
     async def _verify(self) -> Report:
         """Verify the volumes before anything of the store is opened."""
         asked = request.of_settings(
-            self.configuration, base=self._base, policy=self._policy, flush_samples=0
+            self.configuration,
+            base=self._base,
+            policy=self._policy,
+            is_ephemeral=self._is_ephemeral,
+            flush_samples=0,
         )
         report = await asyncio.to_thread(verification.verify, asked)
         report.raise_if_refused()

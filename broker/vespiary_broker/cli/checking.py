@@ -1,0 +1,217 @@
+"""`vespiary check`: verify the volumes of a broker, alone or in the init container of its pod.
+
+Owns: the command, its table for people, and the termination message. The verification itself is
+`store.volumes`. Called by `program`, `running`, `applying`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from vespiary_spec import configuration as configurations
+from vespiary_spec import units
+from vespiary_spec.conversion import convert
+from vespiary_spec.errors import VespiaryError
+from vespiary_spec.model import Spelling
+from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.verification import AioResult, Verification, VolumeResult, encode, summarise
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.instance import config_option, data_option, load_instance, set_option
+from vespiary_broker.cli.resources import is_resource, local_broker
+from vespiary_broker.store.volumes import request, verification
+from vespiary_broker.store.volumes.identity import Owner
+from vespiary_broker.store.volumes.report import Report
+from vespiary_broker.store.volumes.request import VerificationRequest
+
+_FLAGS: Final = {True: "yes", False: "no", None: "-"}
+
+
+class Ordinal(click.ParamType[int]):
+    """A number, or the name of a pod of a StatefulSet, which ends in `-N`."""
+
+    name = "ordinal"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the number."""
+        match = re.fullmatch(r"(?:[a-z0-9][-a-z0-9.]*-)?(\d{1,9})", str(value), re.ASCII)
+        if match is None:
+            self.fail(
+                f"{value!r} is neither a number nor the name of a pod that ends in -N", param, ctx
+            )
+        return int(match[1])
+
+
+def policy_of(text: str | None) -> FilesystemPolicy | None:
+    """Read `--filesystem-policy`.
+
+    Args:
+        text: JSON, or the path of a file with JSON or YAML; None for the default policy.
+
+    Raises:
+        ConfigError: It is no filesystem policy.
+    """
+    if text is None:
+        return None
+    option = "--filesystem-policy"
+    if text.lstrip().startswith("{"):
+        data = configurations.parse_yaml(text, source=option)
+    else:
+        data = configurations.read_yaml(Path(text))
+    return convert(data, FilesystemPolicy, spelling=Spelling.CAMEL, path=option)
+
+
+@click.command("check", short_help="Verify the disks that a broker would use.")
+@config_option
+@data_option
+@set_option
+@click.option(
+    "--filesystem-policy",
+    metavar="JSON|FILE",
+    help="Which filesystems are taken, as `spec.storage.filesystemPolicy` of a Broker.",
+)
+@click.option("--owner-name", metavar="NAME", help="Whose volumes they have to be: NAMESPACE/NAME.")
+@click.option("--owner-uid", metavar="UID", default="", help="Unique id of that Broker.")
+@click.option(
+    "--ordinal", type=Ordinal(), default=0, help="Which broker of the set: N, or a pod's name."
+)
+@click.option("--ephemeral", is_flag=True, help="Losing the data is fine: tmpfs is taken too.")
+@click.option(
+    "--aio-demand",
+    type=click.IntRange(min=0),
+    help="AIO requests that are needed (default: `journal-max-io`).",
+)
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Take files without a stamp, and blank volumes beside full ones, as this broker's.",
+)
+@click.option(
+    "--termination-message",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Write the short answer there as JSON, for the operator.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print everything that was found as JSON.")
+def check(
+    config: Path | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    filesystem_policy: str | None,
+    termination_message: Path | None,
+    is_json: bool,
+    **options: Any,
+) -> int:
+    """Verify each volume folder: its filesystem, direct I/O, AIO, flushes, space, whose it is.
+
+    --config takes a broker.yaml or a Broker resource. Missing folders are made where the
+    configuration allows it; nothing in them is opened or changed, but with --owner-name (or for a
+    Broker) a stamp is left that says whose they are.
+
+    Exit codes: 0 good, 1 refused, 2 usage.
+    """
+    try:
+        policy = policy_of(filesystem_policy)
+        asked = _asked(config, data, overrides, policy, **options)
+    except VespiaryError as error:
+        if termination_message is not None:
+            refused = summarise((), AioResult(), engine="", refusal=str(error))
+            _leave_message(termination_message, refused)
+        raise
+    report = verification.verify(asked)
+    if termination_message is not None:
+        _leave_message(termination_message, report.answer)
+    if is_json:
+        terminal.show_json(report.to_dict())
+    else:
+        show_report(report)
+    return int(report.exit_code)
+
+
+def _asked(
+    config: Path | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    policy: FilesystemPolicy | None,
+    *,
+    owner_name: str | None,
+    owner_uid: str,
+    ordinal: int,
+    ephemeral: bool,
+    aio_demand: int | None,
+    adopt: bool,
+) -> VerificationRequest:
+    """Return the question that the options make."""
+    document = configurations.read_yaml(config) if config is not None else {}
+    if is_resource(document):
+        if overrides:
+            raise click.UsageError("--set is for a broker.yaml; change the resource instead")
+        local = local_broker(document, data=data, is_tls_needed=False)
+        instance, policy = local.instance, policy or local.policy
+        owner_name, ephemeral = owner_name or local.name, ephemeral or local.is_ephemeral
+    else:
+        instance = load_instance(config, data, overrides)
+    asked = request.of_settings(
+        instance.configuration,
+        base=instance.data,
+        policy=policy,
+        owner=Owner(name=owner_name, uid=owner_uid, ordinal=ordinal) if owner_name else None,
+        adopts=adopt,
+        is_ephemeral=ephemeral,
+    )
+    if aio_demand is not None:
+        asked = msgspec.structs.replace(asked, aio_demand=aio_demand)
+    return asked
+
+
+def _leave_message(path: Path, answer: Verification) -> None:
+    """Write the termination message; a failure is told, and changes no verdict."""
+    try:
+        path.write_bytes(encode(answer))
+    except OSError as error:
+        terminal.show_sentence(f"the termination message cannot be written: {error}")
+
+
+def show_report(report: Report) -> None:
+    """Print what was found, for people."""
+    columns = ("volume", "filesystem", "verdict", "direct", "aio", "flush p50#", "p99#", "free#")
+    terminal.show_table((*columns, "path"), [_row(volume.result) for volume in report.volumes])
+    answer = report.answer
+    if not report.volumes:
+        click.echo("nothing is written to disk: persistence-enabled is false")
+    for sentence in report.sentences:
+        click.echo(sentence)
+    aio = answer.aio
+    if aio.max_nr is not None and aio.nr is not None:
+        click.echo(
+            f"AIO requests: {aio.demand} needed, {aio.max_nr - aio.nr} free of "
+            f"fs.aio-max-nr={aio.max_nr}"
+        )
+    if answer.engine:
+        click.echo(f"journal engine: {answer.engine}")
+    click.echo("refused" if answer.refusal else "good")
+
+
+def _row(result: VolumeResult) -> tuple[object, ...]:
+    free = result.free_bytes
+    return (
+        result.name,
+        result.filesystem or "?",
+        result.verdict,
+        _FLAGS[result.direct_io],
+        _FLAGS[result.aio],
+        _micros(result.flush_us_p50),
+        _micros(result.flush_us_p99),
+        None if free is None else units.format_size_rounded(free),
+        result.path,
+    )
+
+
+def _micros(value: int | None) -> str | None:
+    return None if value is None else f"{value} µs"

@@ -1,0 +1,145 @@
+"""Which broker a command is about: its configuration, its data folder, its users file.
+
+Owns the meaning of `--config`, `--data`, `--set`, `--host` and `--port`, which several commands
+share. Must never look at the disk beyond the configuration file. Called by the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from vespiary_spec import configuration as configurations
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Acceptor, Configuration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ALL_PROTOCOLS = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One broker of this machine.
+
+    Attributes:
+        configuration: Its configuration.
+        data: Its data folder, absolute.
+    """
+
+    configuration: Configuration
+    data: Path
+
+    @property
+    def users_file(self) -> Path:
+        """Where its users are."""
+        return self.data / (self.configuration.security.users_file or "users")
+
+
+def config_option(function: F) -> F:
+    """Add `-c/--config`."""
+    return click.option(
+        "-c",
+        "--config",
+        "config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="broker.yaml",
+        help="Configuration of the broker. Without it every setting has its default.",
+    )(function)
+
+
+def data_option(function: F) -> F:
+    """Add `--data`."""
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Data folder; wins over `data-directory`.",
+    )(function)
+
+
+def set_option(function: F) -> F:
+    """Add `--set`."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a configuration name, dotted (`journal-type=NIO`, "
+        "`address-settings.#.auto-create-queues=false`). May be repeated.",
+    )(function)
+
+
+def load_instance(
+    config: Path | None,
+    data: Path | None,
+    overrides: tuple[str, ...] = (),
+    *,
+    host: str | None = None,
+    port: int | None = None,
+) -> Instance:
+    """Return the broker that the options mean.
+
+    Args:
+        config: Its configuration file; None takes the defaults.
+        data: Its data folder. None takes `data-directory`, which is relative to the
+            configuration file's folder, or to the working folder without one.
+        overrides: `NAME=VALUE` texts.
+        host: Address for every listener; None leaves them.
+        port: Port of the listener for all protocols; 0 takes free ports for every listener.
+
+    Raises:
+        ConfigError: Anything is wrong; with the path to the field.
+    """
+    document = configurations.read_yaml(config) if config is not None else {}
+    if isinstance(document, Mapping) and "kind" in document and "apiVersion" in document:
+        raise ConfigError(
+            f"this is a resource for Kubernetes ({document['kind']}), no broker.yaml",
+            path=str(config),
+            cure=f"run it with `vespiary apply -f {config}`",
+        )
+    configuration = configurations.from_plain(document, overrides)
+    if host is not None or port is not None:
+        configuration = listening_on(configuration, host, port)
+        configurations.check(configuration)
+    folder = config.parent if config is not None else Path()
+    return Instance(
+        configuration=configuration,
+        data=(data or folder / configuration.data_directory).absolute(),
+    )
+
+
+def listening_on(configuration: Configuration, host: str | None, port: int | None) -> Configuration:
+    """Return the configuration with other listeners' addresses.
+
+    Args:
+        configuration: The configuration.
+        host: Address for every listener; None leaves them.
+        port: Port of the acceptor `all`, or of the first one if there is none of that name; 0 for
+            every listener; None leaves them.
+    """
+    acceptors = configuration.acceptors
+    main = next((a.name for a in acceptors if a.name == ALL_PROTOCOLS), acceptors[0].name)
+
+    def moved(acceptor: Acceptor) -> Acceptor:
+        is_meant = port is not None and (port == 0 or acceptor.name == main)
+        return msgspec.structs.replace(
+            acceptor,
+            host=acceptor.host if host is None else host,
+            port=port if is_meant else acceptor.port,
+        )
+
+    admin = configuration.admin
+    return msgspec.structs.replace(
+        configuration,
+        acceptors=tuple(moved(acceptor) for acceptor in acceptors),
+        admin=msgspec.structs.replace(
+            admin,
+            host=admin.host if host is None else host,
+            port=0 if port == 0 else admin.port,
+        ),
+    )

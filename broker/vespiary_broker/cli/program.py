@@ -1,0 +1,174 @@
+"""The program `vespiary`: which commands there are, and how each of them may end.
+
+Owns: the table of commands, the grouped help, and the way from an exception to a sentence and an
+exit code. Commands are imported when they are used. Must never print a traceback, unless
+VESPIARY_DEBUG is set. Called by `main`; tests call `run_program` with arguments.
+
+Exit codes: 0 good, 1 found bad or refused, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+from vespiary_spec.errors import VespiaryError
+
+from vespiary_broker.cli import terminal
+
+GOOD: Final = 0
+FOUND_BAD: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+DEBUG_VARIABLE: Final = "VESPIARY_DEBUG"
+
+BROKER: Final = "Broker"
+MESSAGES: Final = "Messages"
+ADMINISTRATION: Final = "Administration of a running broker, and its users"
+JOURNALS: Final = "Journals"
+OTHERS: Final = "More"
+
+
+class CommandEntry(NamedTuple):
+    """One command.
+
+    Attributes:
+        name: What users type.
+        place: `module:attribute` below `vespiary_broker.cli`.
+        section: Heading that it stands under in the help.
+        summary: Its line in the help; the command's own short help is the same.
+    """
+
+    name: str
+    place: str
+    section: str
+    summary: str
+
+
+COMMANDS: Final = (
+    CommandEntry("run", "running:run", BROKER, "Run a broker in the foreground."),
+    CommandEntry("check", "checking:check", BROKER, "Verify the disks that a broker would use."),
+)
+
+
+class Program(click.Group):
+    """The top of the command line; loads a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's interface)
+        """Return the names of all commands."""
+        return [entry.name for entry in COMMANDS]
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Return a command, imported now; None if there is none of that name."""
+        for entry in COMMANDS:
+            if entry.name == cmd_name:
+                module_name, _, attribute = entry.place.partition(":")
+                module = importlib.import_module(f"vespiary_broker.cli.{module_name}")
+                command: click.Command = getattr(module, attribute)
+                return command
+        return None
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the commands under their headings, without importing any."""
+        for section in dict.fromkeys(entry.section for entry in COMMANDS):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(entry.name, entry.summary) for entry in COMMANDS if entry.section == section]
+                )
+
+
+def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"vespiary {version('vespiary')}")
+        context.exit()
+
+
+@click.command(
+    "vespiary",
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`vespiary COMMAND --help` explains a command. Exit codes: 0 good, 1 bad, 2 usage.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def program() -> None:
+    """Vespiary: a persistent message broker.
+
+    It confirms a message when it would survive a power cut.
+    """
+
+
+def run_program(arguments: Sequence[str], **extra: Any) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Arguments without the program's name.
+        **extra: Passed on to click's `main`, for tests.
+
+    Returns:
+        The exit code.
+    """
+    is_json = "--json" in arguments
+    try:
+        result = program.main(list(arguments), prog_name="vespiary", standalone_mode=False, **extra)
+    except VespiaryError as error:
+        terminal.show_error(error, is_json=is_json)
+        return FOUND_BAD
+    except click.UsageError as error:
+        error.show()
+        return USAGE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        terminal.show_sentence("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has gone (`| head`). Python must not complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FOUND_BAD
+    except Exception as error:
+        _report(error)
+        return FOUND_BAD
+    return result if isinstance(result, int) else GOOD
+
+
+def _report(error: Exception) -> None:
+    """Say what nobody expected, and how to report it."""
+    text = traceback.format_exc()
+    if os.environ.get(DEBUG_VARIABLE):
+        click.echo(text, err=True, nl=False)
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="vespiary-defect-", suffix=".txt", delete=False
+        ) as file:
+            file.write(text)
+        details = f"the details are in {file.name}"
+    except OSError:
+        details = f"set {DEBUG_VARIABLE}=1 to see the details"
+    terminal.show_sentence(
+        f"this is a defect of Vespiary: {what}. Please report it with what you did; {details}."
+    )

@@ -1,0 +1,160 @@
+"""`vespiary run`, and what it shares with `apply`: a broker in the foreground.
+
+Owns: what a person or a script sees of a broker's start, and its end. Called by `program`,
+`applying`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from vespiary_spec.resources import FilesystemPolicy
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.checking import policy_of
+from vespiary_broker.cli.instance import (
+    Instance,
+    config_option,
+    data_option,
+    load_instance,
+    set_option,
+)
+
+_DURABILITY: Final = {
+    "D0": "memory only, lost at a stop",
+    "D1": "survives kill -9, not a power cut",
+    "D2": "survives a power cut",
+}
+_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@click.command("run", short_help="Run a broker in the foreground.")
+@config_option
+@data_option
+@click.option("--host", help="Address for every listener (default: 127.0.0.1).")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port for all protocols (default: 61616). 0 takes free ports for every listener.",
+)
+@set_option
+@click.option("--json", "is_json", is_flag=True, help="Print events as JSON, one a line.")
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS),
+    help="Least level of log lines on standard error (default: warning for people, else info).",
+)
+@click.option(
+    "--filesystem-policy",
+    metavar="JSON|FILE",
+    help="Which filesystems are taken, as `spec.storage.filesystemPolicy` of a Broker.",
+)
+@click.option("--ephemeral", is_flag=True, help="Losing the data is fine: tmpfs is taken too.")
+def run(
+    config: Path | None,
+    data: Path | None,
+    host: str | None,
+    port: int | None,
+    overrides: tuple[str, ...],
+    is_json: bool,
+    log_level: str | None,
+    filesystem_policy: str | None,
+    ephemeral: bool,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Without options it listens on loopback, keeps its journal in ./data and lets everybody of this
+    machine in. It prints one line for each listener, then `ready` with the journal engine and the
+    durability class that are really in effect.
+    """
+    policy = policy_of(filesystem_policy)
+    instance = load_instance(config, data, overrides, host=host, port=port)
+    return run_instance(
+        instance, policy=policy, is_ephemeral=ephemeral, is_json=is_json, log_level=log_level
+    )
+
+
+def run_instance(
+    instance: Instance,
+    *,
+    policy: FilesystemPolicy | None = None,
+    is_ephemeral: bool = False,
+    is_json: bool = False,
+    log_level: str | None = None,
+) -> int:
+    """Run one broker in the foreground; return its exit code.
+
+    Args:
+        instance: The broker.
+        policy: Which filesystems are taken; None takes the defaults.
+        is_ephemeral: Losing the data is fine.
+        is_json: Print events as JSON.
+        log_level: Least level of log lines; None decides by who reads them.
+
+    Raises:
+        VespiaryError: It could not start; says why.
+    """
+    import uvloop
+
+    from vespiary_broker.app import log_lines
+    from vespiary_broker.app.broker import BrokerApp
+
+    is_watched = not is_json and sys.stderr.isatty()
+    log_lines.set_up((log_level or ("warning" if is_watched else "info")).upper())
+    app = BrokerApp(
+        instance.configuration,
+        base=instance.data,
+        on_event=terminal.show_json if is_json else event_printer(),
+        policy=policy,
+        is_ephemeral=is_ephemeral,
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(app.run())
+
+
+def event_printer() -> Callable[[dict[str, Any]], None]:
+    """Return a function that prints a broker's events for people."""
+    ports: dict[str, tuple[str, int]] = {}
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "listening":
+            ports[event["name"]] = (event["host"], event["port"])
+            click.echo(_listener_line(event))
+        elif event["event"] == "ready":
+            for line in _ready_lines(event, ports):
+                click.echo(line)
+        sys.stdout.flush()
+
+    return show
+
+
+def _listener_line(event: dict[str, Any]) -> str:
+    host, port = event["host"], event["port"]
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    scheme = "http" if event["name"] == "http" else "tcp"
+    return f"listening  {event['name']:<10} {scheme}://{place:<22} {' '.join(event['protocols'])}"
+
+
+def _ready_lines(event: dict[str, Any], ports: dict[str, tuple[str, int]]) -> list[str]:
+    durability = event["durability"]
+    meaning = _DURABILITY.get(durability, "")
+    return [
+        f"ready      in {event['seconds']:.2f} s, journal {event['engine']}, durability "
+        f"{durability} ({meaning}), data in {event['data']}",
+        f"try        {_line_to_try(ports)}",
+    ]
+
+
+def _line_to_try(ports: dict[str, tuple[str, int]]) -> str:
+    """Return a command that sends a message to this broker and receives it."""
+    name = sys.argv[0]
+    words = name if name.startswith((".", "/")) and "/bin/" in name else "vespiary"
+    host, port = next((place for key, place in ports.items() if key != "http"), ("", 0))
+    is_default = host in ("127.0.0.1", "localhost") and port == 61616
+    url = "" if is_default else f" --url stomp://{host}:{port}"
+    return f'{words} send{url} orders "hello" && {words} receive{url} orders'

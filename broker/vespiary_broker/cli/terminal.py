@@ -1,0 +1,74 @@
+"""What commands print: sentences for people, objects for scripts, tables.
+
+Owns the form of output. Standard output holds results alone; errors and remarks go to standard
+error. rich is imported for tables on a terminal only, so that `run` does not pay for it. Must never
+decide what is said. Called by the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+from vespiary_spec.errors import VespiaryError
+
+
+def show_json(value: Any) -> None:
+    """Print one object as one line of JSON, at once."""
+    click.echo(msgspec.json.encode(value))
+    sys.stdout.flush()
+
+
+def show_sentence(sentence: str) -> None:
+    """Print a sentence about what happened to standard error."""
+    click.echo(f"vespiary: {sentence}", err=True)
+
+
+def show_error(error: VespiaryError, *, is_json: bool = False) -> None:
+    """Print an error: its sentence for people, and with `--json` an object besides."""
+    show_sentence(str(error))
+    if is_json:
+        show_json({"event": "error", **error.to_dict()})
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table: with rules on a terminal, else in plain columns.
+
+    Args:
+        columns: Headings. One that ends in `#` holds numbers, which stand to the right.
+        rows: Cells; None prints as `-`.
+    """
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _show_rich(columns, cells)
+        return
+    headings = [column.rstrip("#") for column in columns]
+    lines = [headings, *cells]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        parts = [
+            cell.rjust(width) if column.endswith("#") else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def _show_rich(columns: Sequence[str], cells: list[list[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.rstrip("#"),
+            justify="right" if column.endswith("#") else "left",
+            overflow="fold",
+        )
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))  # Text: a name is never taken as markup
+    Console().print(table)
