@@ -91,6 +91,20 @@ class Tail:
     is_torn: bool
 
 
+class _Hole(NamedTuple):
+    """A place without its block that may be the journal's end.
+
+    Attributes:
+        tail: The place.
+        dropped_blocks: Valid blocks behind it.
+        lost_blocks: Blocks that were confirmed under D1 and are gone.
+    """
+
+    tail: Tail
+    dropped_blocks: int
+    lost_blocks: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """What a recovery found.
@@ -228,21 +242,52 @@ class Recovery:
     def _find_checkpoint(self, files: list[SurveyedFile]) -> tuple[FilesRecord, int]:
         """Return the newest FILES record that counts and the id of the file that holds it.
 
-        It counts only in a run of blocks that begins with its file: a record behind a hole was
-        never durable, and a reclaim that it announces never happened.
+        It counts only in a run of blocks that begins with its file: a record behind a hole was never
+        durable, and a reclaim that it announces never happened.
+
+        Raises:
+            CorruptRecord: On the way to it confirmed data is damaged. Said here, because without the
+                record that stands there files would seem to be missing.
         """
-        for file in reversed(files):
+        for index in range(len(files) - 1, -1, -1):
             newest = None
-            with self._opened(file) as reader:
-                before: BlockFacts | None = None
+            last: BlockFacts | None = None
+            with self._opened(files[index]) as reader:
                 for facts, block in reader.walk(FIRST_OFFSET):
-                    if before and not _follows(facts, before.sequence, before.crc):
+                    if last and not _follows(facts, last.sequence, last.crc):
                         break
-                    before = facts
-                    newest = self._files_record(file, facts, block) or newest
+                    last = facts
+                    newest = self._files_record(files[index], facts, block) or newest
+                if last is None or not last.is_seal:
+                    self._judge_unsealed(files, index, last, reader)
             if newest is not None:
-                return newest, file.file_id
+                return newest, files[index].file_id
         return FilesRecord(()), 0
+
+    def _judge_unsealed(
+        self, files: list[SurveyedFile], index: int, last: BlockFacts | None, reader: BlockReader
+    ) -> None:
+        """Refuse a hole that can't be the end of the journal, before anything is read in order."""
+        file = files[index]
+        is_older = index < len(files) - 1
+        if last is not None:
+            self._judge_hole(
+                file, last.offset + last.length, last.sequence + 1, reader, is_older=is_older
+            )
+            return
+        if file.file_id == 1:
+            self._judge_hole(file, FIRST_OFFSET, 1, reader, is_older=is_older)
+            return
+        before = files[index - 1] if index else None
+        if before is None or before.file_id + 1 != file.file_id:
+            # Whatever made the file before this one go was durable in this one.
+            self._judge_hole(file, FIRST_OFFSET, None, reader, is_older=True)
+            return
+        expected = 1
+        with self._opened(before) as other:
+            for facts, _ in other.walk(FIRST_OFFSET):
+                expected = facts.sequence + 1
+        self._judge_hole(file, FIRST_OFFSET, expected, reader, is_older=is_older)
 
     def _files_record(
         self, file: SurveyedFile, facts: BlockFacts, block: memoryview
@@ -306,7 +351,10 @@ class Recovery:
                 offset = facts.offset + facts.length
                 if facts.is_seal:
                     return None
-            return self._judge_hole(file, offset, before, reader, is_older=is_older)
+            hole = self._judge_hole(file, offset, self._sequence + 1, reader, is_older=is_older)
+            self._dropped = hole.dropped_blocks
+            self._lost = hole.lost_blocks
+            return hole.tail
 
     def _is_expected(
         self, facts: BlockFacts, file: SurveyedFile, before: SurveyedFile | None
@@ -338,33 +386,40 @@ class Recovery:
         self,
         file: SurveyedFile,
         offset: int,
-        before: SurveyedFile | None,
+        expected: int | None,
         reader: BlockReader,
         *,
         is_older: bool,
-    ) -> Tail:
-        """Decide what it means that the expected block is not there (journal-format §4)."""
-        expected = self._sequence + 1
+    ) -> _Hole:
+        """Decide what it means that a block is not there (journal-format §4).
+
+        Args:
+            file: The file.
+            offset: The place.
+            expected: Sequence of the block that ought to stand there; None: the journal's first.
+            reader: Of that file.
+            is_older: The place cannot be the journal's end.
+
+        Raises:
+            CorruptRecord: It was confirmed.
+        """
         later = list(reader.later_blocks(offset))
         seen = max((facts.watermark for facts in later), default=0)
-        # Whatever made the files before this one go was durable in it, or in one before it.
-        is_start_lost = before is None and file.file_id > 1 and offset == FIRST_OFFSET
         verdict = judge_place(
             PlaceFacts(
                 is_expected_block=False,
-                is_older_file=is_older or is_start_lost,
-                is_covered=max(seen, self._watermark) >= expected,
+                is_older_file=is_older,
+                is_covered=expected is not None and seen >= expected,
                 is_flushed=self._is_flushed,
             )
         )
         if verdict is PlaceVerdict.CORRUPT:
-            highest = max(seen, self._watermark)
+            wanted = f"block {expected}" if expected else "the journal's first block"
             proof = (
-                f"blocks up to {highest} are known to be durable"
-                if highest >= expected
-                else "later files hold blocks"
+                f"blocks up to {seen} are known to be durable"
+                if expected and seen >= expected
+                else "the journal goes on behind it"
             )
-            wanted = "the journal's first block" if is_start_lost else f"block {expected}"
             raise CorruptRecord(
                 f"confirmed data is damaged: {wanted} is not there and {proof}",
                 where=f"{file.path}:{offset}",
@@ -372,10 +427,8 @@ class Recovery:
                 allowed=wanted,
                 cure=_CURE,
             )
-        self._dropped = len(later)
-        if verdict is PlaceVerdict.LOST:
-            self._lost = seen - self._sequence
-        return Tail(file, offset, reader.has_header(offset))
+        lost = seen - expected + 1 if verdict is PlaceVerdict.LOST and expected else 0
+        return _Hole(Tail(file, offset, reader.has_header(offset)), len(later), lost)
 
     def _malformed(self, file: SurveyedFile, facts: BlockFacts, error: ValueError) -> CorruptRecord:
         return CorruptRecord(

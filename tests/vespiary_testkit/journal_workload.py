@@ -1,0 +1,242 @@
+"""A small life of a message journal on a `MemoryDisk`, and the oracle for what must come back.
+
+The workload leaves marks in the disk's log: `sent Q S` before a message is staged, `confirmed Q S` when its
+wait is over, `acking Q S` and `acked Q S` likewise, `member T Q S` for what belongs to a transaction. `judge`
+compares an image's marks with what recovery finds there.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vespiary_broker.store.files import MESSAGE_FORM
+from vespiary_broker.store.opening import OpeningParts
+from vespiary_broker.store.options import JournalOptions
+from vespiary_broker.store.recovery import Recovered, Recovery, seal_tail
+from vespiary_broker.store.survey import survey_folder
+from vespiary_broker.store.writer import MessageJournal
+from vespiary_codec.journal.record import (
+    AckRecord,
+    AddRecord,
+    CommitRecord,
+    RawRecord,
+    decode_record,
+    digest_members,
+    walk_records,
+)
+from vespiary_native.abc import AckMode, DeliverStatus
+from vespiary_native.choice import block_verifier, open_core
+from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
+from vespiary_testkit.faulty_ring import MemoryRing
+
+FILE_BYTES = 64 * 1024
+Key = tuple[int, int]
+QUEUES = (1, 2)
+
+
+def small_options(folder: Path, **changes: Any) -> JournalOptions:
+    """Options of a journal that rolls every few dozen messages and never waits."""
+    values: dict[str, Any] = {
+        "directory": folder,
+        "file_size_bytes": FILE_BYTES,
+        "slab_bytes": FILE_BYTES,
+        "memory_bytes": 64 * FILE_BYTES,
+        "record_bytes_max": 24 * 1024,
+        "reclaim_period_s": 0.001,
+        "quiet_delay_s": 0.001,
+        "acknowledgement_delay_s": 0.001,
+        "max_disk_usage_percent": 100,
+    }
+    return JournalOptions(**(values | changes))
+
+
+def memory_parts(
+    disk: MemoryDisk, make_ring: Callable[[MemoryDisk], Any] = MemoryRing, seed: int = 1
+) -> OpeningParts:
+    """Parts of a journal on that disk; salts come from the seed."""
+    chance = random.Random(seed)
+    return OpeningParts(
+        disk=disk,
+        open_ring=lambda _kind, _depth, strict: (make_ring(disk), None),
+        new_salt=lambda: chance.getrandbits(64),
+    )
+
+
+async def open_memory(
+    folder: Path,
+    disk: MemoryDisk,
+    make_ring: Callable[[MemoryDisk], Any] = MemoryRing,
+    **changes: Any,
+) -> MessageJournal:
+    """Open a journal on a `MemoryDisk`; blocking calls are made at once, in the loop's thread."""
+    return await MessageJournal.open(
+        small_options(folder, **changes),
+        queue_ids=QUEUES,
+        parts=memory_parts(disk, make_ring),
+        executor=InlineExecutor(),
+    )
+
+
+class Client:
+    """Sends to and acknowledges from the queues of a journal, and marks what it did."""
+
+    def __init__(self, journal: MessageJournal, disk: MemoryDisk, seed: int) -> None:
+        self.journal = journal
+        self.disk = disk
+        self.core = journal.core
+        self.chance = random.Random(seed)
+        self.routes = {queue_id: self.core.open_route([queue_id]) for queue_id in QUEUES}
+        self.connection = self.core.open_connection()
+        self.consumers = {
+            queue_id: self.core.open_consumer(
+                self.connection, queue_id, AckMode.INDIVIDUAL, 1_000_000, b"s", 12
+            )
+            for queue_id in QUEUES
+        }
+        self.held: list[Key] = []
+        self.transaction = 0
+
+    def _publish(self, queue_id: int, transaction: int = 0) -> Key:
+        key = (queue_id, self.core.queue_statistics(queue_id).tail)
+        self.disk.mark(f"sent {queue_id} {key[1]}")
+        if transaction:
+            self.disk.mark(f"member {transaction} {queue_id} {key[1]}")
+        body = bytes(self.chance.randrange(100, 6000))
+        self.core.publish(
+            self.routes[queue_id], b"a:b\n", body, persistent=True, transaction=transaction
+        )
+        return key
+
+    async def send(self, count: int) -> None:
+        """Send messages outside of transactions and wait until they are confirmed."""
+        keys = [self._publish(self.chance.choice(QUEUES)) for _ in range(count)]
+        await self.journal.wait_durable()
+        for queue_id, sequence in keys:
+            self.disk.mark(f"confirmed {queue_id} {sequence}")
+
+    async def send_transaction(self, count: int) -> None:
+        """Send messages in one transaction and wait until it is confirmed."""
+        self.transaction += 1
+        self.core.begin(self.transaction, count * 7000, count)
+        keys = [self._publish(self.chance.choice(QUEUES), self.transaction) for _ in range(count)]
+        self.core.commit(self.transaction)
+        await self.journal.wait_durable()
+        for queue_id, sequence in keys:
+            self.disk.mark(f"confirmed {queue_id} {sequence}")
+
+    async def receive(self) -> None:
+        """Take all deliverable messages, those that must be read back included."""
+        for consumer in self.consumers.values():
+            status = DeliverStatus.LIMIT
+            while status is not DeliverStatus.DRAINED:
+                status, _, frames = self.core.deliver(consumer, 1_000_000, 1 << 30)
+                found = re.findall(rb"^message-id:(\d+)-(\d+)$", frames, re.MULTILINE)
+                self.held += [(int(queue_id), int(sequence)) for queue_id, sequence in found]
+                if status is DeliverStatus.ABSENT:
+                    await self.journal.load_slab(*self.core.absent_slab(consumer))
+
+    async def acknowledge(self, count: int) -> None:
+        """Acknowledge the oldest messages held and wait until that is confirmed."""
+        keys, self.held = self.held[:count], self.held[count:]
+        for queue_id, sequence in keys:
+            self.disk.mark(f"acking {queue_id} {sequence}")
+            assert self.core.acknowledge(self.consumers[queue_id], sequence) == 1
+        await self.journal.wait_durable()
+        for queue_id, sequence in keys:
+            self.disk.mark(f"acked {queue_id} {sequence}")
+
+
+class LiveSet:
+    """A sink that keeps the live messages as a set: the rules of the format, said once more."""
+
+    def __init__(self) -> None:
+        self.live: set[Key] = set()
+        self._open: dict[int, list[tuple[RawRecord, Any]]] = defaultdict(list)
+
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        pass
+
+    def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
+        (records,) = struct.unpack_from("<I", block, 36)
+        for raw in walk_records(block[64:], records, offset=offset + 64):
+            record = decode_record(raw)
+            if isinstance(record, AddRecord | AckRecord) and record.transaction:
+                self._open[record.transaction].append((bytes(raw.data), record))
+            elif isinstance(record, CommitRecord):
+                members = self._open.pop(record.transaction, [])
+                digest = digest_members([data for data, _ in members])
+                if (len(members), digest) == (record.members, record.digest):
+                    for _, member in members:
+                        self._apply(member)
+            else:
+                self._apply(record)
+        return []
+
+    def _apply(self, record: Any) -> None:
+        if isinstance(record, AddRecord):
+            self.live |= set(record.places)
+        elif isinstance(record, AckRecord):
+            for first, number in record.ranges:
+                self.live -= {(record.queue_id, first + index) for index in range(number)}
+
+
+def recover(
+    disk: MemoryDisk, folder: Path, sink: Any, *, is_flushed: bool = True, verify: Any = None
+) -> Recovered:
+    """Run a recovery of the journal on a disk, without changing the disk."""
+    survey = survey_folder(folder, MESSAGE_FORM, disk, is_direct=True)
+    return Recovery(survey, disk, verify or block_verifier(), is_flushed=is_flushed).run(sink)
+
+
+def recover_live(disk: MemoryDisk, folder: Path) -> set[Key]:
+    """Return the live messages that a recovery finds."""
+    sink = LiveSet()
+    recover(disk, folder, sink)
+    return sink.live
+
+
+def recover_and_seal(disk: MemoryDisk, folder: Path) -> set[Key]:
+    """Recover as a broker does at its start, the seal included; return the live messages."""
+    sink = LiveSet()
+    seal_tail(recover(disk, folder, sink), disk, is_direct=True, now_ms=1)
+    return sink.live
+
+
+def core_counts(disk: MemoryDisk, folder: Path) -> dict[int, int]:
+    """Return the number of messages by queue that the core of this run restores."""
+    core = open_core(slab_bytes=FILE_BYTES, slabs_max=64, record_bytes_max=24 * 1024)
+    for queue_id in QUEUES:
+        core.open_queue(queue_id)
+    recover(disk, folder, core)
+    core.restore_done()
+    return {queue_id: core.queue_statistics(queue_id).ready for queue_id in QUEUES}
+
+
+def judge(marks: tuple[str, ...], live: set[Key]) -> list[str]:
+    """Return what is wrong with the messages that came back after a power cut; nothing if all is well."""
+    said: dict[str, set[Key]] = defaultdict(set)
+    transactions: dict[str, set[Key]] = defaultdict(set)
+    for mark in marks:
+        kind, *numbers = mark.split()
+        if kind == "member":
+            transactions[numbers[0]].add((int(numbers[1]), int(numbers[2])))
+        else:
+            said[kind].add((int(numbers[0]), int(numbers[1])))
+    wrong = []
+    if lost := said["confirmed"] - said["acking"] - live:
+        wrong.append(f"confirmed and lost: {sorted(lost)}")
+    if risen := said["acked"] & live:
+        wrong.append(f"acknowledgement confirmed and back: {sorted(risen)}")
+    if strange := live - said["sent"]:
+        wrong.append(f"never sent: {sorted(strange)}")
+    for number, members in transactions.items():
+        rest = members - said["acking"]
+        if rest & live and rest - live:
+            wrong.append(f"half of transaction {number}: {sorted(rest & live)} of {sorted(rest)}")
+    return wrong
