@@ -54,6 +54,10 @@ void vespiary_core_set_time(vespiary_core *core, uint64_t now_ms);
 int vespiary_core_add_file(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);
 int vespiary_core_start(vespiary_core *core, uint64_t sequence, uint32_t previous_crc, uint64_t durable);
 int vespiary_core_grow(vespiary_core *core, uint32_t slabs);
+/* Make the memory of a slab and touch all of it; NULL: none to be had. Any thread. Hand it to add_slab. */
+uint8_t *vespiary_slab_map(uint32_t bytes);
+/* Take such memory as a free slab: 1 taken, 0 not wanted and unmapped. */
+int vespiary_core_add_slab(vespiary_core *core, uint8_t *memory);
 uint32_t vespiary_core_files_ahead(const vespiary_core *core);
 uint64_t vespiary_core_current_file(const vespiary_core *core);
 int64_t vespiary_core_live_places(const vespiary_core *core, uint64_t file_id);

@@ -7,7 +7,7 @@
 #include "state.h"
 
 /* --- slabs of memory ---------------------------------------------------------------------------------- */
-static uint8_t *slab_map(uint32_t bytes)
+uint8_t *vespiary_slab_map(uint32_t bytes)
 {
     /* Ask for twice as much and give the ends back: a huge page needs its own alignment. */
     uint64_t want = (uint64_t)bytes * 2U;
@@ -32,12 +32,25 @@ static int slab_make_free(vespiary_core *core)
     int bad = grow_array((void **)&core->free_slabs, &core->free_capacity, core->free_count, sizeof(uint8_t *));
     if (bad)
         return bad;
-    uint8_t *memory = slab_map(core->slab_bytes);
+    uint8_t *memory = vespiary_slab_map(core->slab_bytes);
     if (!memory)
         return -ENOMEM;
     core->slabs_total++;
     core->free_slabs[core->free_count++] = memory;
     return 0;
+}
+
+int vespiary_core_add_slab(vespiary_core *core, uint8_t *memory)
+{
+    bool is_wanted = core->slabs_total < core->slabs_max && core->free_count < SPARE_SLABS;
+    if (!is_wanted ||
+        grow_array((void **)&core->free_slabs, &core->free_capacity, core->free_count, sizeof(uint8_t *))) {
+        (void)munmap(memory, core->slab_bytes);
+        return 0;
+    }
+    core->slabs_total++;
+    core->free_slabs[core->free_count++] = memory;
+    return 1;
 }
 
 static void slab_give(vespiary_core *core, uint8_t *memory)
