@@ -54,6 +54,8 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = (
     CommandEntry("run", "running:run", BROKER, "Run a broker in the foreground."),
     CommandEntry("check", "checking:check", BROKER, "Verify the disks that a broker would use."),
+    CommandEntry("send", "messaging:send", MESSAGES, "Send a message, or many."),
+    CommandEntry("receive", "messaging:receive", MESSAGES, "Receive and acknowledge messages."),
 )
 
 
@@ -140,7 +142,7 @@ def run_program(arguments: Sequence[str], **extra: Any) -> int:
         error.show()
         return USAGE
     except click.ClickException as error:
-        error.show()
+        terminal.show_failure(error.format_message(), is_json=is_json)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         terminal.show_sentence("interrupted")

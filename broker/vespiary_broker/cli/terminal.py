@@ -8,12 +8,19 @@ decide what is said. Called by the commands.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 from vespiary_spec.errors import VespiaryError
+
+
+class CommandFailed(click.ClickException):
+    """A command could not do what it was asked for; its message is a whole sentence."""
+
+    exit_code = 1
 
 
 def show_json(value: Any) -> None:
@@ -25,6 +32,13 @@ def show_json(value: Any) -> None:
 def show_sentence(sentence: str) -> None:
     """Print a sentence about what happened to standard error."""
     click.echo(f"vespiary: {sentence}", err=True)
+
+
+def show_failure(sentence: str, *, is_json: bool = False) -> None:
+    """Print why a command failed, and with `--json` an object besides."""
+    show_sentence(sentence)
+    if is_json:
+        show_json({"event": "error", "message": sentence})
 
 
 def show_error(error: VespiaryError, *, is_json: bool = False) -> None:
@@ -72,3 +86,32 @@ def _show_rich(columns: Sequence[str], cells: list[list[str]]) -> None:
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))  # Text: a name is never taken as markup
     Console().print(table)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal while the block runs.
+
+    Args:
+        what: What is going on.
+        total: Steps until the end.
+
+    Yields:
+        A function that takes the number of steps done since its last call.
+    """
+    if total < 2 or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)

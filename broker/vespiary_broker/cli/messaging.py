@@ -1,0 +1,288 @@
+"""`vespiary send` and `vespiary receive`: a look at a broker with stock STOMP, from the shell.
+
+Owns: the two commands. `send` counts a message when its receipt has come, `receive` acknowledges a
+message when it has been printed. Called by `program`.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from vespiary_codec.wire.stomp import Message, Receipt
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.credentials import password_file_option, read_password
+from vespiary_broker.cli.stomp_connection import DEFAULT_URL, StompConnection, parse_target
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNCONFIRMED_MAX: Final = 1000
+_CONFIRM_S: Final = 60.0
+_PREFETCH_MAX: Final = 100
+_SUBSCRIPTION: Final = "vespiary-receive"
+
+
+def _connection_options(function: F) -> F:
+    for option in (
+        click.option(
+            "--topic", is_flag=True, help="DESTINATION is a topic: every subscriber gets a copy."
+        ),
+        password_file_option,
+        click.option(
+            "--ca",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Authorities to trust with stomp+ssl:// (default: those of the system).",
+        ),
+        click.option(
+            "--url",
+            default=DEFAULT_URL,
+            envvar="VESPIARY_URL",
+            show_default=True,
+            help="Broker, as stomp://user@host:port, or stomp+ssl:// for TLS.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@contextmanager
+def _connected(url: str, password_file: Path | None, ca: Path | None) -> Iterator[StompConnection]:
+    target = parse_target(url)
+    password = None
+    if target.user is not None:
+        password = read_password(target.user, password_file)
+    elif password_file is not None:
+        raise click.UsageError("a password needs a user: write --url stomp://USER@host:port")
+    with StompConnection(target, password, ca) as connection:
+        yield connection
+
+
+def _routing(destination: str, is_topic: bool, header: str) -> list[tuple[str, str]]:
+    """Return the header that says queue or topic; a destination with a prefix says it itself."""
+    if destination.startswith("/"):
+        if is_topic:
+            raise click.UsageError(f"{destination} has a prefix already; leave --topic out")
+        return []
+    return [(header, "MULTICAST" if is_topic else "ANYCAST")]
+
+
+@click.command("send", short_help="Send a message, or many.")
+@click.argument("destination")
+@click.argument("body", required=False)
+@click.option("-n", "--count", type=click.IntRange(min=1), default=1, help="Send it so many times.")
+@click.option(
+    "--file",
+    "file",
+    type=click.File("rb"),
+    help="Send the content of a file; - is standard input.",
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header.")
+@click.option(
+    "--persistent/--no-persistent", default=True, help="Survives a restart (default) or not."
+)
+@_connection_options
+@click.option("--json", "is_json", is_flag=True, help="Print the outcome as JSON.")
+def send(
+    destination: str,
+    body: str | None,
+    count: int,
+    file: Any,
+    headers: tuple[str, ...],
+    persistent: bool,
+    topic: bool,
+    url: str,
+    password_file: Path | None,
+    ca: Path | None,
+    is_json: bool,
+) -> None:
+    """Send BODY to DESTINATION and wait until the broker has confirmed it.
+
+    DESTINATION is the name of a queue (orders), of a topic with --topic, or has a prefix
+    (/queue/orders, /topic/prices). A user in --url needs a password: of --password-file, of
+    VESPIARY_PASSWORD, or typed.
+    """
+    if (body is None) == (file is None):
+        raise click.UsageError("send takes either BODY or --file")
+    if body is not None:
+        data = body.encode("utf-8", "surrogateescape")
+        extra = [("content-type", "text/plain;charset=utf-8")]
+    else:
+        data, extra = file.read(), []
+    extra += [("persistent", str(persistent).lower())]
+    extra += _routing(destination, topic, "destination-type")
+    given = [_pair(header) for header in headers]
+    names = {name for name, _ in given}
+    extra = given + [pair for pair in extra if pair[0] not in names]
+    with _connected(url, password_file, ca) as connection:
+        started_s = time.monotonic()
+        _send_all(connection, destination, data, extra, count)
+        seconds = time.monotonic() - started_s
+        connection.disconnect()
+    if is_json:
+        terminal.show_json({"destination": destination, "confirmed": count, "seconds": seconds})
+    else:
+        what = "1 message" if count == 1 else f"{count} messages"
+        click.echo(f"{what} to {destination}: confirmed in {seconds:.3f} s")
+
+
+def _send_all(
+    connection: StompConnection,
+    destination: str,
+    body: bytes,
+    headers: list[tuple[str, str]],
+    count: int,
+) -> None:
+    """Send and wait for all receipts; never more than a bounded number is on its way."""
+    client = connection.client
+    with terminal.progress(f"sending to {destination}", count) as advance:
+        for _ in range(count):
+            receipt_id = client.new_receipt_id()
+            connection.write(client.send(destination, body, headers, receipt_id=receipt_id))
+            while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
+                _count_receipt(connection, advance, _CONFIRM_S)
+            while _count_receipt(connection, advance, 0.0):
+                pass
+        while client.unconfirmed:
+            _count_receipt(connection, advance, _CONFIRM_S)
+
+
+def _count_receipt(
+    connection: StompConnection, advance: Callable[[int], None], timeout_s: float
+) -> bool:
+    event = connection.wait(timeout_s)
+    if event is None and timeout_s:
+        raise terminal.CommandFailed(
+            f"{len(connection.client.unconfirmed)} messages were not confirmed within "
+            f"{timeout_s:g} s; they may have been lost"
+        )
+    if isinstance(event, Receipt):
+        advance(1)
+    return event is not None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+@click.command("receive", short_help="Receive and acknowledge messages.")
+@click.argument("destination")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="How many (default: 1).")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for the next message (default: 5; with --follow for ever).",
+)
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--headers", "is_with_headers", is_flag=True, help="Print the headers as well.")
+@click.option("--raw", "is_raw", is_flag=True, help="Bodies as they are: no line feed is added.")
+@_connection_options
+@click.option("--json", "is_json", is_flag=True, help="Print each message as one line of JSON.")
+def receive(
+    destination: str,
+    count: int | None,
+    timeout_s: float | None,
+    follow: bool,
+    is_with_headers: bool,
+    is_raw: bool,
+    topic: bool,
+    url: str,
+    password_file: Path | None,
+    ca: Path | None,
+    is_json: bool,
+) -> int:
+    """Print messages of DESTINATION, and acknowledge each once it is printed.
+
+    Exit code 1 when fewer came than were asked for.
+    """
+    if follow and count is not None:
+        raise click.UsageError("--follow goes on for ever; leave --count out")
+    wanted = None if follow else count or 1
+    if timeout_s is None and not follow:
+        timeout_s = 5.0
+    headers = _routing(destination, topic, "subscription-type")
+    headers.append(("prefetch-count", str(min(wanted or _PREFETCH_MAX, _PREFETCH_MAX))))
+
+    def show(message: Message) -> None:
+        if is_json:
+            terminal.show_json(_plain(message))
+        else:
+            _print(message, is_with_headers=is_with_headers, is_raw=is_raw)
+
+    with _connected(url, password_file, ca) as connection:
+        client = connection.client
+        connection.write(client.subscribe(destination, _SUBSCRIPTION, "client-individual", headers))
+        try:
+            received = _receive_all(connection, wanted, timeout_s, show)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+            return 0
+        connection.settle(_CONFIRM_S)
+        connection.disconnect()
+    if wanted is not None and received < wanted:
+        terminal.show_sentence(
+            f"{received} of {wanted} messages came from {destination}; none for {timeout_s:g} s"
+        )
+        return 1
+    return 0
+
+
+def _receive_all(
+    connection: StompConnection,
+    wanted: int | None,
+    timeout_s: float | None,
+    show: Callable[[Message], None],
+) -> int:
+    """Show and acknowledge messages until there are enough or none comes; return how many."""
+    client = connection.client
+    received = 0
+    while wanted is None or received < wanted:
+        event = connection.wait(timeout_s)
+        if event is None:
+            break
+        if isinstance(event, Message):
+            show(event)
+            received += 1
+            acknowledgement = client.ack(event, receipt_id=client.new_receipt_id())
+            if received == wanted:
+                # In one go, so that the broker does not hand out more to us in between.
+                acknowledgement += client.unsubscribe(_SUBSCRIPTION)
+            connection.write(acknowledgement)
+    return received
+
+
+def _print(message: Message, *, is_with_headers: bool, is_raw: bool) -> None:
+    if is_with_headers:
+        for name, value in message.headers:
+            click.echo(f"{name}: {value}")
+        click.echo()
+    sys.stdout.buffer.write(message.body)
+    if not is_raw and not message.body.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.flush()
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "destination": message.destination,
+        "messageId": message.message_id,
+        "headers": dict(reversed(message.headers)),  # of a repeated header the first one counts
+    }
+    try:
+        plain["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        plain["bodyBase64"] = base64.b64encode(message.body).decode()
+    return plain
