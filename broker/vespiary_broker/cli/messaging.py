@@ -213,7 +213,8 @@ def receive(
     if timeout_s is None and not follow:
         timeout_s = 5.0
     headers = _routing(destination, topic, "subscription-type")
-    headers.append(("prefetch-count", str(min(wanted or _PREFETCH_MAX, _PREFETCH_MAX))))
+    credit = min(wanted or _PREFETCH_MAX, _PREFETCH_MAX)
+    headers.append(("prefetch-count", str(credit)))
 
     def show(message: Message) -> None:
         if is_json:
@@ -224,12 +225,7 @@ def receive(
     with _connected(url, password_file, ca) as connection:
         client = connection.client
         connection.write(client.subscribe(destination, _SUBSCRIPTION, "client-individual", headers))
-        try:
-            received = _receive_all(connection, wanted, timeout_s, show)
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-            return 0
+        received = _receive_all(connection, wanted, credit, timeout_s, show)
         connection.settle(_CONFIRM_S)
         connection.disconnect()
     if wanted is not None and received < wanted:
@@ -243,24 +239,39 @@ def receive(
 def _receive_all(
     connection: StompConnection,
     wanted: int | None,
+    credit: int,
     timeout_s: float | None,
     show: Callable[[Message], None],
 ) -> int:
-    """Show and acknowledge messages until there are enough or none comes; return how many."""
+    """Show and acknowledge messages until there are enough, none comes, or Ctrl-C.
+
+    An acknowledgement lets the broker hand out another message. So the last ones wait for the end
+    of the subscription: else messages that nobody asked for would come, and go back marked as
+    redelivered.
+
+    Returns:
+        How many came.
+    """
     client = connection.client
     received = 0
-    while wanted is None or received < wanted:
-        event = connection.wait(timeout_s)
-        if event is None:
-            break
-        if isinstance(event, Message):
+    held = b""
+    try:
+        while wanted is None or received < wanted:
+            event = connection.wait(timeout_s)
+            if event is None:
+                break
+            if not isinstance(event, Message):
+                continue
             show(event)
             received += 1
-            acknowledgement = client.ack(event, receipt_id=client.new_receipt_id())
-            if received == wanted:
-                # In one go, so that the broker does not hand out more to us in between.
-                acknowledgement += client.unsubscribe(_SUBSCRIPTION)
-            connection.write(acknowledgement)
+            held += client.ack(event, receipt_id=client.new_receipt_id())
+            if wanted is None or received + credit <= wanted:
+                connection.write(held)
+                held = b""
+    except KeyboardInterrupt:
+        if wanted is not None:
+            raise
+    connection.write(held + client.unsubscribe(_SUBSCRIPTION))
     return received
 
 
