@@ -1,13 +1,12 @@
 """A real broker in a process of its own, for integration and crash tests.
 
-`BrokerProcess` starts `vespiary run --json` (or `broker_main` as long as the command line is not
-there), waits until it is ready, and ends it. What it logs goes to a file that a failed test shows.
-The environment of the test run (`VESPIARY_NATIVE`, `VESPIARY_RING`) is handed on.
+`BrokerProcess` starts `vespiary run --json`, waits until it is ready, and ends it. What it logs
+goes to a file that a failed test shows. The environment of the test run (`VESPIARY_NATIVE`,
+`VESPIARY_RING`) is handed on.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -19,16 +18,7 @@ from typing import Any, Self
 
 START_S = 20.0
 STOP_S = 20.0
-_TESTS = Path(__file__).resolve().parent.parent
-_ROOT = _TESTS.parent
-
-
-def _command() -> list[str]:
-    if importlib.util.find_spec("vespiary_broker.cli.__main__") or importlib.util.find_spec(
-        "vespiary_broker.cli.main"
-    ):
-        return [sys.executable, "-m", "vespiary_broker", "run"]
-    return [sys.executable, str(_TESTS / "vespiary_testkit" / "broker_main.py")]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def _environment() -> dict[str, str]:
@@ -44,9 +34,13 @@ class BrokerProcess:
         data: Its data folder.
         settings: Further `NAME=VALUE` settings.
         log: File for what it logs; None puts it beside the data folder.
+        has_free_ports: Whether every listener takes a free port; else the settings say which.
     """
 
-    def __init__(self, data: Path, *settings: str, log: Path | None = None) -> None:
+    def __init__(
+        self, data: Path, *settings: str, log: Path | None = None, has_free_ports: bool = True
+    ) -> None:
+        self.has_free_ports = has_free_ports
         self.data = data
         self.settings = settings
         self.log = log or data.with_name(f"{data.name}.log")
@@ -64,7 +58,10 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [*_command(), "--json", "--data", str(self.data), "--port", "0"]
+        command = [sys.executable, "-m", "vespiary_broker", "run", "--json"]
+        command += ["--data", str(self.data)]
+        if self.has_free_ports:
+            command += ["--port", "0"]
         for setting in self.settings:
             command += ["--set", setting]
         with self.log.open("a") as log:

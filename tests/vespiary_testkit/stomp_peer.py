@@ -116,12 +116,14 @@ class StompPeer:
         raise AssertionError(f"after ERROR came {more}")
 
     def receive_receipt(self, receipt_id: str) -> list[Frame]:
-        """Wait for a receipt; return the messages that came before it."""
+        """Wait for a receipt, past earlier ones; return the messages that came before it."""
         frames = []
         while True:
             frame = self.receive()
-            if frame.command == "RECEIPT" and frame.get("receipt-id") == receipt_id:
-                return frames
+            if frame.command == "RECEIPT":
+                if frame.get("receipt-id") == receipt_id:
+                    return frames
+                continue
             assert frame.command == "MESSAGE", (frame, frame.body)
             frames.append(frame)
 

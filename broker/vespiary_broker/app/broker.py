@@ -33,15 +33,15 @@ from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal
+from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.report import Report
-from vespiary_broker.store.writer import MessageJournal
 
 Event = dict[str, Any]
 
 _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
-_CLOSE_S: Final = 3.0
+_CLOSE_S: Final = 1.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
@@ -78,6 +78,7 @@ class BrokerApp:
         self._base = base
         self._on_event = on_event
         self._policy = policy
+        self._is_ephemeral = is_ephemeral
         self._timing = timing
         self._is_ephemeral = is_ephemeral
         self._started_s = time.monotonic()
@@ -88,7 +89,7 @@ class BrokerApp:
         self._group: asyncio.TaskGroup | None = None
         self._engine: Engine | None = None
         self._cycle: Cycle | None = None
-        self._journal: MessageJournal | None = None
+        self._journal: Journal | None = None
         self._listeners: tuple[Listener, ...] = ()
 
     # --- life -----------------------------------------------------------------------------------
@@ -120,14 +121,25 @@ class BrokerApp:
         Raises:
             VespiaryError: The broker could not start; says why.
         """
-        async with AsyncExitStack() as stack:
-            await self._start(stack)
-            yield self
+        try:
+            async with AsyncExitStack() as stack:
+                await self._start(stack)
+                yield self
+        except BaseExceptionGroup as group:
+            # Background work handles its own errors: what the task group wraps came from here.
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
 
     def request_stop(self) -> None:
         """Let `run` stop the broker."""
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         self._stop.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker takes messages."""
+        return not self.not_ready_reason
 
     @property
     def not_ready_reason(self) -> str:
@@ -146,9 +158,7 @@ class BrokerApp:
         bindings = await self._open_bindings(folders.bindings)
         stack.push_async_callback(bindings.close)
         options = self._journal_options(folders.journal)
-        journal = await MessageJournal.open(
-            options, queue_ids=durable_queue_ids(bindings.snapshot())
-        )
+        journal = await open_journal(options, queue_ids=durable_queue_ids(bindings.snapshot()))
         stack.push_async_callback(journal.close)
         self._journal = journal
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -156,6 +166,7 @@ class BrokerApp:
             journal.core,
             bindings,
             lock=asyncio.Lock(),
+            is_persistent=configuration.persistence_enabled,
             spawn=self._spawn,
             load_slab=self._load_slab,
             users=users.users,
@@ -211,7 +222,7 @@ class BrokerApp:
                 }
             )
 
-    def _become_ready(self, journal: MessageJournal) -> None:
+    def _become_ready(self, journal: Journal) -> None:
         self._ready_s = time.monotonic()
         self._not_ready_reason = ""
         seconds = round(self._ready_s - self._started_s, 3)
@@ -330,7 +341,7 @@ class BrokerApp:
         assert self._journal is not None
         self._spawn(self._load(self._journal, file_id, slab))
 
-    async def _load(self, journal: MessageJournal, file_id: int, slab: int) -> None:
+    async def _load(self, journal: Journal, file_id: int, slab: int) -> None:
         await journal.load_slab(file_id, slab)
         if self._cycle is not None:
             self._cycle.touch()

@@ -44,6 +44,7 @@ def make_engine(
     bindings: Bindings,
     *,
     lock: Lock,
+    is_persistent: bool = True,
     spawn: Spawn,
     load_slab: LoadSlab,
     users: Callable[[], Mapping[str, User]],
@@ -57,6 +58,7 @@ def make_engine(
         core: The core, recovered.
         bindings: The bindings journal.
         lock: Held while a definition is made.
+        is_persistent: Whether anything is journalled; False makes every queue volatile.
         spawn: Runs a coroutine in the background.
         load_slab: Begins to read a slab that is not in memory.
         users: Returns the users as they are now.
@@ -65,7 +67,9 @@ def make_engine(
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
     """
     settings = AddressSettingsTable(address_settings)
-    registry = Registry(core, bindings, lock=lock, spawn=spawn, settings=settings)
+    registry = Registry(
+        core, bindings, lock=lock, spawn=spawn, settings=settings, is_persistent=is_persistent
+    )
     return Engine(
         core,
         registry,

@@ -53,6 +53,7 @@ class Registry:
         lock: Held while a definition is made.
         spawn: Runs a removal from the bindings in the background.
         settings: Settings by address.
+        is_persistent: Whether anything is journalled; False makes every queue volatile.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Registry:
         lock: Lock,
         spawn: Spawn,
         settings: AddressSettingsTable,
+        is_persistent: bool = True,
     ) -> None:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
@@ -74,6 +76,7 @@ class Registry:
         self._lock = lock
         self._spawn = spawn
         self._settings = settings
+        self._is_persistent = is_persistent
         self._ids = QueueIds(bindings)
         self._unused: dict[str, None] = {}
 
@@ -269,7 +272,7 @@ class Registry:
             )
             if is_durable:
                 await self._bindings.put(queue.key, queue.to_binding())
-            self._core.open_queue(queue_id, durable=is_durable)
+            self._core.open_queue(queue_id, durable=is_durable and self._is_persistent)
             # While the bindings were written the address may have gone; it comes back with its
             # queue.
             owner.routing_types.add(routing_type)

@@ -461,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         rate = self.listener.acceptor.stomp.min_read_rate
         elapsed_s = now_s - self._partial_since_s
-        is_watched = rate and not self._is_holding and not self._is_choked
+        is_watched = rate and self.is_taking and not self._is_choked
         if not is_watched or elapsed_s < self.listener.timing.slow_grace_s:
             return
         received = self._intake.partial_bytes

@@ -63,9 +63,10 @@ class Cycle:
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
 
     def close(self) -> None:
-        """Stop watching; connections are closed by their listeners."""
+        """Stop watching, and let go of who waits for room; the listeners close connections."""
         if self._sweep is not None:
             self._sweep.cancel()
+        self._let_go_on()
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
     async def in_thread(self, function: Callable[[], T]) -> T:

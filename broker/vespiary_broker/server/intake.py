@@ -43,6 +43,10 @@ class Taker(Protocol):
     peer: str
 
     @property
+    def is_open(self) -> bool:
+        """Whether frames are still taken, if not now."""
+
+    @property
     def is_taking(self) -> bool:
         """Whether the next frame may be taken now."""
 
@@ -268,7 +272,8 @@ class Intake:
             else:
                 self._take_odd(memory, position, end)
                 return
-        self._keep(memory, position, end, needed, is_new=position > begin)
+        if taker.is_open:
+            self._keep(memory, position, end, needed, is_new=position > begin)
 
     def _take_one(self, memory: bytearray, start: int, end: int) -> None:
         """Decode and handle a frame that the scanner found."""

@@ -338,7 +338,7 @@ class StompSession:
             version=int(self.version.replace(".", "")),
             mode=_MODES[parse_ack_mode(frame)],
             credit=self._credit(frame),
-            client_id=self.client_id or frame.get("client-id", ""),
+            client_id=self.client_id,
             durable_name=_first(frame, _DURABLE_NAMES),
         )
 
