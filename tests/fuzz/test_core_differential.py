@@ -373,7 +373,7 @@ class Driver:
         pick = self.random
         self.core.publish(
             pick.choice(self.routes),
-            pick.choice([b"", b"destination:/queue/1\n", b"a:\\c\\n\\\\x\nb:1\n", b"k:v\n" * 40]),
+            pick.choice([b"", b"destination:/queue/1\n", b"na\\c\\r\\n\\\\me:\\c\\n\\r\\\\x\nb:1\n", b"k:v\n" * 40]),
             self.body(),
             persistent=pick.random() < 0.8,
             priority=pick.randint(0, 9),

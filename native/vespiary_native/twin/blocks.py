@@ -56,6 +56,7 @@ class Blocks:
         records: Number of its records.
         add_end: Limit of `used` for ADD records, which leave room to others in the last file.
         sequence: Sequence of the filling block, or of the next one.
+        urgent_sequence: Somebody waits for the blocks up to this one.
     """
 
     def __init__(self, image: Image, block_bytes: int) -> None:
@@ -77,7 +78,7 @@ class Blocks:
         self._sealed: deque[SealedBlock] = deque()  # not handed out
         self._handed: deque[SealedBlock] = deque()  # not durable
         self._handed_sequence = 0
-        self._urgent_sequence = 0
+        self.urgent_sequence = 0
         self._is_empty_wanted = False
         self.now_ms = 0
         self.records_added = 0
@@ -111,11 +112,11 @@ class Blocks:
 
     def is_urgent(self) -> bool:
         """Whether somebody waits for what is not handed out."""
-        return self._urgent_sequence > self._handed_sequence
+        return self.urgent_sequence > self._handed_sequence
 
     def mark_urgent(self) -> None:
         """Say that somebody waits for everything staged so far."""
-        self._urgent_sequence = self.latest
+        self.urgent_sequence = self.latest
 
     def want_empty_block(self) -> None:
         """Make the next `seal_write` give an empty block if it has nothing else."""
@@ -136,7 +137,7 @@ class Blocks:
         self._previous_crc = previous_crc
         self._handed_sequence = sequence - 1
         self._image.durable_sequence = durable_sequence
-        self._urgent_sequence = 0
+        self.urgent_sequence = 0
 
     # --- placing records --------------------------------------------------------------------------
     def place(self, length: int, *, is_add: bool = False) -> int:

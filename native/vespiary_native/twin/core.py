@@ -247,6 +247,7 @@ class TwinCore:
         known.is_ready = True
         known.version = version
         known.header_lines_max, known.header_line_max, known.headers_max, known.body_max = limits
+        known.safe_bytes = min(limits[1], limits[2])
         known.plans.clear()
 
     def teach(self, connection: int, destination: bytes, route: int) -> None:
@@ -374,6 +375,8 @@ class TwinCore:
         """See `abc.Core.open_consumer`."""
         known, queue = self._connection(connection), self._queue(queue_id)
         _check_credit(credit)
+        if version not in (10, 11, 12):
+            raise ValueError(f"version {version} is not 10, 11 or 12")
         if len(subscription) > SUBSCRIPTION_BYTES_MAX:
             raise ValueError(
                 f"a subscription's id has {len(subscription)} bytes:"

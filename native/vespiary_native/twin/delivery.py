@@ -6,25 +6,17 @@ engine. Called by the core and by the scanner.
 
 from __future__ import annotations
 
-import re
 from heapq import heappop, heappush
 from typing import Final
+
+from vespiary_codec.wire.stomp.frames import Version
+from vespiary_codec.wire.stomp.properties import properties_for_version
 
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
-_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
-_TO_1_0: Final = {b"c": b":", b"\\": b"\\"}
-
-
-def unescape_for_1_0(properties: bytes) -> bytes:
-    r"""Return properties for STOMP 1.0, which knows no escapes.
-
-    It cannot say a line feed or a carriage return: a space stands for `\n` and `\r`, or a producer
-    could forge headers for a 1.0 consumer.
-    """
-    return _ESCAPE.sub(lambda escape: _TO_1_0.get(escape[1], b" "), properties)
+_VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
 
 
 def deliver(
@@ -36,7 +28,7 @@ def deliver(
     is_auto = consumer.mode is AckMode.AUTO
     if not is_auto:
         max_messages = min(max_messages, consumer.credit - len(held))
-    is_unescaped = consumer.version == 10
+    version = _VERSIONS[consumer.version]
     prefix, ack_prefix = consumer.prefix, consumer.ack_prefix
     parts: list[bytes | memoryview] = []
     count = used = 0
@@ -70,8 +62,8 @@ def deliver(
             )  # fmt: skip
         else:
             head = b"%b%d%b\ncontent-length:%d\n" % (prefix, sequence, again, body_bytes)
-        if has_escapes and is_unescaped:
-            properties = unescape_for_1_0(bytes(properties))
+        if has_escapes and version != "1.2":
+            properties = properties_for_version(bytes(properties), version)
         length = len(head) + len(properties) + body_bytes + 2
         if count and used + length > max_bytes:
             break
@@ -109,7 +101,7 @@ def next_slab(queue: Queue) -> tuple[int, int]:
         sequence = queue.first_live(queue.next, queue.available)
         if sequence == queue.available:
             return 0, 0
-    slab = queue.entries[sequence].slab
+    slab = queue.entries[sequence][0]
     return (slab.file.file_id, slab.index) if slab.file is not None else (0, 0)
 
 
@@ -118,7 +110,7 @@ def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
     if sequence not in consumer.held:
         return 0
     queue, held = consumer.queue, consumer.held
-    covered = consumer.held_up_to(sequence) if consumer.mode is AckMode.CLIENT else (sequence,)
+    covered = consumer.held_up_to(sequence)
     for one in covered:
         block = staging.finish(queue, one, held[one])
         del held[one]

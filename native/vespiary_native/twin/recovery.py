@@ -120,7 +120,7 @@ class Recovery:
     ) -> None:
         slab = file.slabs[offset >> self._image.slab_shift]
         at = offset % self._image.slab_bytes + add.properties_at
-        message = Message(slab, at, add.properties_bytes, add.body_bytes, add.has_escapes)
+        message = (slab, at, add.properties_bytes, add.body_bytes, add.has_escapes)
         for queue_id, sequence in add.places:
             queue = queues.get(queue_id)
             if queue is None:
@@ -135,8 +135,8 @@ class Recovery:
             file.live += 1
 
     def _forget(self, queue: Queue, message: Message) -> None:
-        queue.live_bytes -= message.properties_bytes + message.body_bytes
-        self._image.unpin(message.slab)
+        queue.live_bytes -= message[2] + message[3]
+        self._image.unpin(message[0])
 
     def _acknowledge(
         self, queues: dict[int, Queue], file: JournalFile, commit: JournalFile, ack: AckRecord
@@ -154,8 +154,8 @@ class Recovery:
                     continue
                 message = entries.pop(sequence)
                 queue.deliveries.pop(sequence, None)
-                _cancel(file, message.slab)
-                _cancel(commit, message.slab)
+                _cancel(file, message[0])
+                _cancel(commit, message[0])
                 self._forget(queue, message)
 
     # --- transactions -----------------------------------------------------------------------------

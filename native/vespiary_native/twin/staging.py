@@ -33,6 +33,9 @@ from vespiary_native.twin.state import Connection, Message, Note, Queue, Route
 
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
+_ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"))
+_ESCAPED: Final = RecordFlag.ESCAPED.value
+_TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 PROPERTIES_BYTES_MAX: Final = 65535
 PLACES_MAX: Final = 65535
 
@@ -114,8 +117,19 @@ class Staging:
         if is_journalled:
             at = blocks.place(length, is_add=not self.transaction)
             slab, view = blocks.slab, blocks.view
-            self._write_start(view, at, length, queues, properties_bytes, body_bytes,
-                              protocol, priority, has_escapes)  # fmt: skip
+            flags = _ESCAPED if has_escapes else 0
+            if self.transaction:
+                flags |= _TRANSACTIONAL
+                TRANSACTION.pack_into(view, at + start - TRANSACTION.size, self.transaction)
+            # The first place goes with the start: mostly it is the only one.
+            first = queues[0]
+            _ADD_AND_PLACE.pack_into(
+                view, at, length, 1, flags, protocol, priority, blocks.now_ms, body_bytes,
+                properties_bytes, len(queues), first.queue_id, 0, first.tail,
+            )  # fmt: skip
+            for number, queue in enumerate(queues[1:], 1):
+                place_at = at + ADD.size + PLACE.size * number
+                PLACE.pack_into(view, place_at, queue.queue_id, 0, queue.tail)
         else:
             slab, at = self._place_volatile(length)
             assert slab.view is not None
@@ -124,7 +138,7 @@ class Staging:
         body_at = properties_at + properties_bytes
         view[properties_at:body_at] = properties
         view[body_at : at + length] = body
-        message = Message(slab, properties_at, properties_bytes, body_bytes, has_escapes)
+        message = (slab, properties_at, properties_bytes, body_bytes, has_escapes)
         for queue in queues:
             self._enter(queue, message, is_journalled=is_journalled)
         slab.live += len(queues)
@@ -135,51 +149,16 @@ class Staging:
             if self.transaction:
                 self._transaction_files.add(slab.file)
                 self._member(view, at, length)
-        blocks.mark_urgent()
-        return blocks.sequence
-
-    def _write_start(
-        self,
-        view: memoryview,
-        at: int,
-        length: int,
-        queues: list[Queue],
-        properties_bytes: int,
-        body_bytes: int,
-        protocol: int,
-        priority: int,
-        has_escapes: bool,
-    ) -> None:
-        flags = RecordFlag.ESCAPED.value if has_escapes else 0
-        if self.transaction:
-            flags |= RecordFlag.TRANSACTIONAL.value
-        ADD.pack_into(
-            view,
-            at,
-            length,
-            1,
-            flags,
-            protocol,
-            priority,
-            self.blocks.now_ms,
-            body_bytes,
-            properties_bytes,
-            len(queues),
-        )
-        at += ADD.size
-        for queue in queues:
-            PLACE.pack_into(view, at, queue.queue_id, 0, queue.tail)
-            at += PLACE.size
-        if self.transaction:
-            TRANSACTION.pack_into(view, at, self.transaction)
+        block = blocks.urgent_sequence = blocks.sequence
+        return block
 
     def _enter(self, queue: Queue, message: Message, *, is_journalled: bool) -> None:
         """Give a message its place in a queue."""
         sequence = queue.tail
         queue.entries[sequence] = message
-        queue.tail = sequence + 1
+        queue.tail = tail = sequence + 1
         queue.added += 1
-        queue.live_bytes += message.properties_bytes + message.body_bytes
+        queue.live_bytes += message[2] + message[3]
         if self.transaction:
             self._transaction_queues[queue] = None
         elif is_journalled:
@@ -188,9 +167,9 @@ class Staging:
             if note is None or note.block != block:
                 note = queue.note = Note(block, queue=queue)
                 self._notes.append(note)
-            note.tail = queue.staged_tail = sequence + 1
+            note.tail = queue.staged_tail = tail
         elif queue.available == sequence:
-            queue.available = sequence + 1
+            queue.available = tail
             self.queue_ready(queue)
 
     def _place_volatile(self, length: int) -> tuple[Slab, int]:
@@ -216,7 +195,7 @@ class Staging:
     @staticmethod
     def is_journalled(queue: Queue, message: Message) -> bool:
         """Whether what happens to a message of a queue is journalled."""
-        return queue.is_durable and message.slab.file is not None
+        return queue.is_durable and message[0].file is not None
 
     def finish(self, queue: Queue, sequence: int, message: Message) -> int:
         """Journal that a message is done, and let it go; return the record's block, 0 without one.
@@ -224,7 +203,7 @@ class Staging:
         Raises:
             NoRoom: No slab or no file for the record; nothing was changed.
         """
-        slab = message.slab
+        slab, _, properties_bytes, body_bytes, _ = message
         file = slab.file
         block = 0
         if file is not None and queue.is_durable:
@@ -242,7 +221,7 @@ class Staging:
         if queue.deliveries:
             queue.deliveries.pop(sequence, None)
         queue.acknowledged += 1
-        queue.live_bytes -= message.properties_bytes + message.body_bytes
+        queue.live_bytes -= properties_bytes + body_bytes
         self.unpin(slab)
         return block
 
@@ -432,7 +411,7 @@ class Staging:
     def forget_queue(self, queue: Queue) -> None:
         """Let go of everything in a queue."""
         for message in queue.entries.values():
-            self.unpin(message.slab)
+            self.unpin(message[0])
         queue.entries.clear()
         queue.returned.clear()
         queue.next = queue.available = queue.staged_tail = queue.tail

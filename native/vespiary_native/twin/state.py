@@ -16,14 +16,9 @@ from vespiary_native.twin.image import Slab
 DELIVERIES_MAX = 65535
 
 
-class Message(NamedTuple):
-    """Where a message stands: `at` is the position of its properties in the slab's memory."""
-
-    slab: Slab
-    at: int
-    properties_bytes: int
-    body_bytes: int
-    has_escapes: bool
+Message = tuple[Slab, int, int, int, bool]
+"""Where a message stands: slab, position of its properties in the slab's memory, their bytes, bytes
+of the body, whether the properties have escapes. Made for every message, so it is a plain tuple."""
 
 
 class Queue:
@@ -181,6 +176,7 @@ class Connection:
         is_open: Not closed.
         is_ready: Logged in: the fast path is on.
         version: 10, 11 or 12.
+        safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
         consumers: Its consumers by queue id.
@@ -188,6 +184,7 @@ class Connection:
         note: Its latest note.
         notes_pending: Number of notes that wait.
         output: Receipts that may leave.
+        is_partial: Part of a frame was seen; then the next three say how much of it.
         need: Bytes of an incomplete frame in all, 0 unknown.
         scanned: Bytes of an incomplete frame before its last, incomplete header line.
         body_scanned: Bytes of an incomplete frame's body that hold no NUL.
@@ -202,6 +199,7 @@ class Connection:
         "header_lines_max",
         "headers_max",
         "is_open",
+        "is_partial",
         "is_ready",
         "last_block",
         "need",
@@ -209,6 +207,7 @@ class Connection:
         "notes_pending",
         "output",
         "plans",
+        "safe_bytes",
         "scanned",
         "taught",
         "version",
@@ -217,8 +216,9 @@ class Connection:
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.is_open = True
-        self.is_ready = False
+        self.is_ready = self.is_partial = False
         self.version = 0
+        self.safe_bytes = 0
         self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}
@@ -231,6 +231,7 @@ class Connection:
 
     def frame_taken(self) -> None:
         """Forget how far the frame was scanned."""
+        self.is_partial = False
         self.need = self.scanned = self.body_scanned = 0
 
     def holder(self, queue_id: int, sequence: int) -> Consumer | None:

@@ -9,6 +9,7 @@ the other header lines is kept in a `SendPlan`, by those lines.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from vespiary_native.abc import AckMode, NoRoom, ScanStatus
@@ -49,6 +50,9 @@ _ACK_NAMES: Final = {
     b"content-length": b"content-length",
 }
 
+_PLAIN_ACK: Final = re.compile(rb"ACK\nid:([0-9]{1,18})-([0-9]{1,18})\n\n\0")
+_S: Final = 0x53
+
 # What `_take_send` and `_take_ack` answer when they did not take the frame.
 _LEFT: Final = -1  # look at it with `_frame_length`
 _BLOCKED: Final = -2
@@ -62,7 +66,7 @@ def scan(
     assert isinstance(data, bytearray)
     at = start
     while True:
-        if not (connection.need or connection.scanned or connection.body_scanned):
+        if not connection.is_partial:
             while at < end and (
                 data[at] == _LINE_FEED
                 or (data[at] == _CARRIAGE_RETURN and data[at + 1 : min(at + 2, end)] == b"\n")
@@ -75,13 +79,14 @@ def scan(
             return ScanStatus.NEED_DATA, at, connection.need
         taken = _LEFT
         if connection.is_ready:
-            if data.startswith(b"SEND\n", at):
+            if data[at] == _S and data.startswith(b"SEND\n", at):
                 taken = _take_send(staging, connection, data, view, at, end)
             elif data.startswith(b"ACK\n", at):
                 taken = _take_ack(staging, connection, data, at, end)
         if taken > 0:
-            connection.frame_taken()
             at += taken
+            if connection.is_partial:
+                connection.frame_taken()
             continue
         if taken == _BLOCKED:
             return ScanStatus.BLOCKED, at, 0
@@ -89,6 +94,7 @@ def scan(
         if length < 0:
             return ScanStatus.ODD, at, 0
         if not length:
+            connection.is_partial = True
             return ScanStatus.NEED_DATA, at, connection.need
         connection.frame_taken()
         return ScanStatus.FRAME, at, length
@@ -192,7 +198,7 @@ def _take_send(
     end: int,
 ) -> int:
     """Stage the SEND frame at `at` if it is whole and plain; return its length, or a code."""
-    feeds = data.find(b"\n\n", at + max(connection.scanned - 1, 4), end)
+    feeds = data.find(b"\n\n", at + (connection.scanned or 5) - 1, end)
     if feeds < 0:
         return _LEFT
     headers = bytes(view[at : feeds + 1])
@@ -212,8 +218,11 @@ def _take_send(
     found = rest.find(b"\ncontent-length:")
     if found >= 0:
         stop = rest.find(b"\n", found + 16)
-        announced = _number(rest[found + 16 : stop])
-        if announced < 0 or announced > connection.body_max:
+        digits = rest[found + 16 : stop]
+        if not digits.isdigit() or len(digits) > DIGITS_MAX:
+            return _LEFT
+        announced = int(digits)
+        if announced > connection.body_max:
             return _LEFT
         lines += 1
         longest = max(longest, stop - found)
@@ -226,13 +235,14 @@ def _take_send(
         plan is None
         or not plan.route.is_open
         or plan.lines + lines > connection.header_lines_max
-        or max(plan.longest_line, longest) > connection.header_line_max + LINE_SLACK
-        or head > connection.headers_max + HEADERS_SLACK
+        or (head > connection.safe_bytes and not _is_within_limits(connection, plan, longest, head))
     ):
         return _LEFT
-    length = _body_end(connection, data, at, end, head, announced)
-    if length <= 0:
-        return _LEFT
+    length = head + announced + 1
+    if announced < 0 or at + length > end or data[at + length - 1]:
+        length = _body_end(connection, data, at, end, head, announced)
+        if length <= 0:
+            return _LEFT
     try:
         block = staging.add(
             plan.route,
@@ -247,8 +257,20 @@ def _take_send(
     if block:
         connection.last_block = block
     if receipt is not None:
-        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
+        frame = b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
+        note = connection.note
+        if block and note is not None and note.block == block:
+            note.receipts.append(frame)  # what `staging.receipt` would do
+        else:
+            staging.receipt(connection, frame, is_for_all=False)
     return length
+
+
+def _is_within_limits(connection: Connection, plan: SendPlan, longest_line: int, head: int) -> bool:
+    return (
+        max(plan.longest_line, longest_line) <= connection.header_line_max + LINE_SLACK
+        and head <= connection.headers_max + HEADERS_SLACK
+    )
 
 
 def _is_plain(connection: Connection, value: bytes) -> bool:
@@ -305,27 +327,25 @@ def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
 
 def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int, end: int) -> int:
     """Take the ACK frame at `at` if it is whole and plain; return its length, or a code."""
-    feeds = data.find(b"\n\n", at + max(connection.scanned - 1, 3), end)
+    plain = _PLAIN_ACK.match(data, at, end)
+    if plain is not None and plain.end() - at <= connection.safe_bytes:
+        taken = _acknowledge(staging, connection, int(plain[1]), int(plain[2]))
+        return plain.end() - at if taken > 0 else taken
+    feeds = data.find(b"\n\n", at + (connection.scanned or 4) - 1, end)
     if feeds < 0:
         return _LEFT
     headers = bytes(data[at : feeds + 1])
     head = len(headers) + 1
-    receipt = None
     announced = -1
-    if headers.startswith(b"ACK\nid:") and headers.find(b"\n", 7) == head - 2:
-        message_id = headers[7:-1]
-        if len(headers) - 4 > connection.header_line_max + LINE_SLACK:
+    known = _parse_ack(connection, headers)
+    if known is None:
+        return _LEFT
+    message_id = known.get(b"id", b"")
+    receipt = known.get(b"receipt")
+    if b"content-length" in known:
+        announced = _number(known[b"content-length"])
+        if announced < 0 or announced > connection.body_max:
             return _LEFT
-    else:
-        known = _parse_ack(connection, headers)
-        if known is None:
-            return _LEFT
-        message_id = known.get(b"id", b"")
-        receipt = known.get(b"receipt")
-        if b"content-length" in known:
-            announced = _number(known[b"content-length"])
-            if announced < 0 or announced > connection.body_max:
-                return _LEFT
     if head > connection.headers_max + HEADERS_SLACK:
         return _LEFT
     length = _body_end(connection, data, at, end, head, announced)
@@ -335,16 +355,23 @@ def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int
     queue_id, sequence = _number(queue_digits), _number(digits)
     if queue_id < 0 or sequence < 0:
         return _LEFT
+    taken = _acknowledge(staging, connection, queue_id, sequence)
+    if taken < 0:
+        return taken
+    if receipt is not None:
+        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
+    return length
+
+
+def _acknowledge(staging: Staging, connection: Connection, queue_id: int, sequence: int) -> int:
+    """Acknowledge what one of the connection's consumers holds; return how many, or a code."""
     consumer = connection.holder(queue_id, sequence)
     if consumer is None or consumer.mode is AckMode.AUTO:
         return _LEFT
     try:
-        delivery.acknowledge(staging, consumer, sequence)
+        return delivery.acknowledge(staging, consumer, sequence)
     except NoRoom:
         return _BLOCKED
-    if receipt is not None:
-        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
-    return length
 
 
 def _parse_ack(connection: Connection, headers: bytes) -> dict[bytes, bytes] | None:
