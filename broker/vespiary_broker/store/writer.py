@@ -179,10 +179,11 @@ class MessageJournal:
         if self._is_closing:
             return
         self._is_closing = True
-        try:
-            await self._finish_writing()
-        except JournalError as error:
-            logger.error("unwritten work is lost: %s", error)  # noqa: TRY400 (the sentence is enough)
+        if self._failure is None:
+            try:
+                await self._finish_writing()
+            except WriterFailed as error:
+                logger.critical("work that nobody was told of is lost: %s", error)
         if self._keeper_task is not None:
             self._keeper_task.cancel()
             await asyncio.wait([self._keeper_task])

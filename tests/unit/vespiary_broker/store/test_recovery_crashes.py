@@ -32,6 +32,9 @@ async def _live_a_little(folder: Path, disk: MemoryDisk, make_ring=MemoryRing) -
         for turn in range(9):
             await client.send(1 + turn % 5)
             await client.receive()
+            if life == 1 and turn == 1:
+                # One message stays: its file stays, and so must the acknowledgements of its neighbours.
+                client.held.pop(1)
             await client.acknowledge(len(client.held) * (turn % 3) // 2)
             if turn % 3 == 0:
                 await client.send_transaction(3)
