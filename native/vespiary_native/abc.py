@@ -1,51 +1,89 @@
 """The contract of the broker's core: journal image, queues, connections, in integers and batches.
 
-Two implementations keep it: `vespiary_native.core.NativeCore` (C) and `vespiary_native.twin.TwinCore`
-(pure Python, which is the specification: the two are fuzzed against each other and must produce the
-same journal bytes and the same output bytes for the same calls). `vespiary_native.open_core` chooses.
+Two implementations keep it: `vespiary_native.core.NativeCore` (C) and `TwinCore` of
+`vespiary_native.twin` (pure Python, which is the specification: the two are fuzzed against each
+other and must produce the same journal bytes and the same output bytes for the same calls).
+`vespiary_native.choice.open_core` chooses.
 
 The core owns bytes and per-message state. It does no I/O, knows no clock but the one it is told
-(`set_time`), no names but those that it was taught (`teach`), and makes no decision: which consumer gets how many,
-who may send where, when to write. Those belong to `vespiary_broker.engine` and `.store`, which are its
-only callers. One thread, the event loop's, calls it.
+(`set_time`), no names but those that it was taught (`teach`), and makes no decision: which consumer
+gets how many, who may send where, when to write. Those belong to `vespiary_broker.engine` and
+`.store`, which are its only callers. One thread, the event loop's, calls it.
 
 How records become blocks (both implementations give the same bytes)
-    - A record goes into the filling block if the block, its 64-byte header included, stays within `block_bytes` and
-      ends before the end of its slab and before the file's last 4096 bytes. Else the filling block is closed first.
-    - A record that alone exceeds `block_bytes` gets a block of its own, closed at once.
-    - If a new block does not fit before its slab's end, a block without records closes the slab (its payload is zeros up to the
-      end); if it does not fit before the file's last 4096 bytes, a seal block closes the file and the next file is begun.
-      A file whose last slab is reached counts from offset 4096. All room is checked before anything is changed.
-    - ADD leaves room to the others: with no file ahead it is refused (`NoRoom`) once it would leave less than
-      `min(1 MiB, file size // 8)` of the last file, so acknowledgements and checkpoints still fit when the disk is full.
-    - Acknowledgements outside transactions are merged: if the queue's latest ACK record stands in the filling block and its last
-      range ends where the new one begins, that range is extended; else, if that record is the block's last, a range is
-      added to it (if it fits); else a new ACK record is made.
+    - A record goes into the filling block if the block, its 64-byte header included, stays within
+      `block_bytes` and ends before the end of its slab and before the file's last 4096 bytes. Else
+      the filling block is closed first. A block's payload length counts the padding behind each
+      record.
+    - A record that alone exceeds `block_bytes` gets a block of its own: nothing is added to it.
+    - If a new block does not fit before its slab's end, a block without records closes the slab
+      (its payload is zeros up to the end); if it does not fit before the file's last 4096 bytes, a
+      seal block closes the file and the next file is begun, at offset 4096. The nearer of the two
+      ends decides, and the seal if they coincide. All room is checked before anything is changed.
+    - ADD leaves room to the others: with no file ahead it is refused (`NoRoom`) once
+      `align4k(end of its block) > file size - 4096 - min(1 MiB, file size // 8)`, so
+      acknowledgements and checkpoints still fit when the disk is full. Members of a transaction are
+      not refused by this: `begin` has looked.
+    - Acknowledgements outside transactions are merged, message by message: if the queue's latest
+      such ACK record stands in the filling block and its last range ends where the new message
+      begins, that range is extended; else, if that record is the block's last, a range is added to
+      it (if it fits); else a new ACK record is made. Inside a transaction each message has a record
+      of its own.
+    - Only what happens to journalled messages in durable queues is journalled: acknowledgements and
+      COUNT records. A journalled message has all queues of its route as places, also those that
+      are not durable.
     - A block's watermark is the highest durable sequence, and its time the clock, at its closing.
-    - Members of a transaction make the file of its COMMIT depend on their files, as acknowledgements do (`cancels`).
-    - `seal_write` takes sealed blocks in order while they are neighbours in one slab and the sum stays within `WRITE_BYTES`
-      (the first always); if none is left over and the filling block has records and still fits, it is closed and taken too.
-    - Eviction: when a slab is needed and none is free and `slabs_max` is reached, the durable, closed slab of the journal that was closed
-      last is dropped, except the four closed most recently and those being loaded; slabs without live places go at once.
+    - `cancels`: the file of an ACK record depends on the files of the messages that it ends. The
+      file of a COMMIT depends on the files of its members, and of the messages that they end.
+    - A COMMIT that finds fewer members than it names, and blocks missing right before the first one
+      that is there, counts: the others stood in a file that was reclaimed, which happens only when
+      the COMMIT is durable and nothing in the file is live. (Without this, a message of a
+      transaction that spans two files would be lost once the first is reclaimed.)
+    - `seal_write` takes sealed blocks in order while they are neighbours in one slab and the sum
+      stays within `WRITE_BYTES` (the first always); if none is left over and the filling block has
+      records and still fits, it is closed and taken too.
+    - Eviction: when a slab is needed and none is free and `slabs_max` is reached, the durable,
+      closed slab of the journal that was closed last is dropped, except the four that were closed
+      most recently of those present; then the slab that was loaded longest ago. Slabs being loaded
+      stay. Closed, durable slabs without live places go at once.
+
+What waits for what
+    - A message is deliverable once its record's block is durable, and everything before it in its
+      queue is. One that is not journalled is deliverable at once if nothing before it waits, else
+      with the last of those that do. Members of a transaction become deliverable with its COMMIT,
+      those that are not journalled too.
+    - A receipt of the fast path leaves at once when nothing that its connection staged is unwritten
+      and no earlier receipt of it waits; else it waits for everything staged so far by anybody (and
+      makes that urgent), as `receipt()` always does.
 
 Terms
     image       memory that mirrors journal files byte for byte: what is written is a piece of it.
-    slab        the image's unit of memory: `slab_bytes` of one file, present or not. A write, a block
-                and a record never cross a slab's end.
+    slab        the image's unit of memory: `slab_bytes` of one file, present or not. A write, a
+                block and a record never cross a slab's end. Messages that need not survive stand in
+                slabs of their own.
     block       the unit of CRC and of loss (docs/internals/journal-format.md §2).
     filling     the block that records are added to; sealed: closed, waits for its write.
     sequence    a queue's own 64-bit number of a message, from 1. head <= next <= available <= tail:
-                oldest unacknowledged, next to deliver, first not yet durable, next to assign.
+                oldest unacknowledged (below next, else next), next to deliver, first not yet
+                durable, next to assign.
     place       (queue, sequence): one message may have several.
-    route       where a destination leads: one queue or several.
+    route       where a destination leads: one queue or several, each once.
     urgent      somebody waits for the flush: a receipt or an add. Acknowledgements alone are not.
+
+Errors: `NoRoom` and `ValueError` (an argument is not what the contract says) change nothing, but
+where a method says otherwise.
 """
+
+# The name is part of the contract; nothing here is imported as plain `abc`.
+# ruff: noqa: A005
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
+
+from vespiary_codec.journal.record import RecordType as RecordType
 
 SLAB_BYTES = 2 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
@@ -55,14 +93,10 @@ WRITE_BYTES = 1024 * 1024
 class ScanStatus(IntEnum):
     """Why `Core.scan_stomp` came back."""
 
-    NEED_DATA = (
-        0  # everything complete was taken; detail = bytes the next frame needs in all, 0 unknown
-    )
+    NEED_DATA = 0  # all complete frames were taken; detail = bytes of the next, 0 unknown
     FRAME = 1  # a complete frame that the fast path leaves to Python; detail = its length
     ODD = 2  # not a frame, or beyond a limit: let the codec say why, then close
-    BLOCKED = (
-        3  # a SEND or ACK found no room in the image: stop reading, try again after space is made
-    )
+    BLOCKED = 3  # no room for a SEND or ACK: stop reading, try again after space is made
 
 
 class DeliverStatus(IntEnum):
@@ -79,20 +113,6 @@ class AckMode(IntEnum):
     AUTO = 0
     CLIENT = 1  # cumulative
     INDIVIDUAL = 2
-
-
-class RecordType(IntEnum):
-    """Types of records (docs/internals/journal-format.md §3)."""
-
-    ADD = 1
-    ACK = 2
-    COUNT = 3
-    COMMIT = 4
-    FILES = 5
-    QUEUES = 6
-    SEAL = 7
-    PUT = 32
-    REMOVE = 33
 
 
 class NoRoom(Exception):  # noqa: N818  (a state of the image, not a fault)
@@ -120,7 +140,12 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """A queue's counters. `ready` = deliverable now, `delivering` = given out and not yet acknowledged."""
+    """A queue's counters.
+
+    `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `live_bytes` =
+    properties and bodies of all that is live. `added`, `acknowledged` and `redelivered` (given
+    back) count from the end of the recovery on.
+    """
 
     head: int
     next: int
@@ -136,7 +161,11 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ImageStatistics:
-    """The image's counters (bytes and numbers of slabs, blocks, files)."""
+    """The image's counters (bytes and numbers of slabs, blocks, files).
+
+    `blocks_unwritten` and `unwritten_bytes` count closed blocks that are not durable;
+    `records_added` and `payload_bytes` what was staged, without padding, seals and gaps.
+    """
 
     slabs_total: int
     slabs_free: int
@@ -151,24 +180,33 @@ class ImageStatistics:
 
 
 class Core(Protocol):
-    """See the module's docstring. Handles (`connection`, `consumer`, `route`, `buffer`) are small ints."""
+    """See the module's docstring.
 
-    # --- the image and its files -------------------------------------------------------------------
+    Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
+    """
+
+    # --- the image and its files ------------------------------------------------------------------
     def set_time(self, now_ms: int) -> None:
         """Set the clock for what is staged from now on, in milliseconds since 1970."""
 
     def add_file(self, file_id: int, salt: int, size_bytes: int) -> None:
-        """Hand over an activated, empty file; files are filled in the order in which they were added.
+        """Hand over an activated, empty file; files are filled in the order of adding.
 
-        When the filling file has no room for the next block, the core closes it with a seal block and goes
-        on in the next one by itself. `files_ahead` tells how many are left.
+        When the filling file has no room for the next block, the core closes it with a seal block
+        and goes on in the next one by itself. `files_ahead` tells how many are left.
         """
 
     def start(self, sequence: int, previous_crc: int, durable_sequence: int) -> None:
-        """Set the sequence of the next block, the chain's CRC and the watermark; once, after recovery."""
+        """Set the sequence of the next block, the chain's CRC and the watermark.
+
+        Once, after the recovery.
+        """
 
     def grow(self, slabs: int) -> int:
-        """Allocate and touch up to `slabs` more free slabs within `slabs_max`; return how many were made."""
+        """Allocate and touch up to `slabs` more free slabs; return how many were made.
+
+        Fewer are made where `slabs_max` or enough free ones are reached.
+        """
 
     def files_ahead(self) -> int:
         """Return how many added files are still untouched."""
@@ -180,7 +218,11 @@ class Core(Protocol):
         """Return the number of live places whose message stands in this file."""
 
     def cancels(self, file_id: int) -> list[int]:
-        """Return the ids of files (not forgotten) whose messages are acknowledged by records of this file."""
+        """Return the ids of other files, not forgotten, that this one must not be freed before.
+
+        Those whose messages are ended, or whose transactions are committed, by its records;
+        ascending.
+        """
 
     def forget_file(self, file_id: int) -> None:
         """Drop a file that was reclaimed. Its `live_places` must be 0."""
@@ -188,7 +230,7 @@ class Core(Protocol):
     def image_statistics(self) -> ImageStatistics:
         """Return the image's counters."""
 
-    # --- writing --------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
     def has_unwritten(self) -> bool:
         """Whether anything staged has not been handed out by `seal_write`."""
 
@@ -198,42 +240,65 @@ class Core(Protocol):
     def seal_write(self) -> WriteRequest | None:
         """Close the filling block and return the next run to write, or None when there is none.
 
-        The run is everything sealed that is contiguous in one slab, up to `WRITE_BYTES`. The caller may have one request
-        outstanding; call `write_done` before the next.
+        The run is everything sealed that is contiguous in one slab, up to `WRITE_BYTES`; so several
+        calls may be needed to write all (`has_unwritten`, `is_urgent`). The caller may have one
+        request outstanding; call `write_done` before the next.
         """
 
     def write_done(self, sequence: int) -> None:
-        """Say that all blocks up to `sequence` are durable: frees receipts, makes messages deliverable.
+        """Say that all blocks up to `sequence` are durable.
 
-        Durability: call only after the flush that covers the blocks has succeeded. Nothing is confirmed or
-        delivered before this call.
+        Frees receipts, makes messages deliverable.
+
+        Durability: call only after the flush that covers the blocks has succeeded. Nothing is
+        confirmed or delivered before this call.
         """
 
     def stage_empty_block(self) -> None:
-        """Make the next `seal_write` give a block without records, whose watermark covers the last confirms."""
+        """Make the next `seal_write` give a block without records if it has nothing else.
+
+        Its watermark covers the last confirms. Without room for it there is none.
+        """
 
     def append_record(self, type_: int, body: bytes, *, flags: int = 0, urgent: bool = True) -> int:
-        """Stage a record of the general form (8-byte start, then `body`); return its block's sequence.
+        """Stage a record of the general form; return its block's sequence.
+
+        Args:
+            type_: Type of the record.
+            body: What follows the 8-byte start.
+            flags: Flags in the start.
+            urgent: Somebody waits for it.
 
         Raises:
             NoRoom: No slab or no file.
+            ValueError: It is too large for a slab or a file.
         """
 
-    # --- queues and routes ---------------------------------------------------------------------------------
+    # --- queues and routes ------------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
-        """Make a queue known, empty; its next sequence is `tail`. `queue_id` is below 2**31 and not open yet."""
+        """Make a queue known, empty; its next sequence is `tail`.
+
+        `queue_id` is below 2**31 and not open yet.
+        """
 
     def drop_queue(self, queue_id: int) -> None:
-        """Forget a queue and everything in it. Its consumers must be closed."""
+        """Forget a queue and everything in it, and take it out of all routes.
+
+        Its consumers must be closed, and no transaction be in the making.
+        """
 
     def purge_queue(self, queue_id: int) -> int:
-        """Acknowledge everything deliverable in the queue (journalled); return the number of messages."""
+        """Acknowledge everything deliverable in the queue (journalled); return how many.
+
+        Raises:
+            NoRoom: For the rest; those before are acknowledged.
+        """
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics:
         """Return the queue's counters."""
 
     def queue_states(self) -> bytes:
-        """Return the entries of a QUEUES record for all durable queues (24 bytes each, by queue id)."""
+        """Return the entries of a QUEUES record: all durable queues by id, 24 bytes each."""
 
     def open_route(self, queue_ids: list[int]) -> int:
         """Make a route to these queues; an empty list discards what is sent there."""
@@ -244,7 +309,7 @@ class Core(Protocol):
     def close_route(self, route: int) -> None:
         """Forget a route; connections that were taught it ask again (`FRAME`)."""
 
-    # --- connections: the fast path of STOMP ------------------------------------------------------------------
+    # --- connections: the fast path of STOMP ------------------------------------------------------
     def open_connection(self) -> int:
         """Make a connection; its frames all come back as FRAME until `set_ready`."""
 
@@ -254,12 +319,21 @@ class Core(Protocol):
         Args:
             connection: Handle.
             version: 10, 11 or 12.
-            limits: Header lines, bytes of one header line, bytes of all headers of a frame, bytes of a body.
+            limits: Header lines, bytes of one header line, bytes of all headers of a frame, bytes
+                of a body. The scanner allows two bytes more for the end of a line and 32 for the
+                command and the empty line: the codec is exact. Before the login a whole frame has
+                at most 8 KiB.
         """
 
     def teach(self, connection: int, destination: bytes, route: int) -> None:
-        """Let this connection send to `destination` (the exact bytes of its header value, then, when the frame has
-        one, `\\0` and the value of its `destination-type` header) without asking."""
+        r"""Let this connection send to `destination` without asking.
+
+        Args:
+            connection: Handle.
+            destination: The exact bytes of the header's value; if the frame has a
+                `destination-type` header, then `\0` and its value behind it.
+            route: Where it leads.
+        """
 
     def close_connection(self, connection: int) -> None:
         """Forget the connection and what waits for it. Its consumers must be closed first."""
@@ -273,29 +347,47 @@ class Core(Protocol):
     def scan_stomp(
         self, connection: int, buffer: int, start: int, end: int
     ) -> tuple[int, int, int]:
-        """Take complete frames from `buffer[start:end]`: plain SENDs and ACKs at once, the rest by Python.
+        """Take complete frames from `buffer[start:end]`: plain SENDs and ACKs at once.
 
-        Plain is: the connection is ready; headers are ASCII without backslash and carriage return, at most the limits;
-        SEND with a taught destination, no `transaction` and none of the headers of journal-format §3.2
-        that are left out but `content-length` and `receipt`; ACK without `transaction` for a message that this
-        connection holds. A SEND is journalled if it says `persistent:true` and a queue of its route is durable.
-        Its receipt goes out when it is durable. Line feeds between frames are skipped.
+        The rest is Python's. Plain is: the connection is ready; headers are ASCII without backslash
+        and carriage return, each with a name and a value behind a colon, at most the limits; in
+        STOMP 1.0 no blanks around names and values. Names are lower case; of `destination`,
+        `destination-type`, `receipt` and `content-length` there is one at most. Then:
+
+        - SEND with a taught destination, without `priority` and the headers of journal-format §3.2
+          that are left out but `content-length` and `receipt`; no colon in a value that is stored
+          (stored, it would be escaped). It is journalled if it says `persistent:true` (the first
+          such header counts) and a queue of its route is durable.
+        - ACK with `id` or `message-id` of a message that this connection holds, and no others but
+          `subscription`, `receipt` and `content-length`.
+
+        Receipts go out when all that the connection staged is durable. Line feeds between frames
+        are skipped, with a carriage return in front of them too.
+
+        After NEED_DATA `start` is the position that was returned, and `end` is not less than it
+        was, if the bytes have not moved; how far an incomplete frame was scanned is remembered.
 
         Returns:
-            (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller handles
-            `buffer[position:position + detail]` itself and goes on behind it.
+            (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller
+            handles `buffer[position:position + detail]` itself and goes on behind it.
         """
 
     def receipt(self, connection: int, data: bytes) -> None:
-        """Send `data` on the connection once everything staged so far is durable, behind earlier receipts."""
+        """Send `data` on the connection once everything staged so far is durable.
+
+        It leaves behind earlier receipts.
+        """
 
     def take_receipts(self) -> list[tuple[int, bytes]]:
-        """Return what may be sent now: (connection, bytes), once per connection."""
+        """Return what may be sent now: (connection, bytes), once per connection, in any order."""
 
     def take_ready_queues(self) -> list[int]:
-        """Return the queues that gained deliverable messages or credit since the last call."""
+        """Return the queues to look at: they gained messages or credit.
 
-    # --- the slow path: the same acts, one at a time -------------------------------------------------------------
+        Only those that have something to deliver, in any order, each once since the last call.
+        """
+
+    # --- the slow path: the same acts, one at a time ----------------------------------------------
     def publish(
         self,
         route: int,
@@ -312,15 +404,20 @@ class Core(Protocol):
 
         Raises:
             NoRoom: No slab or no file; nothing was staged.
-            ValueError: The record would be larger than `record_bytes_max`; measured against allowed.
+            ValueError: The record would be larger than `record_bytes_max`; measured against
+            allowed.
         """
 
     def begin(self, transaction: int, size_bytes: int, records: int) -> None:
-        """Start staging a transaction: `publish` and `acknowledge` with its id follow, then `commit`, nothing between.
+        """Start staging a transaction.
+
+        `publish` and `acknowledge` with its id follow, then `commit`, nothing between, not even a
+        `seal_write`.
 
         Args:
             transaction: Id, not 0, never used before in this journal.
-            size_bytes: Sum of the members' properties and bodies, for the room that must be there beforehand.
+            size_bytes: Sum of the members' properties and bodies, for the room that must be there
+                beforehand.
             records: Upper bound of the number of member places.
 
         Raises:
@@ -328,9 +425,13 @@ class Core(Protocol):
         """
 
     def commit(self, transaction: int) -> None:
-        """End the transaction: its messages and acknowledgements count once its COMMIT is durable."""
+        """End the transaction: its members count once its COMMIT is durable.
 
-    # --- consumers ---------------------------------------------------------------------------------------------------
+        Raises:
+            NoRoom: No slab or no file for the COMMIT; the transaction stays open: try again.
+        """
+
+    # --- consumers --------------------------------------------------------------------------------
     def open_consumer(
         self,
         connection: int,
@@ -346,8 +447,10 @@ class Core(Protocol):
             connection: Handle of its connection.
             queue_id: The queue.
             mode: Acknowledgement mode.
-            credit: Messages that may be out unacknowledged, 1 to 2**31 - 1 (AUTO: no limit, only `deliver`'s).
-            subscription: Value of the `subscription` header of its MESSAGE frames, escaped for `version`.
+            credit: Messages that may be out unacknowledged, 1 to 2**31 - 1 (AUTO: no limit, only
+                `deliver`'s).
+            subscription: Value of the `subscription` header of its MESSAGE frames, escaped for
+                `version`.
             version: 10, 11 or 12.
         """
 
@@ -356,73 +459,112 @@ class Core(Protocol):
     ) -> tuple[DeliverStatus, int, bytes]:
         """Take the next messages of the consumer's queue and encode them as MESSAGE frames.
 
-        Returned messages come first, then those from `next` on. At least one message is given even
-        if it is larger than `max_bytes`. Frame: `MESSAGE`, `subscription`, `message-id:Q-S`, `ack:Q-S` (version 12
-        and mode not AUTO), `redelivered:true` and `delivery-count:N` (given out N times before, N > 0), `content-length`, the
-        stored properties, an empty line, body, NUL.
-        AUTO consumers' messages count as acknowledged at once.
+        Returned messages come first, the lowest sequence before others, then those from `next` on.
+        At least one message is given even if it is larger than `max_bytes`. Frame: `MESSAGE`,
+        `subscription`, `message-id:Q-S`, `ack:Q-S` (version 12 and mode not AUTO),
+        `redelivered:true` and `delivery-count:N` (given out N times before, N > 0),
+        `content-length`, the stored properties (for versions below 12 as
+        `vespiary_codec.wire.stomp.properties.properties_for_version` says), an empty line, body,
+        NUL.
+
+        AUTO consumers' messages count as acknowledged at once; without room for that
+        acknowledgement the message is not given, and the answer is LIMIT.
 
         Returns:
-            (status, number of messages, their frames).
+            (status, number of messages, their frames). LIMIT is said before DRAINED when both hold.
         """
 
     def absent_slab(self, consumer: int) -> tuple[int, int]:
-        """Return (file id, slab index) that the consumer's next message needs, after `DeliverStatus.ABSENT`."""
+        """Return (file id, slab index) that the consumer's next message needs.
+
+        After `DeliverStatus.ABSENT`; (0, 0) when there is no next message.
+        """
 
     def load_begin(self, file_id: int, slab: int) -> tuple[int, int, int] | None:
-        """Reserve memory for a slab: (address, length, file offset) to read into, or None when there is no room or it is
-        present or being loaded already."""
+        """Reserve memory for a slab: (address, length, file offset) to read into.
+
+        None when there is no room, or when it is present or being loaded already.
+        """
 
     def load_done(self, file_id: int, slab: int, *, good: bool) -> None:
-        """Say that the read has ended; `good=False` gives the memory back. The queues that wait become ready."""
+        """Say that the read has ended; the queues that wait become ready.
+
+        `good=False` gives the memory back.
+        """
 
     def acknowledge(self, consumer: int, sequence: int, *, transaction: int = 0) -> int:
-        """Acknowledge a message that the consumer holds (CLIENT: all it holds up to that one).
+        """Acknowledge a message that the consumer holds.
+
+        CLIENT: all that it holds up to that sequence.
 
         Returns:
             Number of messages acknowledged; 0 when it does not hold that message.
+
+        Raises:
+            NoRoom: For the rest; those before are acknowledged, and the same call goes on.
         """
 
     def holder(self, connection: int, queue_id: int, sequence: int) -> int:
         """Return the consumer of this connection that holds the message, or -1."""
 
     def give_back(self, consumer: int, sequence: int) -> int:
-        """Return a held message (CLIENT: all up to it) to the queue, counted as delivered once more (NACK)."""
+        """Return a held message to the queue, counted as delivered once more (NACK).
+
+        CLIENT: all that it holds up to that sequence. A COUNT record is staged if there is room.
+
+        Returns:
+            Number of messages given back; 0 when it does not hold that message.
+        """
 
     def set_credit(self, consumer: int, credit: int) -> None:
         """Change the number of messages that may be out unacknowledged."""
 
     def close_consumer(self, consumer: int) -> int:
-        """Give all held messages back to the queue, in order, counted as delivered; return how many."""
+        """Give all held messages back to the queue, lowest first, counted as delivered.
 
-    # --- recovery ---------------------------------------------------------------------------------------------------
+        Returns:
+            How many.
+        """
+
+    # --- recovery ---------------------------------------------------------------------------------
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         """Register a file that holds earlier blocks; nothing of it is in memory."""
 
     def restore_block(
         self, file_id: int, offset: int, block: memoryview
     ) -> list[tuple[int, bytes]]:
-        """Apply the records of one valid block; call in journal order.
+        """Apply the records of one valid block; call in journal order, after `open_queue`.
+
+        Places of queues that are not open are void.
 
         Args:
             file_id: The file.
             offset: The block's offset in the file.
-            block: Header and payload.
+            block: Header and payload; padding may follow.
 
         Returns:
-            The records that the core does not keep itself: (type, bytes after the first 8), for FILES, PUT, REMOVE.
+            The records that the core does not keep itself: (type, bytes after the first 8), for
+            FILES, PUT, REMOVE and types that it does not know.
 
         Raises:
-            ValueError: A record is malformed: offset within the block, what was found.
+            ValueError: A record is malformed: offset within the block, what was found. Those before
+                it are applied.
         """
 
     def restore_done(self) -> int:
-        """End the recovery: drop transactions without a valid COMMIT (return how many), make messages deliverable."""
+        """End the recovery: make messages deliverable.
+
+        Returns:
+            Number of transactions without a valid COMMIT; they were dropped.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What a valid block says of itself (offsets in the file)."""
+    """What a valid block says of itself.
+
+    `offset` is in the file; `length` reaches to the next block, padding included.
+    """
 
     offset: int
     length: int
@@ -436,12 +578,14 @@ class BlockFacts:
 
 
 class BlockVerifier(Protocol):
-    """The type of `vespiary_native.verify_blocks`, which both implementations have."""
+    """The type of `vespiary_native.choice.block_verifier()`, which both implementations have."""
 
     def __call__(
         self, data: memoryview, offset: int, salt: int, file_id: int, limit: int
     ) -> list[BlockFacts]:
         """Walk blocks while they are valid and whole; the first that is not ends the list.
+
+        A seal ends it too. Whether sequences and the chain go on is for the caller to compare.
 
         Args:
             data: Bytes of the file from `offset` on, at a block's start.
