@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 from vespiary_native.abc import Core
@@ -100,7 +99,14 @@ class MemoryBindings:
         return dict(self.values)
 
 
-@asynccontextmanager
-async def no_lock():
-    """A lock for tests in which nothing happens at the same time."""
-    yield
+class NoLock:
+    """A lock for tests in which nothing happens at the same time; counts its uses."""
+
+    def __init__(self) -> None:
+        self.uses = 0
+
+    async def __aenter__(self) -> None:
+        self.uses += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        pass

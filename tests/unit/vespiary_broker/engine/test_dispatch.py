@@ -1,0 +1,144 @@
+import pytest
+from vespiary_broker.engine.core import AckMode, NoRoom
+from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_testkit.engine_rig import Rig
+from vespiary_testkit.memory_journal import MemoryJournal
+
+
+def _send(rig: Rig, count: int, text: str = "/queue/q", size: int = 10) -> None:
+    for number in range(count):
+        rig.send(text, b"%0*d" % (size, number))
+
+
+def _fill(rig: Rig, size: int) -> None:
+    while True:
+        rig.core.append_record(5, bytes(size))
+        rig.journal.flush()
+
+
+def test_few_messages_are_spread() -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(4)]
+    for output in outputs:
+        rig.subscribe(output, "/queue/q")
+    _send(rig, 8)
+    rig.turn()
+    assert [len(output.bodies()) for output in outputs] == [2, 2, 2, 2]
+
+
+def test_many_messages_go_in_slices_to_all() -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(3)]
+    for output in outputs:
+        rig.subscribe(output, "/queue/q")
+    _send(rig, 960)
+    rig.turn()
+    bodies = [output.bodies() for output in outputs]
+    assert [len(share) for share in bodies] == [320, 320, 320]
+    shares = [share[:32] for share in bodies]
+    assert sorted(shares) == [[b"%010d" % n for n in range(s, s + 32)] for s in (0, 32, 64)]
+    assert sorted(body for share in bodies for body in share) == [b"%010d" % n for n in range(960)]
+
+
+def test_credit_bounds_what_is_out() -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=5)
+    _send(rig, 12)
+    rig.turn()
+    frames = output.frames()
+    assert len(frames) == 5
+    queue_id = consumer.queue.id
+    rig.core.acknowledge(consumer.handle, 1)
+    rig.core.acknowledge(consumer.handle, 2)
+    rig.turn()
+    assert [frame.get("message-id") for frame in output.frames()] == [
+        f"{queue_id}-6",
+        f"{queue_id}-7",
+    ]
+
+
+def test_full_connection_is_passed_over_and_served_later() -> None:
+    rig = Rig()
+    full, free = rig.output(room=0), rig.output()
+    rig.subscribe(full, "/queue/q", credit=10)
+    rig.subscribe(free, "/queue/q", credit=10)
+    _send(rig, 15)
+    rig.turn()
+    assert full.data == b""
+    assert len(free.bodies()) == 10
+    rig.turn()
+    assert full.data == b""
+    full.room = 1 << 20
+    rig.dispatcher.output_ready(full)
+    assert rig.dispatcher.has_more
+    rig.turn()
+    assert len(full.bodies()) == 5
+
+
+def test_room_bounds_bytes_and_a_large_message_still_goes() -> None:
+    rig = Rig()
+    output = rig.output(room=5000)
+    rig.subscribe(output, "/queue/q")
+    _send(rig, 10, size=1000)
+    rig.turn()
+    assert 3 <= len(output.bodies()) <= 5
+    output.room = 10
+    rig.dispatcher.output_ready(output)
+    rig.turn()
+    assert len(output.bodies()) == 1
+
+
+def test_closed_consumer_gives_back_to_the_others() -> None:
+    rig = Rig()
+    first, second = rig.output(), rig.output()
+    consumer = rig.subscribe(first, "/queue/q")
+    _send(rig, 3)
+    rig.turn()
+    assert len(first.bodies()) == 3
+    rig.subscribe(second, "/queue/q")
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.turn()
+    frames = second.frames()
+    assert [frame.body for frame in frames] == [b"%010d" % n for n in range(3)]
+    assert {frame.get("redelivered") for frame in frames} == {"true"}
+
+
+def test_forgotten_connection_is_not_served() -> None:
+    rig = Rig()
+    output = rig.output(room=0)
+    consumer = rig.subscribe(output, "/queue/q")
+    _send(rig, 3)
+    rig.turn()
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.dispatcher.forget(output)
+    rig.dispatcher.output_ready(output)
+    assert not rig.dispatcher.has_more
+
+
+def test_deliveries_without_room_for_their_acknowledgements_wait_for_it() -> None:
+    rig = Rig(journal=MemoryJournal(files=1, file_bytes=64 * 1024))
+    _send(rig, 4)
+    rig.turn()
+    queue = rig.registry.queues["q"]
+    for size in (4000, 8):  # fill the only file to its last block
+        with pytest.raises(NoRoom):
+            _fill(rig, size)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    rig.dispatcher.poke(queue.id)
+    rig.turn()
+    assert output.bodies() == []
+    assert not rig.dispatcher.has_more
+    rig.journal.add_file()
+    rig.dispatcher.room_made()
+    rig.turn()
+    assert len(output.bodies()) == 4
+
+
+def test_counter() -> None:
+    rig = Rig()
+    rig.subscribe(rig.output(), "/queue/q", AckMode.AUTO)
+    _send(rig, 7)
+    rig.turn()
+    assert rig.dispatcher.messages_out == 7

@@ -1,0 +1,141 @@
+from collections.abc import Callable
+
+import pytest
+from vespiary_broker.engine.logins import (
+    FAILURES_PER_PAIR,
+    FAILURES_PER_PEER,
+    FAILURES_PER_USER,
+    WINDOW_S,
+    Check,
+    Logins,
+    Principal,
+)
+from vespiary_broker.engine.users import User, make_user
+from vespiary_spec.errors import LoginRefused
+
+USERS = {name: make_user(name, "right", iterations=4096, roles=["r"]) for name in ("alice", "bob")}
+
+
+class Counted:
+    """Logins whose checks are made at once and counted."""
+
+    def __init__(self, users: dict[str, User], *, is_anonymous_allowed: bool = True) -> None:
+        self.logins = Logins(lambda: users, is_anonymous_allowed=is_anonymous_allowed)
+        self.checks = 0
+
+    def __call__(
+        self, name: str | None, password: str | None, peer: str = "p", now_s: float = 0.0
+    ) -> Principal:
+        outcome = self.logins.begin(name, password, peer, now_s)
+        if isinstance(outcome, Principal):
+            return outcome
+        self.checks += 1
+        return self.logins.finish(outcome, is_good=outcome.is_good(), now_s=now_s)
+
+    def fail(self, name: str, peer: str = "p", now_s: float = 0.0) -> str:
+        # The result is given, so that hundreds of failures cost no hashing.
+        try:
+            outcome = self.logins.begin(name, "wrong", peer, now_s)
+            assert isinstance(outcome, Check)
+            self.logins.finish(outcome, is_good=False, now_s=now_s)
+        except LoginRefused as refusal:
+            return str(refusal)
+        raise AssertionError
+
+
+def test_good_login() -> None:
+    assert Counted(USERS)("alice", "right") == Principal("alice", frozenset({"r"}))
+
+
+def test_one_sentence_for_wrong_names_and_wrong_passwords() -> None:
+    login = Counted(USERS)
+    sentences = set()
+    for name in ("alice", "nobody"):
+        with pytest.raises(LoginRefused) as refused:
+            login(name, "wrong")
+        sentences.add(str(refused.value))
+    assert len(sentences) == 1
+    assert login.checks == 2  # the hash was computed for the unknown user too
+
+
+def test_good_password_is_hashed_once() -> None:
+    login = Counted(USERS)
+    for _ in range(3):
+        login("alice", "right")
+    assert login.checks == 1
+    with pytest.raises(LoginRefused):
+        login("alice", "right ")
+    assert login.checks == 2
+
+
+def test_changed_password_counts_at_once() -> None:
+    users = dict(USERS)
+    login = Counted(users)
+    login("alice", "right")
+    users["alice"] = make_user("alice", "new", iterations=4096)
+    with pytest.raises(LoginRefused):
+        login("alice", "right")
+    login("alice", "new")
+
+
+def test_anonymous() -> None:
+    assert Counted({})(None, None).name == "anonymous"
+    assert Counted({})("whoever", "whatever").name == "anonymous"
+    with pytest.raises(LoginRefused, match="no users, and it listens beyond loopback"):
+        Counted({}, is_anonymous_allowed=False)(None, None)
+    with pytest.raises(LoginRefused, match="needs a login"):
+        Counted(USERS)(None, None)
+    with pytest.raises(LoginRefused, match="needs a login"):
+        Counted(USERS)("alice", "")
+
+
+def test_failures_shut_out_for_a_while() -> None:
+    login = Counted(USERS)
+    for _ in range(FAILURES_PER_PAIR):
+        assert "wrong" in login.fail("alice")
+    assert "Try again in 60 seconds" in login.fail("alice")
+    with pytest.raises(LoginRefused, match="too many failed logins"):
+        login("alice", "right")
+    login("bob", "right")
+    login("alice", "right", peer="elsewhere")
+    login("alice", "right", now_s=WINDOW_S)
+
+
+def _peer(number: int) -> tuple[str, str]:
+    return "alice", f"peer-{number}"
+
+
+def _user(number: int) -> tuple[str, str]:
+    return f"user-{number}", "p"
+
+
+@pytest.mark.parametrize(("limit", "who"), [(FAILURES_PER_USER, _peer), (FAILURES_PER_PEER, _user)])
+def test_spread_failures_shut_out_too(limit: int, who: Callable[[int], tuple[str, str]]) -> None:
+    login = Counted(USERS)
+    login("alice", "right", peer="friend")
+    for number in range(limit):
+        assert "wrong" in login.fail(*who(number))
+    assert "too many" in login.fail(*who(limit))
+    login("alice", "right", peer="friend")  # who was in before is not shut out by others
+
+
+def test_success_forgives() -> None:
+    login = Counted(USERS)
+    for _ in range(FAILURES_PER_PAIR - 1):
+        login.fail("alice")
+    login("alice", "right")
+    for _ in range(FAILURES_PER_PAIR):
+        assert "wrong" in login.fail("alice")
+
+
+def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vespiary_broker.engine.logins._TABLE_ENTRIES_MAX", 10)
+    login = Counted(USERS)
+    for number in range(100):
+        login.fail(f"user-{number}", peer=f"peer-{number}")
+    assert len(login.logins._by_pair._times) == 10
+
+
+def test_passwords_are_not_shown() -> None:
+    outcome = Counted(USERS).logins.begin("alice", "s3cret", "p", 0.0)
+    assert "s3cret" not in repr(outcome)

@@ -1,0 +1,100 @@
+import pytest
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.subscriptions import (
+    close_subscription,
+    delete_durable_subscription,
+)
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_testkit.engine_rig import Rig, do
+
+
+def test_consumers_share_an_anycast_queue() -> None:
+    rig = Rig()
+    first = rig.subscribe(rig.output(), "/queue/a")
+    second = rig.subscribe(rig.output(), "/queue/a")
+    assert first.queue is second.queue
+    assert first.queue.consumers == [first, second]
+    assert first.queue.is_durable
+
+
+def test_each_topic_subscriber_has_its_own_queue_that_goes_with_it() -> None:
+    rig = Rig()
+    outputs = [rig.output(), rig.output()]
+    consumers = [rig.subscribe(output, "/topic/a", AckMode.AUTO) for output in outputs]
+    assert rig.bindings.snapshot().keys() == {"counter/queue-id"}
+    rig.send("/topic/a", b"x")
+    rig.turn()
+    assert [output.bodies() for output in outputs] == [[b"x"], [b"x"]]
+    for consumer in consumers:
+        rig.send("/topic/a", b"left behind")
+        close_subscription(rig.core, rig.registry, consumer)
+        close_subscription(rig.core, rig.registry, consumer)  # a second call does nothing
+    assert not rig.registry.queues
+    assert not rig.registry.addresses
+
+
+def test_durable_subscription() -> None:
+    rig = Rig()
+    consumer = rig.subscribe(rig.output(), "/topic/a", client_id="me", durable_name="sub")
+    assert consumer.queue.name == "me.sub"
+    with pytest.raises(RemoteProtocolError, match="in use by another connection"):
+        rig.subscribe(rig.output(), "/topic/a", client_id="me", durable_name="sub")
+    with pytest.raises(RemoteProtocolError, match="in use"):
+        delete_durable_subscription(rig.registry, "me", "sub")
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.send("/topic/a", b"kept")
+    output = rig.output()
+    again = rig.subscribe(output, "/topic/a", client_id="me", durable_name="sub")
+    rig.turn()
+    assert output.bodies() == [b"kept"]
+    close_subscription(rig.core, rig.registry, again)
+    delete_durable_subscription(rig.registry, "me", "sub")
+    assert not rig.registry.queues
+    with pytest.raises(RemoteProtocolError, match=r"no durable subscription me\.sub"):
+        delete_durable_subscription(rig.registry, "me", "sub")
+
+
+def test_names_that_look_alike_do_not_share_a_subscription() -> None:
+    rig = Rig()
+    consumer = rig.subscribe(rig.output(), "/topic/a", client_id="a.b", durable_name="c")
+    close_subscription(rig.core, rig.registry, consumer)
+    with pytest.raises(RemoteProtocolError, match="belongs to another subscription"):
+        rig.subscribe(rig.output(), "/topic/a", client_id="a", durable_name="b.c")
+    with pytest.raises(RemoteProtocolError, match="no durable subscription"):
+        delete_durable_subscription(rig.registry, "a", "b.c")
+    with pytest.raises(RemoteProtocolError, match="belongs to another client"):
+        rig.subscribe(rig.output(), "a::a.b.c", client_id="thief")
+
+
+@pytest.mark.parametrize(
+    ("text", "client_id", "reason"),
+    [
+        ("/topic/a", "", "needs the header client-id"),
+        ("/queue/a", "me", "needs a MULTICAST address"),
+        ("/topic/a::q", "me", "needs a MULTICAST address"),
+    ],
+)
+def test_refused_durable_subscription(text: str, client_id: str, reason: str) -> None:
+    rig = Rig()
+    with pytest.raises(RemoteProtocolError, match=reason):
+        rig.subscribe(rig.output(), text, client_id=client_id, durable_name="sub")
+
+
+def test_anycast_destination_prefers_the_queue_of_its_name() -> None:
+    rig = Rig()
+    for name in ("first", "a"):
+        do(rig.registry.create_queue(name, "a", RoutingType.ANYCAST))
+    assert rig.subscribe(rig.output(), "/queue/a").queue.name == "a"
+    do(rig.registry.create_queue("z", "b", RoutingType.ANYCAST))
+    assert rig.subscribe(rig.output(), "b").queue.name == "z"
+
+
+def test_switched_off() -> None:
+    rig = Rig({"#": AddressSettings(auto_create_addresses=False, auto_create_queues=False)})
+    for text in ("/queue/a", "/topic/a", "a::q"):
+        with pytest.raises(RemoteProtocolError, match="auto-create-addresses is off"):
+            rig.subscribe(rig.output(), text)
+    do(rig.registry.create_address("a", {RoutingType.ANYCAST}))
+    with pytest.raises(RemoteProtocolError, match="auto-create-queues is off"):
+        rig.subscribe(rig.output(), "/queue/a")

@@ -1,0 +1,143 @@
+"""An engine over a real core and a journal without a disk, for unit tests.
+
+`Rig` has the parts; `FakeOutput` stands for a connection: its room is what the test says, and what
+it is given can be read back as frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.engine import make_engine
+from vespiary_broker.engine.names import Destination, parse_destination
+from vespiary_broker.engine.publishing import find_target, make_target
+from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.subscriptions import SubscriptionRequest, open_subscription
+from vespiary_broker.engine.users import User
+from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder
+from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal, NoLock
+
+LIMITS = (100, 8192, 65536, 480 * 1024)
+
+
+class FakeOutput:
+    """A connection without a socket."""
+
+    def __init__(self, core: Any, room: int = 1 << 20) -> None:
+        self.handle: int = core.open_connection()
+        self.room = room
+        self.data = b""
+        self.refusal = ""
+        core.set_ready(self.handle, 12, LIMITS)
+
+    def room_bytes(self) -> int:
+        return self.room
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        self.room -= len(data)
+
+    def refuse(self, sentence: str) -> None:
+        self.refusal = sentence
+
+    def frames(self) -> list[Frame]:
+        """Return the frames written since the last call."""
+        decoder = StompDecoder(role="client")
+        decoder.set_version("1.2")
+        decoder.feed(self.data)
+        self.data = b""
+        frames = []
+        while (event := decoder.next_event()) is not NEED_DATA:
+            assert isinstance(event, Frame)
+            frames.append(event)
+        return frames
+
+    def bodies(self) -> list[bytes]:
+        """Return the bodies of the frames written since the last call."""
+        return [frame.body for frame in self.frames()]
+
+
+class Rig:
+    """An engine and what it stands on."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, AddressSettings] | None = None,
+        *,
+        bindings: MemoryBindings | None = None,
+        users: Mapping[str, User] | None = None,
+        journal: MemoryJournal | None = None,
+    ) -> None:
+        self.journal = journal or MemoryJournal()
+        self.core = self.journal.core
+        self.bindings = bindings or MemoryBindings()
+        self.loads: list[tuple[int, int]] = []
+        self.engine = make_engine(
+            self.core,
+            self.bindings,
+            lock=NoLock(),
+            spawn=do,
+            load_slab=lambda *place: self.loads.append(place),
+            users=lambda: users or {},
+            is_anonymous_allowed=True,
+            address_settings=settings or {},
+            transaction_bytes_max=100_000,
+        )
+        self.registry = self.engine.registry
+        self.dispatcher = self.engine.dispatcher
+
+    def output(self, room: int = 1 << 20) -> FakeOutput:
+        return FakeOutput(self.core, room)
+
+    def send(self, text: str, body: bytes, *, persistent: bool = True) -> None:
+        """Send as a session does, with automatic creation."""
+        where = destination(text)
+        target = find_target(self.registry, where) or do(make_target(self.registry, where))
+        self.core.publish(target.route, b"destination:x\n", body, persistent=persistent)
+
+    def subscribe(
+        self,
+        output: FakeOutput,
+        text: str,
+        mode: AckMode = AckMode.INDIVIDUAL,
+        *,
+        credit: int = 1000,
+        client_id: str = "",
+        durable_name: str = "",
+    ) -> Consumer:
+        request = SubscriptionRequest(
+            destination=destination(text),
+            subscription="s",
+            header=b"s",
+            version=12,
+            mode=mode,
+            credit=credit,
+            client_id=client_id,
+            durable_name=durable_name,
+        )
+        return do(open_subscription(self.core, self.registry, output, request))
+
+    def turn(self) -> None:
+        """Write what is staged and deliver what became ready."""
+        self.journal.flush()
+        self.dispatcher.dispatch(self.core.take_ready_queues())
+
+
+def destination(text: str, routing_type: RoutingType | None = None) -> Destination:
+    """Return a destination with the default prefixes."""
+    return parse_destination(
+        text, anycast_prefix="/queue/", multicast_prefix="/topic/", routing_type=routing_type
+    )
+
+
+def do(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that waits for nothing; return its result."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return stop.value
+    work.close()
+    raise AssertionError("it waits for something")
