@@ -7,6 +7,7 @@ names its seed; `VESPIARY_FUZZ_SEEDS=17` or `=1-5000` runs others than the usual
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -14,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from vespiary_native.abc import AckMode, Core, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.loader import is_wanted
 from vespiary_native.twin import TwinCore
@@ -36,7 +36,7 @@ def seeds() -> range:
     return range(int(first), int(last or first) + 1)
 
 
-class Mismatch(AssertionError):
+class MismatchError(AssertionError):
     """The two cores disagree."""
 
 
@@ -50,7 +50,7 @@ class Both:
         def call(*arguments: Any, **named: Any) -> Any:
             twin, native = (outcome(getattr(core, name), arguments, named) for core in self.cores)
             if comparable(name, twin) != comparable(name, native):
-                raise Mismatch(f"{name}{arguments}{named}: twin {twin!r}, native {native!r}")
+                raise MismatchError(f"{name}{arguments}{named}: twin {twin!r}, native {native!r}")
             if isinstance(twin, Raised):
                 raise twin.error
             return (twin, native) if name in ("seal_write", "load_begin") else twin
@@ -240,7 +240,8 @@ class Driver:
                 del self.files[file_id]
 
     def is_durable(self, file_id: int) -> bool:
-        """Whether the file's last block is on disk: it ends in a seal, or an older life wrote it."""
+        """Whether the file's last block is on disk: it ends in a seal,
+        or an older life wrote it."""
         data = memoryview(self.files[file_id])
         found = twin_verify_blocks(data[4096:], 4096, SALT * file_id % 2**64, file_id, 10**6)
         return bool(found) and (found[-1].is_seal or file_id < self.first_own_file)
@@ -274,7 +275,8 @@ class Driver:
                  b"persistent:false", b"transaction:t1", b"receipt:two", b"esc:a\\cb",
                  b"umlaut:\xc3\xa4", b"message-id:3", b"destination:/queue/1", b"cr:x\r",
                  b"content-length:3", b"Receipt:x", b"url:http://x", b"x: 1", b"x:1 ", b"x :1",
-                 b"persistent: true", b"content-length: 3", b"receipt: 9", b"receipt:a:b", b":", b"redelivered:true", b"delivery-count:3"],
+                 b"persistent: true", b"content-length: 3", b"receipt: 9", b"receipt:a:b", b":",
+                 b"redelivered:true", b"delivery-count:3"],
                 k=pick.randint(1, 3),
             )  # fmt: skip
         pick.shuffle(lines)
@@ -373,7 +375,14 @@ class Driver:
         pick = self.random
         self.core.publish(
             pick.choice(self.routes),
-            pick.choice([b"", b"destination:/queue/1\n", b"na\\c\\r\\n\\\\me:\\c\\n\\r\\\\x\nb:1\n", b"k:v\n" * 40]),
+            pick.choice(
+                [
+                    b"",
+                    b"destination:/queue/1\n",
+                    b"na\\c\\r\\n\\\\me:\\c\\n\\r\\\\x\nb:1\n",
+                    b"k:v\n" * 40,
+                ]
+            ),
             self.body(),
             persistent=pick.random() < 0.8,
             priority=pick.randint(0, 9),
@@ -423,7 +432,7 @@ class Driver:
             self.open_consumer()
         consumer = pick.choice(sorted(self.consumers))
         for _ in range(4):
-            status, count, frames = self.core.deliver(
+            status, _, frames = self.core.deliver(
                 consumer, pick.choice([1, 5, 100]), pick.choice([1, 4000, 10**6])
             )
             self.note_given(frames)
@@ -478,10 +487,8 @@ class Driver:
             (2, self.tick),
         ]
         operation = pick.choices([op for _, op in weights], [weight for weight, _ in weights])[0]
-        try:
+        with contextlib.suppress(NoRoom, ValueError):  # both said the same
             operation()
-        except (NoRoom, ValueError):
-            pass  # both said the same
         self.compare()
 
     def tick(self) -> None:
@@ -502,10 +509,9 @@ class Driver:
         )
 
     def keep_files(self) -> None:
+        wanted = 2
         if self.is_starved:
             wanted = 1 if self.random.random() < 0.3 else 0
-        else:
-            wanted = 2
         if self.core.files_ahead() < wanted:
             self.add_file()
 
