@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from vespiary_native.abc import Core, NoRoom, RecordType
-from vespiary_spec.errors import DiskFull, JournalFull, VespiaryError
+from vespiary_spec.errors import DiskFull, JournalError, JournalFull, VespiaryError
 
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.options import FILES_AHEAD_MIN
@@ -117,6 +117,10 @@ class FileKeeper:
                 # A failed call on the pool's files says the same of the disk as a failed write.
                 self._journal.fail(error)
                 return
+            except Exception as error:
+                # Without this task no file comes any more: say so now, not when the last one is full.
+                self._journal.fail(JournalError(f"a defect ({type(error).__name__}: {error})"))
+                raise
             # Not asyncio.wait_for: it would swallow a wake that comes with the timeout.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._reclaim_period_s):

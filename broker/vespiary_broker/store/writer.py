@@ -179,14 +179,15 @@ class MessageJournal:
         if self._is_closing:
             return
         self._is_closing = True
+        if self._keeper_task is not None:
+            # First, so that no checkpoint comes behind the block that covers the last confirms.
+            self._keeper_task.cancel()
+            await asyncio.wait([self._keeper_task])
         if self._failure is None:
             try:
                 await self._finish_writing()
             except WriterFailed as error:
                 logger.critical("work that nobody was told of is lost: %s", error)
-        if self._keeper_task is not None:
-            self._keeper_task.cancel()
-            await asyncio.wait([self._keeper_task])
         for timer in (self._delay, self._quiet):
             if timer is not None:
                 timer.cancel()

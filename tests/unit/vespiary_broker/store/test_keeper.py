@@ -1,0 +1,224 @@
+"""Files ahead, full disks, reclaim: the journal goes on by itself when there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vespiary_broker.store.writer import MessageJournal
+from vespiary_native.abc import AckMode, NoRoom
+from vespiary_spec.errors import JournalFull
+from vespiary_testkit.faulty_disk import Inode, MemoryDisk
+from vespiary_testkit.journal_workload import FILE_BYTES, open_memory, recover_live
+
+
+def run(test: Callable[..., Any]) -> Callable[..., None]:
+    """Run an async test."""
+
+    @functools.wraps(test)
+    def wrapper(**names: Any) -> None:
+        asyncio.run(test(**names))
+
+    return wrapper
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2):
+        while not condition():
+            await asyncio.sleep(0.0005)
+
+
+class Sender:
+    """Sends until there is no room, and again when there is."""
+
+    def __init__(self, journal: MessageJournal) -> None:
+        self.journal = journal
+        self.core = journal.core
+        self.route = self.core.open_route([1])
+        connection = self.core.open_connection()
+        self.consumer = self.core.open_consumer(
+            connection, 1, AckMode.INDIVIDUAL, 1_000_000, b"s", 12
+        )
+        self.sent = 0
+
+    def send(self) -> bool:
+        """Stage one message; False if there is no room."""
+        try:
+            self.core.publish(self.route, b"", bytes(3000), persistent=True)
+        except NoRoom:
+            self.journal.request_space()
+            return False
+        self.sent += 1
+        return True
+
+    async def fill(self) -> None:
+        """Send until no file can be had."""
+        async with asyncio.timeout(5):
+            while self.journal.blocked is None or self.core.files_ahead():
+                if not self.send():
+                    await asyncio.sleep(0.0005)
+                await self.journal.wait_durable()
+                await asyncio.sleep(0)
+        while self.send():
+            await self.journal.wait_durable()
+
+    async def drain(self, count: int) -> None:
+        """Receive and acknowledge messages."""
+        done = 0
+        while done < count:
+            status, number, _ = self.core.deliver(self.consumer, 1000, 1 << 30)
+            if not number:
+                await self.journal.load_slab(*self.core.absent_slab(self.consumer))
+                continue
+            first = self.core.queue_statistics(1).next - number
+            for sequence in range(first, first + number):
+                self.core.acknowledge(self.consumer, sequence)
+            done += number
+            await self.journal.wait_durable()
+        assert status is not None
+
+
+@run
+async def test_two_files_are_always_ahead(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk)
+    sender = Sender(journal)
+    await until(lambda: journal.core.files_ahead() == 2)
+    for _ in range(100):
+        assert sender.send()
+        await journal.wait_durable()
+        await asyncio.sleep(0)
+    await until(lambda: journal.core.files_ahead() >= 2)
+    assert journal.core.current_file() >= 5
+    await journal.close()
+
+
+@run
+async def test_a_full_disk_blocks_senders_and_lets_go_by_itself(tmp_path: Path):
+    disk = MemoryDisk(capacity_bytes=8 * FILE_BYTES + 100)
+    journal = await open_memory(tmp_path, disk, disk_scan_period_s=0.002)
+    sender = Sender(journal)
+    spaces: list[int] = []
+    journal.on_space = lambda: spaces.append(journal.core.files_ahead())
+    await sender.fill()
+    assert isinstance(journal.blocked, JournalFull)
+    assert "no room for a new journal file" in str(journal.blocked)
+    assert journal.statistics().blocked_reason == str(journal.blocked)
+    assert journal.failure is None
+    assert not sender.send()
+    assert sender.core.queue_statistics(1).available - 1 == sender.sent, (
+        "all that was taken is kept"
+    )
+    spaces.clear()
+    await sender.drain(sender.sent)
+    await until(lambda: journal.core.files_ahead() > 0)
+    assert spaces, "it said that there is room"
+    assert sender.send()
+    await journal.wait_durable()
+    await until(lambda: journal.blocked is None)
+    await journal.close()
+    assert recover_live(disk, tmp_path) == {(1, sender.sent)}
+
+
+@run
+async def test_space_that_others_give_back_is_found(tmp_path: Path):
+    disk = MemoryDisk(capacity_bytes=8 * FILE_BYTES)
+    disk.files[tmp_path / "somebody-else"] = Inode(99, bytearray(3 * FILE_BYTES))
+    journal = await open_memory(tmp_path, disk, disk_scan_period_s=0.002)
+    sender = Sender(journal)
+    await sender.fill()
+    assert journal.blocked is not None
+    del disk.files[tmp_path / "somebody-else"]
+    await until(lambda: journal.blocked is None)
+    assert sender.send()
+    await journal.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"max_disk_usage_percent": 50}, "max-disk-usage"),
+        ({"min_disk_free_bytes": 6 * FILE_BYTES}, "min-disk-free"),
+    ],
+)
+@run
+async def test_the_limits_of_the_disk_block_before_it_is_full(
+    tmp_path: Path, limits: dict[str, int], sentence: str
+):
+    disk = MemoryDisk(capacity_bytes=12 * FILE_BYTES)
+    journal = await open_memory(tmp_path, disk, disk_scan_period_s=0.002, **limits)
+    sender = Sender(journal)
+    await sender.fill()
+    assert sentence in str(journal.blocked)
+    assert len(disk.files) == 6
+    await journal.close()
+
+
+@run
+async def test_with_a_full_disk_a_restart_can_still_acknowledge(tmp_path: Path):
+    disk = MemoryDisk(capacity_bytes=8 * FILE_BYTES)
+    journal = await open_memory(tmp_path, disk, disk_scan_period_s=0.002)
+    sender = Sender(journal)
+    await sender.fill()
+    await journal.close()
+    again = await open_memory(tmp_path, disk, disk_scan_period_s=0.002)
+    other = Sender(again)
+    await other.drain(sender.sent)
+    await until(lambda: again.core.files_ahead() > 0)
+    assert other.send()
+    await again.close()
+    assert len(recover_live(disk, tmp_path)) == 1
+
+
+@run
+async def test_an_idle_journal_frees_its_files(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk)
+    sender = Sender(journal)
+    for _ in range(100):
+        sender.send()
+        await journal.wait_durable()
+        await asyncio.sleep(0)
+    assert journal.statistics().files_reclaimed == 0
+    await sender.drain(100)
+    await until(lambda: journal.statistics().files_reclaimed >= 5)
+    await until(
+        lambda: journal.statistics().files.active - journal.statistics().files.ahead <= 2
+    )
+    await journal.close()
+    again = await open_memory(tmp_path, disk)
+    assert again.core.queue_statistics(1).tail == 101, "sequences are never used twice"
+    await again.close()
+
+
+@run
+async def test_after_a_restart_old_files_go_without_new_messages(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
+    sender = Sender(journal)
+    for _ in range(60):
+        while not sender.send():
+            await asyncio.sleep(0.0005)
+        await journal.wait_durable()
+        await asyncio.sleep(0)
+    await sender.drain(60)
+    await journal.close()
+    again = await open_memory(tmp_path, disk)
+    await until(lambda: again.statistics().files_reclaimed >= 3)
+    await again.close()
+
+
+@run
+async def test_rolls_that_come_fast_ask_for_more_files(tmp_path: Path):
+    journal = await open_memory(tmp_path, MemoryDisk())
+    keeper = journal._keeper
+    assert keeper.files_ahead_wanted == 2
+    keeper._roll_seconds = 0.05
+    assert keeper.files_ahead_wanted == 7
+    keeper._roll_seconds = 0.0
+    assert keeper.files_ahead_wanted == 16
+    await journal.close()
