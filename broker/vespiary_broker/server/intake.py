@@ -320,6 +320,9 @@ class Intake:
         self._taker.note_partial(length > 0, is_new=is_new)
 
     def _hold_more(self, data: memoryview) -> None:
+        if self._after_login:
+            self._after_login += bytes(data)
+            return
         if self._private is None:
             self._private = PrivateBuffer(self._core, self._tail, 0)
             self._tail = bytearray()

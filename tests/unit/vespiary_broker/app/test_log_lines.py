@@ -1,0 +1,41 @@
+import logging
+import re
+
+from vespiary_broker.app.log_lines import LineFormatter
+
+
+def _format(message: str, *args: object, exc_info: object = None) -> str:
+    record = logging.LogRecord(
+        "vespiary_broker.server.connection",
+        logging.INFO,
+        "x.py",
+        1,
+        message,
+        args,
+        exc_info,  # type: ignore[arg-type]
+    )
+    return LineFormatter().format(record)
+
+
+def test_one_line() -> None:
+    line = _format("client refused peer=%s reason=%r", "192.0.2.1", "two\nlines")
+    assert re.fullmatch(
+        r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info logger=server\.connection "
+        r"event=client refused peer=192\.0\.2\.1 reason='two\\nlines'",
+        line,
+    )
+
+
+def test_line_feeds_of_a_message_do_not_make_lines() -> None:
+    assert "\n" not in _format("a\nlevel=critical forged")
+
+
+def test_traceback_is_indented() -> None:
+    try:
+        raise ValueError("x")
+    except ValueError as error:
+        line = _format("failed", exc_info=(ValueError, error, error.__traceback__))
+    first, *rest = line.splitlines()
+    assert first.endswith("event=failed")
+    assert all(text.startswith("    ") for text in rest)
+    assert rest[-1] == "    ValueError: x"

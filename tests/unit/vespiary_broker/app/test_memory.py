@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limit_bytes
+from vespiary_testkit.engine_rig import do
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("memory.max", f"{256 * MIB}\n", 256 * MIB),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", f"{512 * MIB}\n", 512 * MIB),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+    ],
+)
+def test_limit_of_the_container(tmp_path: Path, name: str, text: str, expected: int | None) -> None:
+    machine = memory_limit_bytes(tmp_path)
+    assert machine > 512 * MIB
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert memory_limit_bytes(tmp_path) == (expected or machine)
+
+
+def test_image() -> None:
+    assert image_bytes(100 * MIB) == 100 * MIB
+    assert image_bytes(8 * MIB) == 32 * MIB  # the core works with no less
+    assert image_bytes(-1) == memory_limit_bytes() // 2
+
+
+def test_bindings() -> None:
+    bindings = MemoryBindings()
+    do(bindings.put("a", {"x": 1}))
+    do(bindings.put("b", {}))
+    do(bindings.remove("b"))
+    do(bindings.remove("c"))
+    assert bindings.snapshot() == {"a": {"x": 1}}

@@ -1,0 +1,68 @@
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.engine.users import format_users, make_user
+from vespiary_spec.errors import ConfigError
+
+
+def _write(path: Path, *names: str) -> None:
+    path.write_text(format_users([make_user(name, "x", iterations=4096) for name in names]))
+    path.chmod(0o600)
+
+
+def test_missing_file_means_no_users(tmp_path: Path) -> None:
+    file = UsersFile(tmp_path / "users")
+    assert file.read() == {}
+    _write(tmp_path / "users", "alice")
+    assert list(file.users()) == ["alice"]
+    (tmp_path / "users").unlink()
+    assert list(file.users()) == []
+
+
+def test_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    _write(path, "alice")
+    file = UsersFile(path)
+    first = file.read()
+    assert file.users() is first
+    _write(path, "alice", "bob")
+    assert list(file.users()) == ["alice", "bob"]
+
+
+def test_file_that_turns_bad_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "users"
+    _write(path, "alice")
+    file = UsersFile(path)
+    file.read()
+    path.write_text("alice secret-password\n")
+    with caplog.at_level(logging.ERROR):
+        assert list(file.users()) == ["alice"]
+        assert list(file.users()) == ["alice"]
+    assert len(caplog.records) == 1  # told once
+    assert "secret-password" not in caplog.text
+
+
+def test_bad_file_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text("alice secret\n")
+    with pytest.raises(ConfigError, match=r"users:1"):
+        UsersFile(path).read()
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        UsersFile(path).read()
+
+
+def test_file_open_to_everybody_is_mentioned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "users"
+    _write(path, "alice")
+    os.chmod(path, 0o644)
+    with caplog.at_level(logging.WARNING):
+        UsersFile(path).read()
+    assert "open to everybody" in caplog.text

@@ -1,0 +1,39 @@
+import pytest
+from vespiary_broker.server.detection import detect
+
+FIRST_BYTES = {
+    b"CONNECT\nhost": None,
+    b"STOMP\n": None,
+    b"\r\n\nCONNECT\n": None,
+    b"AMQP\x00\x01\x00\x00": "AMQP",
+    b"\x10\x0c\x00\x04MQTT": "MQTT",
+    b"\x16\x03\x01\x02\x00": "TLS",
+    b"GET / HTTP/1.1\r\n": "HTTP",
+    b"OPTIONS * HTTP/1.1": "HTTP",
+    b"ARTEMIS": "Artemis Core",
+    b"\x00\x00\x01\x3e\x01ActiveMQ": "OpenWire",
+    b"hello": None,
+}
+
+
+@pytest.mark.parametrize("data", FIRST_BYTES)
+def test_verdict(data: bytes) -> None:
+    verdict = detect(data)
+    assert verdict.is_decided
+    name = FIRST_BYTES[data]
+    assert (verdict.foreign.protocol if verdict.foreign else None) == name
+
+
+@pytest.mark.parametrize("data", FIRST_BYTES)
+def test_the_cut_does_not_matter(data: bytes) -> None:
+    """What is decided early is what all bytes say."""
+    full = detect(data)
+    for end in range(len(data)):
+        early = detect(data[:end])
+        if early.is_decided:
+            assert early.foreign == full.foreign
+
+
+@pytest.mark.parametrize("data", [b"", b"C", b"CONNEC", b"STOM", b"GE", b"\x16", b"\n"])
+def test_undecided(data: bytes) -> None:
+    assert not detect(data).is_decided
