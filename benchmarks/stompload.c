@@ -533,14 +533,16 @@ static bool check_body(struct load *l, const struct frame *f, struct stamp *stam
     uint64_t queue;
     if (body.size >= sizeof *stamp)
         memcpy(stamp, body.data, sizeof *stamp);
-    if (body.size < sizeof *stamp || stamp->magic != MAGIC || stamp->body_bytes != body.size ||
-        stamp->seq >= SEQ_LIMIT || stamp->producer >= SOURCE_LIMIT || body.size > l->body_size ||
+    bool is_stamped = body.size >= sizeof *stamp && stamp->magic == MAGIC && stamp->body_bytes == body.size &&
+                      stamp->seq < SEQ_LIMIT && stamp->producer < SOURCE_LIMIT;
+    if (is_stamped && l->producers > 0 && stamp->run != l->run) {
+        l->checks.foreign++; /* left over from an earlier run, of its own body size: acknowledged and, where
+                                there is a ledger of all runs, booked there; not counted */
+        return l->ledger_fd >= 0;
+    }
+    if (!is_stamped || body.size > l->body_size ||
         memcmp(body.data + sizeof *stamp, l->filler, body.size - sizeof *stamp) != 0) {
         l->checks.corrupt++;
-        return false;
-    }
-    if (l->producers > 0 && stamp->run != l->run) {
-        l->checks.foreign++; /* left over from an earlier run: acknowledged, not counted */
         return false;
     }
     if (l->producers > 0 && (stamp->producer >= l->producers ||

@@ -1,0 +1,17 @@
+"""What every test sees: the repository's root on the path, and which implementations run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+if str(_ROOT) not in sys.path:
+    sys.path.append(str(_ROOT))  # `benchmarks` is no installed package
+
+
+def pytest_report_header() -> str:
+    core = "twin (pure Python)" if os.environ.get("VESPIARY_NATIVE") == "0" else "native (C)"
+    ring = os.environ.get("VESPIARY_RING") or ("threads" if core.startswith("twin") else "aio")
+    return f"vespiary: core {core}, ring {ring}"

@@ -1,0 +1,112 @@
+"""kill -9 at random moments, many times over the same store: no confirmed message is lost, and none
+rises again whose acknowledgement was confirmed.
+
+The ledger is kept by stompload in a file of its own: a line for each confirmed send, for each
+delivery, for each confirmed acknowledgement. What stands between is in doubt, and either end of it
+is legal. Journal files are small, so that rolls, checkpoints and reclaims are killed as well.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from vespiary_testkit.broker_process import BrokerProcess
+
+from benchmarks.generator import LoadReport, build
+
+CYCLES = int(os.environ.get("VESPIARY_CRASH_CYCLES", "100"))
+VERIFY_EVERY = 10
+QUEUES = 2
+SETTINGS = ("journal-file-size=2MiB", "journal-min-files=2")
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.fixture(scope="module")
+def stompload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("stompload") / "stompload")
+
+
+def port_of(broker: BrokerProcess) -> int:
+    ports = {e["name"]: e["port"] for e in broker.events if e["event"] == "listening"}
+    return int(ports["all"])
+
+
+def run_until_killed(
+    broker: BrokerProcess, stompload: Path, ledger: Path, chance: random.Random
+) -> None:
+    """Send and receive, and kill the broker in the middle."""
+    command = [str(stompload), "--port", str(port_of(broker)), "--ledger", str(ledger)]
+    command += ["--producers", "2", "--consumers", "2", "--queues", str(QUEUES)]
+    command += ["--window", "64", "--prefetch", "100", "--seconds", "5", "--warmup", "0"]
+    command += ["--body-size", str(chance.choice((64, 1024, 9000)))]
+    load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert load.stderr is not None
+    first = load.stderr.readline()
+    assert first == "stompload: measuring\n", first
+    pid = broker.pid
+    timer = threading.Timer(chance.uniform(0.005, 0.5), os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    code = load.wait(30)
+    timer.join()
+    load.stderr.close()
+    assert code == 3, f"stompload ended with {code}: the broker was to be killed under it"
+    broker.kill()
+
+
+def kill_while_starting(broker: BrokerProcess, chance: random.Random) -> None:
+    """Kill the broker while it recovers or just after."""
+    timer = None
+    try:
+        broker.start()
+        timer = threading.Timer(chance.uniform(0.0, 0.03), broker.kill)
+        timer.start()
+    finally:
+        if timer is not None:
+            timer.join()
+
+
+def verify(broker: BrokerProcess, stompload: Path, ledger: Path) -> LoadReport:
+    command = [str(stompload), "--port", str(port_of(broker)), "--ledger", str(ledger)]
+    command += ["--verify-ledger", str(ledger), "--producers", "0", "--consumers", "1"]
+    command += ["--queues", str(QUEUES), "--idle", "2", "--seconds", "60", "--body-size", "9000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    report = msgspec.json.decode(done.stdout, type=LoadReport)
+    assert report.ended == "complete", done.stdout
+    return report
+
+
+@pytest.mark.slow
+def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
+    tmp_path: Path, stompload: Path
+) -> None:
+    seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
+    print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
+    chance = random.Random(seed)
+    ledger = tmp_path / "ledger"
+    broker = BrokerProcess(tmp_path / "data", *SETTINGS)
+    for cycle in range(1, CYCLES + 1):
+        if chance.random() < 0.2:
+            kill_while_starting(broker, chance)
+        broker.start()
+        run_until_killed(broker, stompload, ledger, chance)
+        if cycle % VERIFY_EVERY == 0 or cycle == CYCLES:
+            broker.start()
+            checks = verify(broker, stompload, ledger).checks
+            found = f"seed {seed}, cycle {cycle}: {checks}"
+            assert checks.lost == 0, found
+            assert checks.resurrected == 0, found
+            assert checks.duplicates == 0, found
+            assert checks.corrupt == 0, found
+            assert broker.stop() == 0, broker.log_text()
+    lines = ledger.read_text().split("\n")
+    assert sum(line.startswith("S") for line in lines) > CYCLES * 10
+    assert sum(line.startswith("A") for line in lines) > CYCLES * 10
