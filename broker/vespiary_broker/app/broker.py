@@ -25,10 +25,12 @@ from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFaile
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration, RoutingType
 
+from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.engine import Engine, make_engine
+from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener, Timing, is_loopback
@@ -78,7 +80,6 @@ class BrokerApp:
         self._base = base
         self._on_event = on_event
         self._policy = policy
-        self._is_ephemeral = is_ephemeral
         self._timing = timing
         self._is_ephemeral = is_ephemeral
         self._started_s = time.monotonic()
@@ -91,6 +92,7 @@ class BrokerApp:
         self._cycle: Cycle | None = None
         self._journal: Journal | None = None
         self._listeners: tuple[Listener, ...] = ()
+        self._admin: AdminServer | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -154,7 +156,13 @@ class BrokerApp:
         folders = configuration.directories(self._base)
         self.report = await self._verify()
         users = self._users_file()
-        users.read()
+        self._admin = AdminServer(
+            self,
+            configuration.admin.host,
+            configuration.admin.port,
+            has_users=bool(users.read()),
+        )
+        await stack.enter_async_context(self._admin.running())
         bindings = await self._open_bindings(folders.bindings)
         stack.push_async_callback(bindings.close)
         options = self._journal_options(folders.journal)
@@ -211,16 +219,14 @@ class BrokerApp:
             await listener.start(cycle)
             self._listeners += (listener,)
             state = states.listener_state(listener)
-            log.info("listening name=%s host=%s port=%d", state.name, state.host, state.port)
-            self._on_event(
-                {
-                    "event": "listening",
-                    "name": state.name,
-                    "protocols": list(state.protocols),
-                    "host": state.host,
-                    "port": state.port,
-                }
-            )
+            self._tell_listening(state.name, state.protocols, state.host, state.port)
+        if self._admin is not None:
+            self._tell_listening("http", ("http",), self._admin.host, self._admin.port)
+
+    def _tell_listening(self, name: str, protocols: tuple[str, ...], host: str, port: int) -> None:
+        log.info("listening name=%s host=%s port=%d", name, host, port)
+        event = {"event": "listening", "name": name, "protocols": list(protocols)}
+        self._on_event(event | {"host": host, "port": port})
 
     def _become_ready(self, journal: Journal) -> None:
         self._ready_s = time.monotonic()
@@ -247,6 +253,8 @@ class BrokerApp:
                 "data": str(self.data_directory),
             }
         )
+        if self._admin is not None:
+            self._admin.begin()
 
     async def _disconnect(self) -> None:
         """Stop listening, tell the clients, and wait until they are gone."""
@@ -316,9 +324,8 @@ class BrokerApp:
 
     def _is_anonymous_allowed(self) -> bool:
         settings = self.configuration
-        return settings.security.allow_anonymous_on_loopback and all(
-            is_loopback(acceptor.host) for acceptor in settings.acceptors
-        )
+        hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
+        return settings.security.allow_anonymous_on_loopback and all(map(is_loopback, hosts))
 
     def _users_file(self) -> UsersFile:
         name = self.configuration.security.users_file
@@ -354,6 +361,16 @@ class BrokerApp:
         assert self._engine is not None
         return self._engine
 
+    @property
+    def logins(self) -> Logins | None:
+        """Who comes in; None while the broker starts or stops."""
+        return None if self._not_ready_reason else self.engine.logins
+
+    @property
+    def failed_reason(self) -> str:
+        """The sentence of the failure that fenced a journal; empty while they work."""
+        return "" if self._failure is None else str(self._failure)
+
     def statistics(self) -> states.BrokerStatistics:
         """Return the state of the whole broker."""
         assert self._cycle is not None
@@ -371,6 +388,24 @@ class BrokerApp:
         """Return the state of all queues, by name."""
         queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
         return [states.queue_state(self.engine, queue) for queue in queues]
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues, sorted."""
+        return sorted(self.engine.registry.queues)
+
+    def queue(self, name: str) -> states.QueueState | None:
+        """Return the state of one queue, or None if there is none of that name."""
+        queue = self.engine.registry.queues.get(name)
+        return None if queue is None else states.queue_state(self.engine, queue)
+
+    def address_names(self) -> list[str]:
+        """Return the names of all addresses, sorted."""
+        return sorted(self.engine.registry.addresses)
+
+    def address(self, name: str) -> states.AddressState | None:
+        """Return the state of one address, or None if there is none of that name."""
+        address = self.engine.registry.addresses.get(name)
+        return None if address is None else states.address_state(self.engine, address)
 
     def addresses(self) -> list[states.AddressState]:
         """Return the state of all addresses, by name."""

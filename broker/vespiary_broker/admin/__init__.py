@@ -1,0 +1,1 @@
+"""The HTTP listener: probes, metrics, the JSON API and one page; `server.AdminServer` starts it."""

@@ -1,0 +1,166 @@
+"""Who may ask for what: the checks that a request passes before it is looked at.
+
+Owns: the check against DNS rebinding, the check of a page's origin, the login, roles. Passwords are
+hashed in one thread of their own, and only a bounded number may wait for it. Must never log a
+password. Called by `endpoints`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from urllib.parse import urlsplit
+
+from vespiary_spec.errors import LoginRefused
+
+from vespiary_broker.admin.ports import Broker
+from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.engine.logins import ANONYMOUS, Check, Principal
+from vespiary_broker.server.listener import is_loopback
+
+ADMIN_ROLE: Final = "admin"
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
+_TOO_MANY: Final = "too many failed logins"
+"""What `engine.logins` says then; a test fails when the two part."""
+_WAITING_MAX: Final = 16
+_WINDOW_S: Final = 60
+_CREDENTIALS_CHARACTERS_MAX: Final = 4096
+
+
+class Access:
+    """Lets requests in.
+
+    Args:
+        broker: The broker.
+        host: Address that is listened on.
+    """
+
+    def __init__(self, broker: Broker, host: str) -> None:
+        self._broker = broker
+        self._is_loopback = is_loopback(host)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="vespiary-admin-login")
+        self._waiting = 0
+
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can ask."""
+        return self._is_loopback
+
+    def check_place(self, headers: Mapping[str, str]) -> None:
+        """Check where a request wants to go and which page it comes from.
+
+        On loopback a name other than this machine's is a page that had its own name lead here (DNS
+        rebinding); it could read everything without a login.
+
+        Args:
+            headers: Headers of the request, by name in any case.
+
+        Raises:
+            Refused: 421 for another host, 403 for another origin.
+        """
+        host = headers.get("Host", "")
+        if self._is_loopback and not is_loopback(_host_of(host)):
+            raise Refused(
+                421,
+                f"This broker listens on loopback and does not answer for {host[:200]!r}: use "
+                "127.0.0.1 or localhost.",
+            )
+        origin = headers.get("Origin")
+        site = headers.get("Sec-Fetch-Site", "none")
+        if (origin is not None and urlsplit(origin).netloc != host) or site == "cross-site":
+            shown = origin or "another site"
+            raise Refused(403, f"Pages of {shown[:200]!r} may not talk to this broker.")
+
+    async def login(self, headers: Mapping[str, str], peer: str) -> Principal:
+        """Return who asks.
+
+        Args:
+            headers: Headers of the request.
+            peer: Address of the client's machine.
+
+        Raises:
+            Refused: 401 no or a wrong login, 429 too many failures, 503 not now.
+        """
+        logins = self._broker.logins
+        if logins is None:
+            reason = self._broker.not_ready_reason or "the broker is starting"
+            raise Refused(503, f"Not now: {reason}.", headers={"Retry-After": "2"})
+        name, password = _credentials(headers.get("Authorization", ""))
+        clock = asyncio.get_running_loop().time
+        try:
+            outcome = logins.begin(name, password, peer, clock())
+            if isinstance(outcome, Principal):
+                return outcome
+            is_good = await self._hash(outcome)
+            return logins.finish(outcome, is_good=is_good, now_s=clock())
+        except LoginRefused as error:
+            raise _unauthorised(error) from error
+
+    async def _hash(self, check: Check) -> bool:
+        if self._waiting >= _WAITING_MAX:
+            raise Refused(503, "Too many logins at once; try again.", headers={"Retry-After": "1"})
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, check.is_good)
+        finally:
+            self._waiting -= 1
+
+    def check_change(self, principal: Principal) -> None:
+        """Check that somebody may change something.
+
+        Raises:
+            Refused: 403: it needs the role `admin`.
+        """
+        if principal.name != ANONYMOUS and ADMIN_ROLE not in principal.roles:
+            raise Refused(
+                403,
+                f"The user {principal.name} may look but not change: that needs the role "
+                f"{ADMIN_ROLE} (`vespiary user add NAME --role {ADMIN_ROLE}`).",
+            )
+
+
+def _unauthorised(error: LoginRefused) -> Refused:
+    """Return the answer to a refused login."""
+    if error.what == _TOO_MANY:
+        return Refused(429, str(error), code=error.code, headers={"Retry-After": str(_WINDOW_S)})
+    answer = refused(error, 401)
+    answer.headers = dict(_CHALLENGE)
+    return answer
+
+
+def _host_of(header: str) -> str:
+    """Return the host of a Host header, without port and brackets."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _credentials(header: str) -> tuple[str | None, str | None]:
+    """Return name and password of an Authorization header; None and None if it has none.
+
+    Raises:
+        Refused: 401: it is no Basic login.
+    """
+    if not header:
+        return None, None
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "basic" or len(text) > _CREDENTIALS_CHARACTERS_MAX:
+        raise Refused(401, "Only HTTP Basic logins are taken.", headers=dict(_CHALLENGE))
+    try:
+        plain = base64.b64decode(text.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        plain = ""
+    name, colon, password = plain.partition(":")
+    if not colon:
+        raise Refused(401, "The login is not user:password in base64.", headers=dict(_CHALLENGE))
+    return name, password

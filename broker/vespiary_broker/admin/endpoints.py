@@ -1,0 +1,289 @@
+"""What the HTTP listener answers: probes, metrics, the API by its table of routes, one page.
+
+Owns the way between HTTP and the handlers: headers, checks in their order, encoding, and every
+error as a problem. Must never answer without having checked who asks; the probes alone are open to
+all. Called by `server`; owner: the event loop.
+
+    /healthz   200 while the process and its loop live and the journal is not fenced
+    /readyz    200 while the broker takes messages, else 503 and the reason
+    /metrics   Prometheus; open to this machine, else with a login
+    /api/v1    the API; /api/v1/openapi.json describes it
+    /          a page for people
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from vespiary_spec.errors import VespiaryError
+
+from vespiary_broker.admin import metrics, openapi
+from vespiary_broker.admin.access import Access
+from vespiary_broker.admin.handlers import Api, Call
+from vespiary_broker.admin.ports import Broker
+from vespiary_broker.admin.problems import MEDIA_TYPE, Refused, refused
+from vespiary_broker.admin.routes import (
+    BASE,
+    BODY_BYTES_MAX,
+    ROUTES,
+    Route,
+    read_body,
+    read_query,
+)
+from vespiary_broker.engine.logins import Principal
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_ANSWER_S: Final = 30.0
+_HEADERS: Final = {
+    "Server": "Vespiary",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
+
+log = logging.getLogger(__name__)
+
+
+class Site:
+    """The answers.
+
+    Args:
+        broker: The broker.
+        access: Lets requests in.
+    """
+
+    def __init__(self, broker: Broker, access: Access) -> None:
+        self._broker = broker
+        self._access = access
+        self._api = Api(broker)
+        self._document = msgspec.json.encode(openapi.document())
+        self._page, self._page_policy = _read_page()
+        self._scrape = asyncio.Lock()
+        self._heard_s: dict[Any, float] = {}
+        self._busy: set[Any] = set()
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, keepalive_timeout=15.0, shutdown_timeout=1.0
+        )
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
+        router = application.router
+        router.add_get("/", self._show_page)
+        router.add_get("/healthz", self._healthz)
+        router.add_get("/readyz", self._readyz)
+        router.add_get("/metrics", self._metrics)
+        router.add_get(f"{BASE}/openapi.json", self._openapi)
+        for route in ROUTES:
+            router.add_route(route.method, BASE + route.path, self._endpoint(route))
+        return application
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def open(self) -> Callable[[], asyncio.BaseProtocol]:
+        """Return the factory of protocols for new connections."""
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        return server
+
+    async def close(self) -> None:
+        """Let answers that are being made end, and close all connections."""
+        await self._runner.cleanup()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        server = self._runner.server
+        return 0 if server is None else len(server.connections)
+
+    def sweep(self, now_s: float, idle_s: float) -> None:
+        """Close connections that have had no complete request for too long.
+
+        Args:
+            now_s: The loop's clock.
+            idle_s: Seconds that a connection may be idle.
+        """
+        server = self._runner.server
+        connections = [] if server is None else server.connections
+        known = {connection: self._heard_s.get(connection, now_s) for connection in connections}
+        for connection, heard_s in known.items():
+            if connection not in self._busy and now_s - heard_s > idle_s:
+                connection.force_close()
+        self._heard_s = known
+
+    # --- every request --------------------------------------------------------------------------
+
+    @property
+    def _guard(self) -> Any:
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            connection = request.protocol
+            self._busy.add(connection)
+            try:
+                response = await self._answer(request, handler)
+            finally:
+                self._busy.discard(connection)
+                self._heard_s[connection] = asyncio.get_running_loop().time()
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return guard
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._let_in(request)
+                return await handler(request)
+        except Refused as refusal:
+            return _problem(request, refusal)
+        except web.HTTPException as error:
+            if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                text = f"The body is larger than {BODY_BYTES_MAX} bytes."
+            elif error.status == HTTPStatus.NOT_FOUND:
+                text = f"There is nothing at {request.path[:200]!r}; {BASE}/openapi.json lists all."
+            else:
+                text = f"{request.method} is not possible at {request.path[:200]!r}."
+            allow = error.headers.get("Allow")
+            headers = {"Allow": allow} if allow else {}
+            return _problem(request, Refused(error.status, text, headers=headers))
+        except VespiaryError as error:
+            return _problem(request, refused(error))
+        except TimeoutError:
+            return _problem(request, Refused(503, f"No answer within {_ANSWER_S:g} s."))
+        except Exception as error:
+            log.exception("request failed method=%s path=%s", request.method, request.path)
+            text = f"A defect of the broker: {type(error).__name__}; its log has the details."
+            return _problem(request, Refused(500, text))
+
+    async def _let_in(self, request: web.Request) -> None:
+        """Check who asks from where.
+
+        Raises:
+            Refused: Not this request.
+        """
+        path = request.path
+        if path in ("/healthz", "/readyz"):
+            return
+        self._access.check_place(request.headers)
+        if path == "/metrics" and self._access.is_local:
+            return
+        principal = await self._access.login(request.headers, request.remote or "")
+        request[_PRINCIPAL] = principal
+        if request.method not in ("GET", "HEAD"):
+            self._access.check_change(principal)
+
+    # --- probes, metrics, page ------------------------------------------------------------------
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        reason = self._broker.failed_reason
+        return _probe(reason, "alive")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _probe(self._broker.not_ready_reason, "ready")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        async with self._scrape:  # many at once would hold many copies
+            scrape = await metrics.gather(self._broker)
+            accept = request.headers.get("Accept", "")
+            text, media_type = await asyncio.to_thread(metrics.render, scrape, accept)
+        return web.Response(body=text, headers={"Content-Type": media_type})
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._document, content_type="application/json")
+
+    async def _show_page(self, _: web.Request) -> web.Response:
+        return web.Response(
+            text=self._page,
+            content_type="text/html",
+            headers={"Content-Security-Policy": self._page_policy},
+        )
+
+    # --- the API --------------------------------------------------------------------------------
+
+    def _endpoint(self, route: Route) -> Handler:
+        async def endpoint(request: web.Request) -> web.Response:
+            call = await _read_call(route, request)
+            answer = await route.handler(self._api, call)
+            if route.is_change:
+                log.info(
+                    "administration user=%s operation=%s name=%r status=%d",
+                    request[_PRINCIPAL].name,
+                    route.operation,
+                    call.name or getattr(call.body, "name", ""),
+                    answer.status,
+                )
+            headers = {"Location": answer.location} if answer.location else None
+            if answer.value is None:
+                return web.Response(status=answer.status, headers=headers)
+            return web.Response(
+                status=answer.status,
+                body=msgspec.json.encode(answer.value),
+                content_type="application/json",
+                headers=headers,
+            )
+
+        return endpoint
+
+
+async def _read_call(route: Route, request: web.Request) -> Call:
+    """Return the call that a request makes.
+
+    Raises:
+        Refused: 400 or 415: it is not one that the operation takes.
+    """
+    data = await request.read()
+    if data and route.body is not None and request.content_type != "application/json":
+        raise Refused(415, f"The body has to be application/json, not {request.content_type!r}.")
+    try:
+        return Call(
+            name=request.match_info.get("name", ""),
+            query=read_query(route, list(request.query.items())),
+            body=read_body(route, data),
+        )
+    except ValueError as error:
+        raise Refused(400, str(error)) from error
+
+
+def _probe(reason: str, good: str) -> web.Response:
+    return web.Response(text=f"{reason or good}\n", status=503 if reason else 200)
+
+
+def _problem(request: web.Request, refusal: Refused) -> web.Response:
+    return web.Response(
+        status=refusal.status,
+        body=msgspec.json.encode(refusal.problem(request.path)),
+        content_type=MEDIA_TYPE,
+        headers=refusal.headers,
+    )
+
+
+def _read_page() -> tuple[str, str]:
+    """Return the page, and a policy that lets its own script and style work and nothing else."""
+    page = resources.files("vespiary_broker.admin").joinpath("page.html").read_text("utf-8")
+
+    def hashes(tag: str) -> str:
+        found = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in found)
+        return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+
+    policy = (
+        f"default-src 'none'; script-src {hashes('script')}; style-src {hashes('style')}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy

@@ -1,0 +1,287 @@
+"""What the API does: one coroutine for each operation, without HTTP.
+
+Owns the way from a call (names, query, body) to records. Must never know headers or sockets; the
+table that leads here is `routes`, the shell around it `endpoints`. Owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Final, TypeVar
+
+import msgspec
+from vespiary_spec.errors import RemoteProtocolError
+
+from vespiary_broker.admin import records
+from vespiary_broker.admin.ports import Broker
+from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.engine.names import check_name
+from vespiary_broker.store.counters import FLUSH_BOUNDS_US
+from vespiary_broker.store.volumes import aio_limits
+
+VERSION: Final = metadata.version("vespiary")
+_STEP: Final = 256
+"""States gathered in one go, before messages have their turn again."""
+
+R = TypeVar("R", bound=records.Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request that was let in.
+
+    Attributes:
+        name: Name of the path; empty if the path has none.
+        query: Query parameters, converted, with defaults.
+        body: The body; None if the operation has none.
+    """
+
+    name: str = ""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an operation answers with.
+
+    Attributes:
+        value: Record for the body; None for no body.
+        status: HTTP status.
+        location: Path of what was made; empty if nothing was.
+    """
+
+    value: object
+    status: int = 200
+    location: str = ""
+
+
+def shown(state: object, kind: type[R]) -> R:
+    """Return a record with the attributes of a state."""
+    return msgspec.convert(state, kind, from_attributes=True)
+
+
+def journal_record(broker: Broker) -> records.Journal:
+    """Return the state of the journal."""
+    statistics: Any = broker.statistics()
+    journal = statistics.journal
+    aio = _aio(broker)
+    values = {
+        name: getattr(journal, name)
+        for name in records.Journal.__struct_fields__
+        if name not in ("asked_engine", "durability", "files", "flush_bounds_us", "aio")
+    }
+    return records.Journal(
+        asked_engine=str(broker.configuration.journal_type),
+        durability=str(journal.durability),
+        files=shown(journal.files, records.Files),
+        flush_bounds_us=FLUSH_BOUNDS_US,
+        aio=aio,
+        **values,
+    )
+
+
+def _aio(broker: Broker) -> records.Aio:
+    demand = broker.report.answer.aio.demand if broker.report is not None else 0
+    numbers = aio_limits.read(demand)
+    return records.Aio(max_nr=numbers.maximum, nr=numbers.in_use, demand=demand)
+
+
+def broker_record(broker: Broker) -> records.Broker:
+    """Return the state of the whole broker."""
+    raw: Any = broker.statistics()
+    statistics = shown(raw, records.Statistics)
+    return records.Broker(
+        version=VERSION,
+        is_ready=statistics.is_ready,
+        not_ready_reason=statistics.not_ready_reason,
+        uptime_s=statistics.uptime_s,
+        data_directory=str(broker.data_directory),
+        engine=raw.journal.engine,
+        durability=str(raw.journal.durability),
+        listeners=statistics.listeners,
+        addresses=len(broker.address_names()),
+        queues=len(broker.queue_names()),
+        connections_total=statistics.connections_total,
+        messages_in=statistics.messages_in,
+        messages_out=statistics.messages_out,
+        messages_acknowledged=statistics.messages_acknowledged,
+        client_errors=statistics.errors,
+        logins_refused=statistics.logins_refused,
+    )
+
+
+async def queue_records(broker: Broker, names: list[str]) -> list[records.Queue]:
+    """Return the states of queues; messages have their turn in between.
+
+    Args:
+        broker: The broker.
+        names: Names; those that are gone by then are left out.
+    """
+    found = []
+    for index, name in enumerate(names):
+        if index % _STEP == _STEP - 1:
+            await asyncio.sleep(0)
+        state = broker.queue(name)
+        if state is not None:
+            found.append(shown(state, records.Queue))
+    return found
+
+
+class Api:
+    """The operations.
+
+    Args:
+        broker: The broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # --- looking --------------------------------------------------------------------------------
+
+    async def brokers(self, _: Call) -> Answer:
+        """List the brokers that this one knows."""
+        return Answer(records.BrokerPage(items=(broker_record(self._broker),)))
+
+    async def journal(self, _: Call) -> Answer:
+        """Show the message journal."""
+        return Answer(journal_record(self._broker))
+
+    async def queues(self, call: Call) -> Answer:
+        """List queues."""
+        names, following = _cut(self._broker.queue_names(), call)
+        items = await queue_records(self._broker, names)
+        return Answer(records.QueuePage(items=tuple(items), next=following))
+
+    async def queue(self, call: Call) -> Answer:
+        """Show one queue."""
+        return Answer(shown(self._queue(call.name), records.Queue))
+
+    async def addresses(self, call: Call) -> Answer:
+        """List addresses."""
+        names, following = _cut(self._broker.address_names(), call)
+        states = [self._broker.address(name) for name in names]
+        items = tuple(shown(state, records.Address) for state in states if state is not None)
+        return Answer(records.AddressPage(items=items, next=following))
+
+    async def address(self, call: Call) -> Answer:
+        """Show one address."""
+        return Answer(shown(self._address(call.name), records.Address))
+
+    async def connections(self, call: Call) -> Answer:
+        """List connections."""
+        items = [shown(state, records.Connection) for state in self._broker.connections()]
+        items.sort(key=lambda item: item.id)
+        after = _number(call.query["after"])
+        if after is not None:
+            items = [item for item in items if item.id > after]
+        kept = tuple(items[: call.query["limit"]])
+        following = str(kept[-1].id) if len(kept) < len(items) else None
+        return Answer(records.ConnectionPage(items=kept, next=following))
+
+    async def consumers(self, call: Call) -> Answer:
+        """List consumers."""
+        items = [shown(state, records.Consumer) for state in self._broker.consumers()]
+        queue, after = call.query["queue"], call.query["after"]
+        items.sort(key=lambda item: (item.connection, item.subscription))
+        if queue is not None:
+            items = [item for item in items if item.queue == queue]
+        if after is not None:
+            connection, _, subscription = after.partition("/")
+            last = (_number(connection) or 0, subscription)
+            items = [item for item in items if (item.connection, item.subscription) > last]
+        kept = tuple(items[: call.query["limit"]])
+        is_all = len(kept) == len(items)
+        following = None if is_all else f"{kept[-1].connection}/{kept[-1].subscription}"
+        return Answer(records.ConsumerPage(items=kept, next=following))
+
+    # --- changing -------------------------------------------------------------------------------
+
+    async def create_address(self, call: Call) -> Answer:
+        """Make an address, or widen it by routing types."""
+        wanted: records.NewAddress = call.body
+        _check_name(wanted.name, "address")
+        is_new = self._broker.address(wanted.name) is None
+        state = await self._broker.create_address(wanted.name, set(wanted.routing_types))
+        value = shown(state, records.Address)
+        return Answer(value, 201 if is_new else 200, _path("addresses", value.name))
+
+    async def delete_address(self, call: Call) -> Answer:
+        """Delete an address that has no queues."""
+        self._address(call.name)
+        self._broker.delete_address(call.name)
+        return Answer(None, 204)
+
+    async def create_queue(self, call: Call) -> Answer:
+        """Make a queue, and its address if need be."""
+        wanted: records.NewQueue = call.body
+        address = wanted.name if wanted.address is None else wanted.address
+        _check_name(wanted.name, "queue")
+        _check_name(address, "address")
+        is_new = self._broker.queue(wanted.name) is None
+        state = await self._broker.create_queue(
+            wanted.name, address, wanted.routing_type, is_durable=wanted.durable
+        )
+        value = shown(state, records.Queue)
+        if value.is_durable is not wanted.durable:
+            raise Refused(
+                409, f"The queue {wanted.name} exists, but with durable: {value.is_durable}."
+            )
+        return Answer(value, 201 if is_new else 200, _path("queues", value.name))
+
+    async def delete_queue(self, call: Call) -> Answer:
+        """Delete a queue and everything in it."""
+        self._queue(call.name)
+        count = self._broker.delete_queue(call.name, is_forced=call.query["force"])
+        return Answer(records.Removed(messages=count))
+
+    async def purge_queue(self, call: Call) -> Answer:
+        """Remove the messages that wait in a queue; those given out stay."""
+        self._queue(call.name)
+        return Answer(records.Removed(messages=await self._broker.purge_queue(call.name)))
+
+    def _queue(self, name: str) -> object:
+        state = self._broker.queue(name)
+        if state is None:
+            raise Refused(404, f"There is no queue {name[:200]!r}.")
+        return state
+
+    def _address(self, name: str) -> object:
+        state = self._broker.address(name)
+        if state is None:
+            raise Refused(404, f"There is no address {name[:200]!r}.")
+        return state
+
+
+def _cut(names: list[str], call: Call) -> tuple[list[str], str | None]:
+    """Return the page of sorted names that a call asks for, and where the next one begins."""
+    after, limit = call.query["after"], call.query["limit"]
+    start = bisect.bisect_right(names, after) if after is not None else 0
+    page = names[start : start + limit]
+    return page, page[-1] if start + limit < len(names) else None
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refused(400, f"The query parameter after is not one of this list: {text[:100]!r}.")
+    return int(text)
+
+
+def _check_name(name: str, kind: str) -> None:
+    try:
+        check_name(name, kind)
+    except RemoteProtocolError as error:
+        raise refused(error, 400) from error
+
+
+def _path(collection: str, name: str) -> str:
+    from urllib.parse import quote
+
+    return f"/api/v1/{collection}/{quote(name, safe='')}"

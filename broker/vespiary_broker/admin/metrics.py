@@ -1,0 +1,288 @@
+"""Metrics in Prometheus' formats, made when they are asked for from records that others count.
+
+Owns names, labels and units; docs/howto/metrics.md lists them, and a test compares. Nothing is
+counted here, so a message costs nothing: the parts of the broker count anyway, `gather` copies the
+figures on the event loop in small steps, and `render` makes the text of them in a thread. Must
+never hold more than one scrape. Called by `endpoints`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from vespiary_broker.admin import records
+from vespiary_broker.admin.handlers import VERSION, journal_record, queue_records, shown
+from vespiary_broker.admin.ports import Broker
+
+QUEUES_MAX: Final = 2000
+"""Queues with series of their own; the rest, those with the fewest messages, is in the totals."""
+_PREFIX: Final = "vespiary"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The figures of one moment.
+
+    Attributes:
+        ready: Whether the broker takes messages.
+        statistics: The broker as a whole; None until the journal was read.
+        journal: The journal; None until it was read.
+        queues: All queues but temporary ones.
+        temporary_queues: Number of temporary queues.
+        addresses: Number of addresses.
+        connections: Open connections by listener, protocol and user's presence.
+    """
+
+    ready: bool
+    statistics: records.Statistics | None = None
+    journal: records.Journal | None = None
+    queues: tuple[records.Queue, ...] = ()
+    temporary_queues: int = 0
+    addresses: int = 0
+    connections: tuple[tuple[str, str, int], ...] = ()
+
+
+async def gather(broker: Broker) -> Scrape:
+    """Copy the figures; messages have their turn in between."""
+    is_ready = not broker.not_ready_reason
+    if broker.logins is None:
+        return Scrape(is_ready)
+    queues = await queue_records(broker, broker.queue_names())
+    lasting = [queue for queue in queues if not queue.is_temporary]
+    if len(lasting) > QUEUES_MAX:
+        lasting.sort(key=lambda queue: (-queue.messages, queue.name))
+        del lasting[QUEUES_MAX:]
+    connections: Counter[tuple[str, str]] = Counter()
+    for state in broker.connections():
+        connection: Any = state
+        connections[connection.listener, connection.protocol or "none"] += 1
+    return Scrape(
+        is_ready,
+        shown(broker.statistics(), records.Statistics),
+        journal_record(broker),
+        tuple(lasting),
+        sum(queue.is_temporary for queue in queues),
+        len(broker.address_names()),
+        tuple((*key, count) for key, count in sorted(connections.items())),
+    )
+
+
+def render(scrape: Scrape, accept: str) -> tuple[bytes, str]:
+    """Return the text of a scrape and its media type.
+
+    Args:
+        scrape: The figures.
+        accept: The Accept header of the request; empty for plain text.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(ScrapeCollector(scrape))
+    encoder, media_type = choose_encoder(accept)
+    return encoder(registry), media_type
+
+
+class ScrapeCollector(Collector):
+    """Hands one scrape to prometheus_client.
+
+    Args:
+        scrape: The figures.
+    """
+
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        scrape = self._scrape
+        yield _info("build", "What runs here.", {"version": VERSION})
+        yield _gauge("ready", "1 while the broker takes messages.", int(scrape.ready))
+        if scrape.statistics is not None:
+            yield from _broker(scrape, scrape.statistics)
+            yield from _queues(scrape.queues)
+        if scrape.journal is not None:
+            yield from _journal(scrape.journal)
+            yield from _aio(scrape.journal.aio)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{_PREFIX}_{name}", text, value=value)
+
+
+def _info(name: str, text: str, labels: dict[str, str]) -> Metric:
+    return InfoMetricFamily(f"{_PREFIX}_{name}", text, value=labels)
+
+
+def _labelled(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: list[tuple[tuple[str, ...], float]],
+) -> Metric:
+    family = kind(f"{_PREFIX}_{name}", text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
+
+
+def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
+    yield _gauge("uptime_seconds", "Seconds since the broker became ready.", statistics.uptime_s)
+    yield _counter(
+        "messages_in", "Messages that came into queues, one for each.", statistics.messages_in
+    )
+    yield _counter("messages_out", "Messages given to consumers.", statistics.messages_out)
+    yield _counter(
+        "messages_acknowledged", "Messages acknowledged.", statistics.messages_acknowledged
+    )
+    yield _counter(
+        "slow_path_frames",
+        "Frames of clients that the fast path left to Python.",
+        statistics.frames,
+    )
+    yield _labelled(
+        GaugeMetricFamily,
+        "connections",
+        "Open connections; protocol is none before the login.",
+        ("listener", "protocol"),
+        [((listener, protocol), count) for listener, protocol, count in scrape.connections],
+    )
+    yield _counter("connections_opened", "Connections ever made.", statistics.connections_total)
+    yield _labelled(
+        CounterMetricFamily,
+        "client_errors",
+        "Errors that clients caused and were told.",
+        ("kind",),
+        [((kind,), count) for kind, count in sorted(statistics.errors.items())],
+    )
+    yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
+    yield _gauge("addresses", "Addresses.", scrape.addresses)
+    yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)
+
+
+_QUEUE_GAUGES: Final = (
+    ("messages", "messages", "Messages in the queue, those given out included."),
+    ("ready", "ready_messages", "Messages that wait for a consumer."),
+    ("delivering", "delivering_messages", "Messages given out and not acknowledged."),
+    ("consumers", "consumers", "Consumers."),
+    ("live_bytes", "bytes", "Bytes of the messages in the queue."),
+)
+_QUEUE_COUNTERS: Final = (
+    ("added", "messages_in", "Messages that came into the queue."),
+    ("acknowledged", "messages_acknowledged", "Messages acknowledged."),
+    ("redelivered", "messages_redelivered", "Messages given back by consumers."),
+)
+
+
+def _queues(queues: tuple[records.Queue, ...]) -> Iterator[Metric]:
+    labels = [(queue.address, queue.name) for queue in queues]
+    for kind, fields in (
+        (GaugeMetricFamily, _QUEUE_GAUGES),
+        (CounterMetricFamily, _QUEUE_COUNTERS),
+    ):
+        for field, name, text in fields:
+            values = [float(getattr(queue, field)) for queue in queues]
+            yield _labelled(
+                kind,
+                f"queue_{name}",
+                text,
+                ("address", "queue"),
+                list(zip(labels, values, strict=True)),
+            )
+
+
+def _journal(journal: records.Journal) -> Iterator[Metric]:
+    yield _info(
+        "journal",
+        "Effective and asked journal engine, and what a confirm is worth.",
+        {
+            "engine": journal.engine,
+            "asked_engine": journal.asked_engine,
+            "durability": journal.durability,
+        },
+    )
+    yield _gauge(
+        "journal_engine_is_fallback",
+        "1 while the engine is not the one asked for.",
+        int(journal.fallback_reason is not None),
+    )
+    yield _gauge(
+        "journal_fenced",
+        "1 once a failed write has ended the journal; nothing is confirmed any more.",
+        int(journal.failed_reason is not None),
+    )
+    yield _gauge(
+        "journal_blocked",
+        "1 while no file can be made, so that producers wait.",
+        int(journal.blocked_reason is not None),
+    )
+    for name, text, value in (
+        ("writes", "Writes that ended well.", journal.writes),
+        ("written_bytes", "Bytes written, padding included.", journal.written_bytes),
+        ("blocks", "Blocks written.", journal.blocks),
+        (
+            "records",
+            "Records added; by writes this is the size of a group commit.",
+            journal.records,
+        ),
+        ("payload_bytes", "Bytes of records.", journal.payload_bytes),
+        ("slab_loads", "Parts of files read back into memory.", journal.slab_loads),
+        ("files_made", "Files created.", journal.files_made),
+        ("files_reclaimed", "Files freed.", journal.files_reclaimed),
+    ):
+        yield _counter(f"journal_{name}", text, value)
+    yield _flushes(journal)
+    files = journal.files
+    yield _labelled(
+        GaugeMetricFamily,
+        "journal_files",
+        "Files by state.",
+        ("state",),
+        [
+            (("active",), files.active - files.ahead),
+            (("ahead",), files.ahead),
+            (("free",), files.free),
+        ],
+    )
+    yield _gauge("journal_disk_bytes", "Size of all files.", files.bytes_on_disk)
+    yield _gauge("journal_unwritten_bytes", "Sealed and not yet durable.", journal.unwritten_bytes)
+
+
+def _flushes(journal: records.Journal) -> Metric:
+    """Return the histogram of writes with their flush."""
+    bounds = [str(bound_us / 1e6) for bound_us in journal.flush_bounds_us]
+    buckets = list(zip([*bounds, "+Inf"], accumulate(journal.flush_counts), strict=True))
+    return HistogramMetricFamily(
+        f"{_PREFIX}_journal_flush_seconds",
+        "Time of a write from submission until it is durable.",
+        buckets=buckets,
+        sum_value=journal.flush_sum_us / 1e6,
+    )
+
+
+def _aio(aio: records.Aio) -> Iterator[Metric]:
+    for name, text, value in (
+        ("aio_max_nr", "fs.aio-max-nr of the machine.", aio.max_nr),
+        ("aio_nr", "fs.aio-nr of the machine: requests reserved by everyone.", aio.nr),
+        ("aio_demand", "Requests that this broker reserves.", aio.demand),
+    ):
+        if value is not None:
+            yield _gauge(name, text, value)

@@ -1,0 +1,79 @@
+"""What the HTTP listener needs of the broker, as a Protocol.
+
+Owns the interface. `app.broker.BrokerApp` has it; tests have a named fake. The states that it
+returns are read by attribute into `records`, so that neither side imports the other's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vespiary_spec.settings import Configuration, RoutingType
+
+from vespiary_broker.engine.logins import Logins
+from vespiary_broker.store.volumes.report import Report
+
+
+class Broker(Protocol):
+    """The broker, from its start on."""
+
+    configuration: Configuration
+    data_directory: Path
+    report: Report | None
+
+    @property
+    def not_ready_reason(self) -> str:
+        """Why the broker takes no messages now, as one sentence; empty while it does."""
+
+    @property
+    def failed_reason(self) -> str:
+        """The sentence of the failure that fenced the journal; empty while it works."""
+
+    @property
+    def logins(self) -> Logins | None:
+        """Who comes in; None until the journal was read."""
+
+    def statistics(self) -> object:
+        """Return what `records.Statistics` has; only once `logins` is there."""
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues, sorted."""
+
+    def queue(self, name: str) -> object | None:
+        """Return what `records.Queue` has, or None if there is no such queue."""
+
+    def address_names(self) -> list[str]:
+        """Return the names of all addresses, sorted."""
+
+    def address(self, name: str) -> object | None:
+        """Return what `records.Address` has, or None if there is no such address."""
+
+    def connections(self) -> Sequence[object]:
+        """Return what `records.Connection` has, of all connections."""
+
+    def consumers(self) -> Sequence[object]:
+        """Return what `records.Consumer` has, of all consumers."""
+
+    async def create_address(self, name: str, routing_types: set[RoutingType]) -> object:
+        """Make an address, or widen it by routing types."""
+
+    def delete_address(self, name: str) -> None:
+        """Delete an address that has no queues."""
+
+    async def create_queue(
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType = RoutingType.ANYCAST,
+        *,
+        is_durable: bool = True,
+    ) -> object:
+        """Make a queue, and its address if need be."""
+
+    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+        """Delete a queue and everything in it; return how many messages went with it."""
+
+    async def purge_queue(self, name: str) -> int:
+        """Acknowledge every message that waits in a queue; return how many."""

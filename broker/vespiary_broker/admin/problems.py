@@ -1,0 +1,78 @@
+"""Errors of the API as RFC 9457 problems: a status, a sentence, a stable code.
+
+Owns the exception that handlers raise and the mapping of Vespiary's errors. Must never let a
+traceback or a payload out. Called by `handlers`, `access`, `endpoints`.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from vespiary_spec.errors import (
+    DiskFull,
+    JournalError,
+    LoginRefused,
+    RemoteProtocolError,
+    VespiaryError,
+)
+
+from vespiary_broker.admin.records import Problem
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class Refused(Exception):  # noqa: N818  (an answer, not a fault)
+    """A request is answered with a problem.
+
+    Attributes:
+        status: HTTP status.
+        detail: A sentence.
+        code: Stable code of the error behind it; empty if there is none.
+        headers: Further headers of the answer.
+    """
+
+    def __init__(
+        self, status: int, detail: str, *, code: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        self.headers = headers or {}
+
+    def problem(self, instance: str) -> Problem:
+        """Return the body of the answer.
+
+        Args:
+            instance: Path of the request.
+        """
+        return Problem(
+            type=f"urn:vespiary:error:{self.code}" if self.code else "about:blank",
+            title=HTTPStatus(self.status).phrase,
+            status=self.status,
+            detail=self.detail,
+            instance=instance,
+        )
+
+
+def refused(error: VespiaryError, status: int | None = None) -> Refused:
+    """Return the answer to an error.
+
+    Args:
+        error: The error.
+        status: Status to answer with; None takes the one that its kind has.
+    """
+    if status is None:
+        status = _status(error)
+    return Refused(status, str(error), code=error.code)
+
+
+def _status(error: VespiaryError) -> int:
+    if isinstance(error, LoginRefused):
+        return HTTPStatus.UNAUTHORIZED
+    if isinstance(error, JournalError | DiskFull):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    if isinstance(error, RemoteProtocolError):
+        return HTTPStatus.CONFLICT
+    return HTTPStatus.INTERNAL_SERVER_ERROR

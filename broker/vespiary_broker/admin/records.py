@@ -1,0 +1,414 @@
+"""What the API shows and takes: the records behind its JSON, in camelCase.
+
+Owns the names that scripts rely on; the OpenAPI document is made from the docstrings here. Must
+never hold logic. Filled by attribute from the states of `app`. Called by `handlers`, `metrics`,
+`openapi`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from vespiary_spec import limits
+from vespiary_spec.settings import RoutingType
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.ADDRESS_NAME_CHARACTERS_MAX)]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What all records share."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all request bodies share."""
+
+
+class Listener(Record, frozen=True):
+    """One listener.
+
+    Attributes:
+        name: Its name.
+        host: Address that it listens on.
+        port: Port that it listens on.
+        protocols: Protocols that it speaks.
+        is_tls: Whether it speaks TLS.
+        connections: Open connections.
+    """
+
+    name: str
+    host: str
+    port: int
+    protocols: tuple[str, ...]
+    is_tls: bool
+    connections: int
+
+
+class Files(Record, frozen=True):
+    """Files of a journal by state.
+
+    Attributes:
+        active: In use, those made ready ahead of need included.
+        ahead: Made ready, not yet begun.
+        free: Kept for use again.
+        bytes_on_disk: Size of all of them.
+    """
+
+    active: int
+    ahead: int
+    free: int
+    bytes_on_disk: int
+
+
+class Aio(Record, frozen=True):
+    """Asynchronous I/O of the machine.
+
+    Attributes:
+        max_nr: `fs.aio-max-nr`; null if it cannot be read.
+        nr: `fs.aio-nr`, in use by everyone; null if it cannot be read.
+        demand: Requests that this broker reserves.
+    """
+
+    max_nr: int | None
+    nr: int | None
+    demand: int
+
+
+class Journal(Record, frozen=True):
+    """The message journal; counters begin at the broker's start.
+
+    Attributes:
+        engine: Effective engine: ASYNCIO, NIO or MEMORY.
+        asked_engine: Engine of the configuration.
+        fallback_reason: Why the two differ; null if they do not.
+        durability: What a confirm is worth: D0 memory, D1 survives kill -9, D2 survives power loss.
+        writes: Writes that ended well.
+        written_bytes: Bytes of these, padding included.
+        blocks: Blocks of these.
+        records: Records added.
+        payload_bytes: Bytes of these.
+        flush_bounds_us: Upper bounds of the buckets of `flushCounts`, in microseconds.
+        flush_counts: Writes by the time they took; one bucket more than there are bounds.
+        flush_sum_us: Sum of these times, in microseconds.
+        slab_loads: Parts of files that were read back into memory.
+        files: Files by state.
+        files_made: Files created.
+        files_reclaimed: Files freed.
+        sequence_durable: Highest durable block.
+        unwritten_bytes: Sealed and not yet durable.
+        failed_reason: The failure that fenced the journal; null while it works.
+        blocked_reason: Why no file can be made; null while there is room.
+        aio: Asynchronous I/O of the machine.
+    """
+
+    engine: str
+    asked_engine: str
+    fallback_reason: str | None
+    durability: str
+    writes: int
+    written_bytes: int
+    blocks: int
+    records: int
+    payload_bytes: int
+    flush_bounds_us: tuple[int, ...]
+    flush_counts: tuple[int, ...]
+    flush_sum_us: int
+    slab_loads: int
+    files: Files
+    files_made: int
+    files_reclaimed: int
+    sequence_durable: int
+    unwritten_bytes: int
+    failed_reason: str | None
+    blocked_reason: str | None
+    aio: Aio
+
+
+class Broker(Record, frozen=True):
+    """A broker; counters begin at its start.
+
+    Attributes:
+        version: Its version.
+        is_ready: Whether it takes messages.
+        not_ready_reason: Why not, as one sentence; empty while it is ready.
+        uptime_s: Seconds since it became ready.
+        data_directory: Its data folder.
+        engine: Effective journal engine: ASYNCIO, NIO or MEMORY.
+        durability: What a confirm is worth: D0, D1 or D2.
+        listeners: Its listeners.
+        addresses: Number of addresses.
+        queues: Number of queues.
+        connections_total: Connections ever made.
+        messages_in: Messages that came into queues, one for each queue.
+        messages_out: Messages given to consumers.
+        messages_acknowledged: Messages acknowledged.
+        client_errors: Errors that clients caused, by kind.
+        logins_refused: Logins refused.
+    """
+
+    version: str
+    is_ready: bool
+    not_ready_reason: str
+    uptime_s: float
+    data_directory: str
+    engine: str
+    durability: str
+    listeners: tuple[Listener, ...]
+    addresses: int
+    queues: int
+    connections_total: int
+    messages_in: int
+    messages_out: int
+    messages_acknowledged: int
+    client_errors: dict[str, int]
+    logins_refused: int
+
+
+class Queue(Record, frozen=True):
+    """A queue; counters begin at the broker's start.
+
+    Attributes:
+        name: Its name, unique in the broker.
+        address: Name of its address.
+        routing_type: ANYCAST or MULTICAST.
+        is_durable: Whether it survives a restart.
+        is_auto_created: Whether a client's use made it.
+        is_temporary: Whether it goes with its consumer.
+        consumers: Number of consumers.
+        messages: Messages in it, those given out included.
+        ready: Messages that wait for a consumer.
+        delivering: Messages given out and not acknowledged.
+        added: Messages that came in.
+        acknowledged: Messages that were acknowledged.
+        redelivered: Messages that were given back.
+        live_bytes: Bytes of the messages in it.
+    """
+
+    name: str
+    address: str
+    routing_type: str
+    is_durable: bool
+    is_auto_created: bool
+    is_temporary: bool
+    consumers: int
+    messages: int
+    ready: int
+    delivering: int
+    added: int
+    acknowledged: int
+    redelivered: int
+    live_bytes: int
+
+
+class Address(Record, frozen=True):
+    """An address.
+
+    Attributes:
+        name: Its name.
+        routing_types: Routing types that it serves.
+        is_auto_created: Whether a client's use made it.
+        queues: Names of its queues.
+        messages: Messages in all of them.
+    """
+
+    name: str
+    routing_types: tuple[str, ...]
+    is_auto_created: bool
+    queues: tuple[str, ...]
+    messages: int
+
+
+class Connection(Record, frozen=True):
+    """A client's connection.
+
+    Attributes:
+        id: Its number while it lasts.
+        listener: Name of its listener.
+        peer: Address of the client's machine.
+        user: Who logged in; empty before the login.
+        client_id: Name that the client gave itself.
+        protocol: Protocol and version; empty before the login.
+        subscriptions: Number of its subscriptions.
+        age_s: Seconds since it was made.
+        idle_s: Seconds since something was heard from it.
+        bytes_in: Bytes received.
+        unsent_bytes: Bytes that wait to be sent.
+    """
+
+    id: int
+    listener: str
+    peer: str
+    user: str
+    client_id: str
+    protocol: str
+    subscriptions: int
+    age_s: float
+    idle_s: float
+    bytes_in: int
+    unsent_bytes: int
+
+
+class Consumer(Record, frozen=True):
+    """A consumer.
+
+    Attributes:
+        queue: Name of its queue.
+        subscription: Id that the client gave it.
+        mode: `auto`, `client` or `individual`.
+        credit: Messages that may be out unacknowledged.
+        connection: Number of its connection.
+    """
+
+    queue: str
+    subscription: str
+    mode: str
+    credit: int
+    connection: int
+
+
+class Statistics(Record, frozen=True):
+    """What the broker counts as a whole; its parts go into `Broker` and the metrics.
+
+    Attributes:
+        is_ready: Whether it takes messages.
+        not_ready_reason: Why not.
+        uptime_s: Seconds since it became ready.
+        listeners: Its listeners.
+        connections_total: Connections ever made.
+        frames: Frames that the fast path left to Python.
+        messages_in: Messages that came into queues.
+        messages_out: Messages given to consumers.
+        messages_acknowledged: Messages acknowledged.
+        errors: Errors that clients caused, by kind.
+        logins_refused: Logins refused.
+    """
+
+    is_ready: bool
+    not_ready_reason: str
+    uptime_s: float
+    listeners: tuple[Listener, ...]
+    connections_total: int
+    frames: int
+    messages_in: int
+    messages_out: int
+    messages_acknowledged: int
+    errors: dict[str, int]
+    logins_refused: int
+
+
+class BrokerPage(Record, frozen=True):
+    """Brokers that this one knows: itself.
+
+    Attributes:
+        items: The brokers.
+        next: Always null.
+    """
+
+    items: tuple[Broker, ...]
+    next: str | None = None
+
+
+class QueuePage(Record, frozen=True):
+    """Some queues, by name.
+
+    Attributes:
+        items: The queues.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[Queue, ...]
+    next: str | None
+
+
+class AddressPage(Record, frozen=True):
+    """Some addresses, by name.
+
+    Attributes:
+        items: The addresses.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[Address, ...]
+    next: str | None
+
+
+class ConnectionPage(Record, frozen=True):
+    """Some connections, by number.
+
+    Attributes:
+        items: The connections.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[Connection, ...]
+    next: str | None
+
+
+class ConsumerPage(Record, frozen=True):
+    """Some consumers, by connection and subscription.
+
+    Attributes:
+        items: The consumers.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[Consumer, ...]
+    next: str | None
+
+
+class Removed(Record, frozen=True):
+    """What a deletion or a purge removed.
+
+    Attributes:
+        messages: Number of messages.
+    """
+
+    messages: int
+
+
+class NewAddress(Body, frozen=True):
+    """An address to make.
+
+    Attributes:
+        name: Its name.
+        routing_types: Routing types to serve; one that exists is widened by them.
+    """
+
+    name: Name
+    routing_types: Annotated[tuple[RoutingType, ...], msgspec.Meta(min_length=1)] = (
+        RoutingType.ANYCAST,
+    )
+
+
+class NewQueue(Body, frozen=True):
+    """A queue to make.
+
+    Attributes:
+        name: Its name, unique in the broker.
+        address: Name of its address, which is made if need be; null for one of the queue's name.
+        routing_type: ANYCAST: each message goes to one consumer. MULTICAST: a subscription.
+        durable: Whether queue and messages survive a restart.
+    """
+
+    name: Name
+    address: Name | None = None
+    routing_type: RoutingType = RoutingType.ANYCAST
+    durable: bool = True
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong, as RFC 9457 has it.
+
+    Attributes:
+        type: `urn:vespiary:error:CODE` of docs/reference/errors.md, or `about:blank`.
+        title: The meaning of the status.
+        status: The status again.
+        detail: A sentence: what, where, measured against allowed, what to do.
+        instance: Path of the request.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str

@@ -1,0 +1,171 @@
+"""The HTTP listener's socket and its life; what it answers is `endpoints`.
+
+Owns: the listening socket, the bound on connections, and the end of idle ones. The socket is open
+at once, but aiohttp, which takes longer to import than a broker with an empty store to start, is
+imported in a thread when the broker is ready; till then clients wait in the backlog. When recovery
+takes long that is not waited for, so that probes are answered meanwhile. Called by `app`; owner:
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from vespiary_spec.errors import ConfigError
+
+from vespiary_broker.admin.access import Access
+from vespiary_broker.admin.ports import Broker
+from vespiary_broker.server.listener import is_loopback
+
+if TYPE_CHECKING:
+    from vespiary_broker.admin.endpoints import Site
+
+CONNECTIONS_MAX: Final = 256
+IDLE_S: Final = 15.0
+"""A connection without a request, or with one that is not complete, ends after this time."""
+_SWEEP_S: Final = 5.0
+_PATIENCE_S: Final = 0.5
+"""How long the broker's start is given precedence."""
+_BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
+    b"Connection: close\r\n\r\n"
+)
+
+
+class AdminServer:
+    """The HTTP listener.
+
+    Owner: the event loop.
+
+    Args:
+        broker: The broker.
+        host: Address to listen on.
+        port: Port; 0 takes a free one.
+        has_users: Whether somebody could log in.
+    """
+
+    def __init__(self, broker: Broker, host: str, port: int, *, has_users: bool) -> None:
+        self.host = host
+        self._broker = broker
+        self._port = port
+        self._has_users = has_users
+        self._socket: socket.socket | None = None
+        self._begun = asyncio.Event()
+        self._served = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port that it really listens on."""
+        return self._port if self._socket is None else int(self._socket.getsockname()[1])
+
+    def begin(self) -> None:
+        """Begin to answer now: the broker is ready."""
+        self._begun.set()
+
+    async def wait_served(self) -> None:
+        """Wait until requests are answered, not only taken."""
+        await self._served.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[AdminServer]:
+        """Listen until the end of the `async with` block.
+
+        Raises:
+            ConfigError: The address cannot be listened on, or it may not be: others could reach it
+                and there are no users.
+        """
+        self._check()
+        self._socket = await self._listen()
+        stopping = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._serve(self._socket, stopping))
+                try:
+                    yield self
+                finally:
+                    self._begun.set()
+                    stopping.set()
+        finally:
+            self._socket.close()
+            self._socket = None
+
+    def _check(self) -> None:
+        if not is_loopback(self.host) and not self._has_users:
+            raise ConfigError(
+                "others could reach the HTTP API here, and there are no users to log in as",
+                path="admin.host",
+                value=self.host,
+                allowed="a loopback address as long as there are no users",
+                cure="add a user with `vespiary user add NAME --role admin`, or take 127.0.0.1",
+            )
+
+    async def _listen(self) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                self.host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            family, _, _, _, address = found[0]
+            return socket.create_server(address, family=family, backlog=128)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {self.host}:{self._port}: {error.strerror or error}",
+                path="admin.port",
+                cure="choose another port with --set admin.port=N (0 takes a free one), or stop "
+                "the program that has it",
+            ) from error
+
+    async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:
+        """Answer until `stopping`."""
+        access = Access(self._broker, self.host)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._begun.wait()
+            if not stopping.is_set():
+                make_site = await asyncio.to_thread(_load_site)
+                await self._answer(make_site(self._broker, access), listening, stopping)
+        finally:
+            access.close()
+
+    async def _answer(self, site: Site, listening: socket.socket, stopping: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        factory = await site.open()
+
+        def make_protocol() -> asyncio.BaseProtocol:
+            return _Busy() if site.connection_count >= CONNECTIONS_MAX else factory()
+
+        server = await loop.create_server(make_protocol, sock=listening)
+        self._served.set()
+        try:
+            while not stopping.is_set():
+                site.sweep(loop.time(), IDLE_S)
+                try:
+                    async with asyncio.timeout(_SWEEP_S):
+                        await stopping.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            server.close()
+            await site.close()
+
+
+def _load_site() -> type[Site]:
+    """Import what answers; takes its time."""
+    from vespiary_broker.admin.endpoints import Site
+
+    return Site
+
+
+class _Busy(asyncio.Protocol):
+    """Turns a connection away: there are too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(_BUSY)
+        transport.close()
