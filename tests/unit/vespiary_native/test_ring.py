@@ -35,6 +35,19 @@ def test_asyncio_is_had():
     ring.close()
 
 
+@native_only
+def test_asyncio_flushes_as_asked_for(monkeypatch: pytest.MonkeyPatch):
+    from vespiary_native.aio import AioRing
+
+    for write_then_sync in (False, True):
+        for kind in ("ASYNCIO", "NIO"):
+            monkeypatch.setenv("VESPIARY_RING", "aio")
+            ring, _ = open_ring(kind, 4, strict=False, write_then_sync=write_then_sync)
+            assert isinstance(ring, AioRing)
+            assert ring.write_then_sync is write_then_sync
+            ring.close()
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_nio_is_had(strict: bool):
     ring, reason = open_ring("NIO", 4, strict=strict)

@@ -1,0 +1,180 @@
+"""What the core's scanner takes, what it leaves to Python, and what it calls odd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from vespiary_codec.journal.record import (
+    AddRecord,
+)
+from vespiary_native.abc import ScanStatus
+from vespiary_testkit.core_rig import DESTINATION, CoreRig, send
+
+# --- the scanner --------------------------------------------------------------------------------
+
+
+def test_plain_sends_are_stored_without_the_headers_of_the_transfer(rig: CoreRig) -> None:
+    frame = (
+        b"SEND\nx:1\ncontent-length:5\n"
+        + DESTINATION
+        + b"receipt:r\npersistent:true\ny:2\n\nhe\0lo\0"
+    )
+    data = b"\n\r\n" + frame + b"\n" + frame
+    assert rig.scan(data) == (ScanStatus.NEED_DATA, len(data), 0)
+    rig.flush()
+    first, second = rig.records()
+    assert isinstance(first, AddRecord)
+    assert first.properties == b"x:1\n" + DESTINATION + b"persistent:true\ny:2\n"
+    assert (first.body, first.priority, first.has_escapes) == (b"he\0lo", 4, False)
+    assert isinstance(second, AddRecord)
+    assert second.places == ((1, 2),)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_persistent"),
+    [
+        (b"persistent:true\n", True),
+        (b"persistent:false\n", False),
+        (b"persistent:TRUE\n", False),
+        (b"", False),
+        (b"persistent:true\npersistent:false\n", True),
+        (b"persistent:false\npersistent:true\n", False),
+    ],
+)
+def test_persistence(rig: CoreRig, headers: bytes, is_persistent: bool) -> None:
+    assert rig.scan(send(headers))[0] == ScanStatus.NEED_DATA
+    assert rig.core.has_unwritten() is is_persistent
+
+
+LEFT_TO_PYTHON = {
+    "another command": b"SUBSCRIBE\nid:1\n\n\0",
+    "an unknown destination": b"SEND\ndestination:/queue/b\n\n\0",
+    "no destination": b"SEND\nx:1\n\n\0",
+    "an upper case destination": b"SEND\nDestination:/queue/a\n\n\0",
+    "an untaught type": send(b"destination-type:ANYCAST\n"),
+    "a transaction": send(b"transaction:t\n"),
+    "a priority": send(b"priority:4\n"),
+    "a message id": send(b"message-id:1-1\n"),
+    "an escape": send(b"x:a\\cb\n"),
+    "an escape in the receipt": send(b"receipt:a\\cb\n"),
+    "a second colon": send(b"reply-to:queue://b\n"),
+    "no ASCII": send("x:ä\n".encode()),
+    "no ASCII in the receipt": send("receipt:ä\n".encode()),
+    "ends of line of another kind": b"SEND\r\ndestination:/queue/a\r\n\r\nbody\0",
+    "a carriage return in a header": send(b"x:1\r\n"),
+    "two destinations": send(DESTINATION),
+    "two receipts": send(b"receipt:1\nreceipt:2\n"),
+    "two lengths": send(b"content-length:5\ncontent-length:5\n"),
+    "too large a record": send(b"persistent:true\n" + b"x:%b\n" % (b"y" * 150) * 5, b"z" * 4000),
+    "an unknown message": b"ACK\nid:1-9\n\n\0",
+    "an id of another kind": b"ACK\nid:abc\n\n\0",
+    "no id": b"ACK\nreceipt:r\n\n\0",
+    "an acknowledgement in a transaction": b"ACK\nid:1-1\ntransaction:t\n\n\0",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_TO_PYTHON)
+def test_what_is_not_plain_is_left_to_python(make: Callable[..., CoreRig], name: str) -> None:
+    rig = make(record_bytes_max=4000).begin()
+    rig.publish()
+    rig.flush()
+    rig.deliver(rig.consume())
+    frame = LEFT_TO_PYTHON[name]
+    assert rig.scan(b"\n\n" + frame + send()) == (ScanStatus.FRAME, 2, len(frame))
+    assert not rig.core.has_unwritten()
+    assert rig.core.queue_statistics(1).added == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"persistent: true\n",
+        b"persistent:true \n",
+        b"x :1\n",
+        b"receipt: r\n",
+        b"content-length: 5\n",
+        b"content-length:5 \n",
+    ],
+)
+def test_blanks_that_stomp_1_0_drops_are_left_to_python(
+    make: Callable[..., CoreRig], headers: bytes
+) -> None:
+    rig = make().begin(version=10)
+    frame = send(headers)
+    assert rig.scan(frame) == (ScanStatus.FRAME, 0, len(frame))
+
+
+ODD = {
+    "a header without a colon": b"SEND\nnonsense\n\n\0",
+    "a header without a name": b"SEND\n:x\n\n\0",
+    "a length that is no number": send(b"content-length:5x\n"),
+    "a negative length": send(b"content-length:-1\n"),
+    "a length beyond the limit": b"SEND\ncontent-length:5001\n\n",
+    "no NUL behind the body": send(b"content-length:4\n"),
+    "a body beyond the limit": send(body=b"x" * 5001),
+    "a body beyond the limit, half": send(body=b"x" * 5001)[:-1],
+    "too many headers": b"SEND\n" + b"a:b\n" * 11 + b"\n\0",
+    "a long header": send(b"x:%b\n" % (b"y" * 201)),
+    "a long header, half": send(b"x:%b\n" % (b"y" * 230))[:240],
+    "headers beyond the limit": b"SEND\n" + b"x:%b\n" % (b"y" * 190) * 6 + b"\n\0",
+    "a frame without an empty line": b"SEND\0",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_frame_is_odd(rig: CoreRig, name: str) -> None:
+    frame = send()
+    assert rig.scan(frame + ODD[name]) == (ScanStatus.ODD, len(frame), 0)
+
+
+def test_a_frame_may_come_byte_by_byte(rig: CoreRig) -> None:
+    frames = send(b"persistent:true\ncontent-length:5\n") + send() + b"BEGIN\ntransaction:t\n\n\0"
+    rig.memory[: len(frames)] = frames
+    at = 0
+    answers = []
+    for end in range(1, len(frames) + 1):
+        status, at, detail = rig.core.scan_stomp(rig.connection, rig.buffer, at, end)
+        answers.append((ScanStatus(status), detail))
+    assert rig.core.queue_statistics(1).added == 2
+    assert answers[-1] == (ScanStatus.FRAME, 22)
+    assert {status for status, _ in answers[:-1]} == {ScanStatus.NEED_DATA}
+    first = len(send(b"persistent:true\ncontent-length:5\n"))
+    needs = [detail for _, detail in answers[: first - 1]]
+    assert set(needs) == {0, first}, "once the headers are known, so is the need"
+    assert needs == sorted(needs)
+
+
+def test_everything_is_left_to_python_before_the_login(rig: CoreRig) -> None:
+    stranger = rig.core.open_connection()
+    assert rig.scan(send(), stranger) == (ScanStatus.FRAME, 0, len(send()))
+    fits = b"CONNECT\nx:" + b"y" * (8192 - 13) + b"\n\n\0"
+    assert len(fits) == 8192
+    assert rig.scan(fits, stranger) == (ScanStatus.FRAME, 0, 8192)
+    for data in (
+        b"CONNECT\nx:" + b"y" * (8192 - 12) + b"\n\n\0",
+        b"CONNECT\nx:" + b"y" * 8200,
+        b"CONNECT\ncontent-length:8200\n\n",
+        b"CONNECT\n\n" + b"x" * 8200,
+    ):
+        other = rig.core.open_connection()
+        assert rig.scan(data, other)[0] == ScanStatus.ODD
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"ACK\nid:1-1\n\n\0",
+        b"ACK\nmessage-id:1-1\nsubscription:s\n\n\0",
+        b"ACK\nid:1-1\ncontent-length:0\n\n\0",
+        b"ACK\nreceipt:r\nid:1-1\n\n\0",
+    ],
+)
+def test_plain_acks_are_taken(rig: CoreRig, frame: bytes) -> None:
+    rig.publish()
+    rig.flush()
+    rig.deliver(rig.consume())
+    other = rig.connect()
+    assert rig.scan(frame, other)[0] == ScanStatus.FRAME, "it is not this connection's"
+    assert rig.scan(frame) == (ScanStatus.NEED_DATA, len(frame), 0)
+    assert rig.core.live_places(1) == 0
