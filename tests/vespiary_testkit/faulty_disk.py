@@ -1,8 +1,8 @@
 """A file system in memory that fills up, fails, and can have its power cut at any moment.
 
-`MemoryDisk` keeps `vespiary_broker.store.disk.DiskLike`. It writes down everything that would reach a
-real disk, in order, so that `crash_images` can build what the disk might hold after a power cut: what
-was flushed is there; of what was not, any part may be, page by page and sector by sector.
+`MemoryDisk` keeps `vespiary_broker.store.disk.DiskLike`. It writes down everything that would reach
+a real disk, in order, so that `crash_images` can build what the disk might hold after a power cut:
+what was flushed is there; of what was not, any part may be, page by page and sector by sector.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class MemoryDisk:
         self._next_fd = 1000
         self._next_inode = 1
 
-    # --- what a test says ---------------------------------------------------------------------------
+    # --- what a test says ------------------------------------------------------------------------
 
     def mark(self, name: str) -> None:
         """Write a remark into the log."""
@@ -141,7 +141,7 @@ class MemoryDisk:
         """Flip one bit of a file."""
         self.files[path].data[offset] ^= 1 << bit
 
-    # --- what files and rings say ---------------------------------------------------------------------
+    # --- what files and rings say ----------------------------------------------------------------
 
     def open_fd(self, file: MemoryFile) -> int:
         self._next_fd += 1
@@ -166,7 +166,7 @@ class MemoryDisk:
     def _used(self) -> int:
         return sum(len(inode.data) for inode in self.files.values())
 
-    # --- DiskLike ---------------------------------------------------------------------------------------
+    # --- DiskLike --------------------------------------------------------------------------------
 
     def names(self, folder: Path) -> list[str]:
         return sorted(path.name for path in self.files if path.parent == folder)
@@ -207,7 +207,7 @@ class MemoryDisk:
         return Usage(self.capacity_bytes, self.capacity_bytes - self._used())
 
 
-# --- power cuts -------------------------------------------------------------------------------------------
+# --- power cuts ----------------------------------------------------------------------------------
 
 
 class Image(NamedTuple):
@@ -301,7 +301,8 @@ def crash_images(
     """Build images for a power cut behind every step that matters.
 
     Of what was not flushed at that moment: all subsets of its pages if there are ten or fewer, else
-    none, all, each prefix, each single page missing and random ones; then single pages torn at sectors.
+    none, all, each prefix, each single page missing and random ones; then single pages torn at
+    sectors.
 
     Args:
         log: What the disk saw.

@@ -1,8 +1,8 @@
 """Rings that fail on purpose, and one over a `MemoryDisk`.
 
-`MemoryRing` keeps `vespiary_native.abc_ring.Ring` over the files of a `MemoryDisk`: a write reaches the file when
-it is submitted, and is durable when its completion is taken. `FaultyRing` stands before any ring and makes up
-the result of the k-th write.
+`MemoryRing` keeps `vespiary_native.abc_ring.Ring` over the files of a `MemoryDisk`: a write reaches
+the file when it is submitted, and is durable when its completion is taken. `FaultyRing` stands
+before any ring and makes up the result of the k-th write.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class FaultyRing:
     Args:
         inner: The ring that does the work.
         fail_at: Number of the write, from 1.
-        result: What its completion says: -errno, or bytes fewer than asked for (as a function of the
+        result: What its completion says: -errno, or bytes fewer than asked for (as a function of
+        the
             length); None lets it succeed.
         refusal: errno with which the k-th `submit_write` itself is refused, 0 not at all.
         refusals: How often it is.

@@ -1,17 +1,19 @@
 """A small life of a message journal on a `MemoryDisk`, and the oracle for what must come back.
 
-The workload leaves marks in the disk's log: `sent Q S` before a message is staged, `confirmed Q S` when its
-wait is over, `acking Q S` and `acked Q S` likewise, `member T Q S` for what belongs to a transaction. `judge`
-compares an image's marks with what recovery finds there.
+The workload leaves marks in the disk's log: `sent Q S` before a message is staged, `confirmed Q S`
+when its wait is over, `acking Q S` and `acked Q S` likewise, `member T Q S` for what belongs to a
+transaction. `judge` compares an image's marks with what recovery finds there.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import random
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,27 @@ from vespiary_native.choice import block_verifier, open_core
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.faulty_ring import MemoryRing
 
+POLL_S = 0.0005
 FILE_BYTES = 64 * 1024
 Key = tuple[int, int]
 QUEUES = (1, 2)
+
+
+def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on a loop of its own."""
+
+    @functools.wraps(test)
+    def wrapper(**names: Any) -> None:
+        asyncio.run(test(**names))
+
+    return wrapper
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 5.0) -> None:
+    """Wait for what another task or a timer of a millisecond brings about."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 (there is nothing to be told by)
+            await asyncio.sleep(POLL_S)
 
 
 def small_options(folder: Path, **changes: Any) -> JournalOptions:
@@ -219,7 +239,7 @@ def core_counts(disk: MemoryDisk, folder: Path) -> dict[int, int]:
 
 
 def judge(marks: tuple[str, ...], live: set[Key]) -> list[str]:
-    """Return what is wrong with the messages that came back after a power cut; nothing if all is well."""
+    """Return what is wrong with the messages that came back after a cut; nothing if all is well."""
     said: dict[str, set[Key]] = defaultdict(set)
     transactions: dict[str, set[Key]] = defaultdict(set)
     for mark in marks:

@@ -118,7 +118,8 @@ class FileKeeper:
                 self._journal.fail(error)
                 return
             except Exception as error:
-                # Without this task no file comes any more: say so now, not when the last one is full.
+                # Without this task no file comes any more: say so now, not when the last one is
+                # full.
                 self._journal.fail(JournalError(f"a defect ({type(error).__name__}: {error})"))
                 raise
             # Not asyncio.wait_for: it would swallow a wake that comes with the timeout.

@@ -242,11 +242,12 @@ class Recovery:
     def _find_checkpoint(self, files: list[SurveyedFile]) -> tuple[FilesRecord, int]:
         """Return the newest FILES record that counts and the id of the file that holds it.
 
-        It counts only in a run of blocks that begins with its file: a record behind a hole was never
-        durable, and a reclaim that it announces never happened.
+        It counts only in a run of blocks that begins with its file: a record behind a hole was
+        never durable, and a reclaim that it announces never happened.
 
         Raises:
-            CorruptRecord: On the way to it confirmed data is damaged. Said here, because without the
+            CorruptRecord: On the way to it confirmed data is damaged. Said here, because without
+            the
                 record that stands there files would seem to be missing.
         """
         for index in range(len(files) - 1, -1, -1):

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, NoRoom
 from vespiary_spec.errors import JournalFull
 from vespiary_testkit.faulty_disk import Inode, MemoryDisk
-from vespiary_testkit.journal_workload import FILE_BYTES, open_memory, recover_live
-
-
-def run(test: Callable[..., Any]) -> Callable[..., None]:
-    """Run an async test."""
-
-    @functools.wraps(test)
-    def wrapper(**names: Any) -> None:
-        asyncio.run(test(**names))
-
-    return wrapper
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2):
-        while not condition():
-            await asyncio.sleep(0.0005)
+from vespiary_testkit.journal_workload import FILE_BYTES, open_memory, recover_live, run, until
 
 
 class Sender:
@@ -186,9 +167,7 @@ async def test_an_idle_journal_frees_its_files(tmp_path: Path):
     assert journal.statistics().files_reclaimed == 0
     await sender.drain(100)
     await until(lambda: journal.statistics().files_reclaimed >= 5)
-    await until(
-        lambda: journal.statistics().files.active - journal.statistics().files.ahead <= 2
-    )
+    await until(lambda: journal.statistics().files.active - journal.statistics().files.ahead <= 2)
     await journal.close()
     again = await open_memory(tmp_path, disk)
     assert again.core.queue_statistics(1).tail == 101, "sequences are never used twice"
@@ -201,8 +180,7 @@ async def test_after_a_restart_old_files_go_without_new_messages(tmp_path: Path)
     journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
     sender = Sender(journal)
     for _ in range(60):
-        while not sender.send():
-            await asyncio.sleep(0.0005)
+        await until(sender.send)
         await journal.wait_durable()
         await asyncio.sleep(0)
     await sender.drain(60)

@@ -1,4 +1,4 @@
-"""Power cuts at every moment of a small journal's life: nothing confirmed is lost, nothing rises again."""
+"""Power cuts at every moment of a small journal's life: nothing is lost, nothing rises again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def _live_a_little(folder: Path, disk: MemoryDisk, make_ring=MemoryRing) -
             await client.send(1 + turn % 5)
             await client.receive()
             if life == 1 and turn == 1:
-                # One message stays: its file stays, and so must the acknowledgements of its neighbours.
+                # One message stays: its file stays, and so must the acknowledgements of its
+                # neighbours.
                 client.held.pop(1)
             await client.acknowledge(len(client.held) * (turn % 3) // 2)
             if turn % 3 == 0:

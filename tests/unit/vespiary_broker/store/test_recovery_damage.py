@@ -1,4 +1,4 @@
-"""Flipped bits: at or below the watermark each is found at its place, above it the journal ends before it."""
+"""Damage: at or below the watermark it is found at its place, above it the journal ends there."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _check(
     disk: MemoryDisk, folder: Path, blocks: BlockList, index: int, offset: int, bit: int
 ) -> None:
     """Flip one bit of a block and look at what recovery says."""
-    file_id, start, block = blocks.places[index]
+    file_id, start, _ = blocks.places[index]
     path = _path_of(disk, folder, file_id)
     disk.flip(path, start + offset, bit)
     try:
@@ -138,7 +138,7 @@ def test_each_bit_of_a_file_header_is_watched(disk, folder, blocks):
 def test_zeroed_doubled_and_swapped_pieces_are_found(disk, folder, blocks, size):
     chance = random.Random(SEED)
     covered = [place for place in blocks.places[:-1] if len(place[2]) >= size]
-    for file_id, start, block in chance.sample(covered, min(12, len(covered))):
+    for file_id, start, _ in chance.sample(covered, min(12, len(covered))):
         path = _path_of(disk, folder, file_id)
         data = disk.files[path].data
         whole = bytes(data)
@@ -159,7 +159,7 @@ def test_a_file_cut_off_is_damage_and_not_a_tail(disk, folder, blocks):
     try:
         for size in (len(whole) - 4096, len(whole) - 1, 4096, 600, 100, 0):
             del disk.files[path].data[size:]
-            with pytest.raises(CorruptRecord, match="file header is damaged|size"):
+            with pytest.raises(CorruptRecord, match=r"file header is damaged|size"):
                 recover(disk, folder, LiveSet())
             disk.files[path].data[:] = whole
     finally:

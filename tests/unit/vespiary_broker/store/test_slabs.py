@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_spec.errors import CorruptRecord, NativeError
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import open_memory
+from vespiary_testkit.journal_workload import open_memory, run
 
 MESSAGES = 60
-
-
-def run(test: Callable[..., Any]) -> Callable[..., None]:
-    """Run an async test."""
-
-    @functools.wraps(test)
-    def wrapper(**names: Any) -> None:
-        asyncio.run(test(**names))
-
-    return wrapper
 
 
 async def reopened(folder: Path, disk: MemoryDisk):
