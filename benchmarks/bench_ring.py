@@ -19,9 +19,11 @@ import os
 import random
 import select
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -88,6 +90,7 @@ class Report(msgspec.Struct, frozen=True):
     writes_per_turn: int
     round_s: float
     rounds: int
+    hog_cpus: list[int]
     ways: dict[str, str]
     samples: list[Sample]
 
@@ -211,7 +214,20 @@ def run_round(
             return [way.close(number) for way in ways]
 
 
-def run(folder: Path, rounds: int, round_s: float) -> Report:
+@contextmanager
+def hogs(cpus: list[int]) -> Iterator[None]:
+    """Keep these processors busy with one spinning process each, as a neighbour would."""
+    spin = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    started = [subprocess.Popen([sys.executable, "-c", spin, str(cpu)]) for cpu in cpus]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def run(folder: Path, rounds: int, round_s: float, hog_cpus: list[int]) -> Report:
     """Measure every way at every size."""
     path = folder / f"bench-ring-{os.getpid()}.bin"
     zero_filled(path)
@@ -236,6 +252,7 @@ def run(folder: Path, rounds: int, round_s: float) -> Report:
         writes_per_turn=WRITES_PER_TURN,
         round_s=round_s,
         rounds=rounds,
+        hog_cpus=hog_cpus,
         ways={way: text for way, (_, _, text) in WAYS.items()},
         samples=samples,
     )
@@ -259,7 +276,8 @@ def table(report: Report) -> str:
         f"FUA {m.fua}",
         f"settings: {report.folder}, zero-filled file of {report.file_bytes >> 20} MiB, O_DIRECT, "
         f"{report.in_flight} in flight, turns of {report.writes_per_turn} writes, "
-        f"{report.rounds} rounds of {report.round_s} s a size",
+        f"{report.rounds} rounds of {report.round_s} s a size, "
+        f"processors kept busy: {report.hog_cpus or 'none'}",
         f"ratio: median latency against {REFERENCE} of the same round; "
         "all figures: median of the rounds (quartiles)",
         "",
@@ -297,9 +315,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--round-s", type=float, default=1.0, help="seconds a size and round")
+    parser.add_argument(
+        "--hog", type=int, action="append", default=[], metavar="CPU", help="keep it busy meanwhile"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    report = run(options.folder.resolve(), options.rounds, options.round_s)
+    with hogs(options.hog):
+        report = run(options.folder.resolve(), options.rounds, options.round_s, options.hog)
     print(msgspec.json.encode(report).decode() if options.json else table(report))
     return 0
 

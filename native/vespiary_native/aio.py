@@ -34,6 +34,9 @@ class AioRing:
     """A ring on Linux AIO; `abc_ring.Ring` is its contract.
 
     Owner: the thread that uses it, in the process that made it.
+
+    Attributes:
+        write_then_sync: As asked for at creation.
     """
 
     name = "ASYNCIO"
@@ -60,6 +63,7 @@ class AioRing:
             raise _creation_error(depth, -result)
         self._ring = ring_out[0]
         self._depth = depth
+        self.write_then_sync = write_then_sync
         self._owner_pid = os.getpid()
         self._kept: dict[int, Any] = {}
         # One more than can come, where that is affordable: a full array costs another call.

@@ -20,13 +20,18 @@ SWITCH = "VESPIARY_RING"
 _FORCED: dict[str, RingKind] = {"threads": "NIO", "aio": "ASYNCIO"}
 
 
-def open_ring(kind: RingKind, depth: int, *, strict: bool) -> tuple[Ring, str | None]:
+def open_ring(
+    kind: RingKind, depth: int, *, strict: bool, write_then_sync: bool = False
+) -> tuple[Ring, str | None]:
     """Open a ring of the kind asked for, or the other one with the reason.
 
     Args:
         kind: "ASYNCIO" (Linux AIO) or "NIO" (a thread with pwritev and fdatasync).
         depth: Requests outstanding at once, 1 to `abc_ring.DEPTH_MAX`.
         strict: Raise instead of falling back.
+        write_then_sync: ASYNCIO flushes by a second request and not by RWF_DSYNC: slower on a quiet
+            machine, far faster where the processor that serves the disk is busy
+            (docs/decisions/0001-durable-write.md). NIO always does.
 
     Returns:
         The ring, whose `name` is the effective kind, and one sentence that says why that is not
@@ -50,11 +55,13 @@ def open_ring(kind: RingKind, depth: int, *, strict: bool) -> tuple[Ring, str | 
                 f"{kind} can't be used: {SWITCH} forces {forced}", cure=f"unset {SWITCH}"
             )
         # Forced AIO has no fallback: a test run that asks for it must not test something else.
-        return (_open_aio(depth) if forced == "ASYNCIO" else ThreadRing(depth)), reason
+        if forced == "NIO":
+            return ThreadRing(depth), reason
+        return _open_aio(depth, write_then_sync), reason
     if kind == "NIO":
         return ThreadRing(depth), None
     try:
-        return _open_aio(depth), None
+        return _open_aio(depth, write_then_sync), None
     except NativeError as error:
         if strict or forced is not None:
             raise EngineUnavailable(
@@ -66,7 +73,7 @@ def open_ring(kind: RingKind, depth: int, *, strict: bool) -> tuple[Ring, str | 
         return ThreadRing(depth), f"NIO is used, since ASYNCIO can't be: {error.what}{cure}."
 
 
-def _open_aio(depth: int) -> Ring:
+def _open_aio(depth: int, write_then_sync: bool) -> Ring:
     """Open an AIO ring.
 
     Raises:
@@ -76,7 +83,7 @@ def _open_aio(depth: int) -> Ring:
     # Imported here: with VESPIARY_NATIVE=0 the module cannot be imported at all.
     from vespiary_native.aio import AioRing
 
-    return AioRing(depth)
+    return AioRing(depth, write_then_sync=write_then_sync)
 
 
 def _forced_kind() -> RingKind | None:
