@@ -140,6 +140,10 @@ class BrokerStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
     summary: Annotated[str, setting("Ready and wanted brokers, such as `1/1`.")] = ""
     selector: Annotated[str, setting("Label selector of the pods, for the scale subresource.")] = ""
     version: Annotated[str, setting("Version that all pods run.")] = ""
+    image: Annotated[
+        str,
+        setting("Image of the pods; kept while neither `spec.version` nor `spec.image` is given."),
+    ] = ""
     engine: Annotated[
         str, setting("Effective journal engine; several, with commas, if they differ.")
     ] = ""

@@ -1,0 +1,159 @@
+"""`vespiary-operator run|version`: the composition root.
+
+Owns: the process: its loop, its signals, its exit code. Ends when the watches end, so that the
+Deployment starts a new one rather than keep one that hears nothing.
+Never: decides anything about resources. Called by: the image's entry point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from importlib import metadata
+
+import aiohttp
+from vespiary_spec.errors import ConfigError, ReconcileError
+
+from vespiary_operator import cluster, handlers, http_endpoint, kinds
+from vespiary_operator.metrics import Metrics
+from vespiary_operator.options import Options, from_environment
+from vespiary_operator.reconciler import Reconciler
+from vespiary_operator.remote import Remote
+from vespiary_operator.work import WorkQueue
+
+log = logging.getLogger("vespiary_operator")
+
+_CRD_WAIT_S = 5.0
+
+
+def version() -> str:
+    """Return the version of the distribution."""
+    return metadata.version("vespiary")
+
+
+async def run(options: Options) -> int:
+    """Run the operator until SIGTERM, or until its watches end.
+
+    Args:
+        options: What holds for the process.
+
+    Returns:
+        The exit code: 0 after a signal, 1 if the watches ended by themselves.
+    """
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    api = cluster.connect()
+    queue = WorkQueue()
+    metrics = Metrics()
+    metrics.watch_queue(lambda: queue.waiting_count)
+    async with aiohttp.ClientSession() as session:
+        reconciler = Reconciler(api, Remote(session), queue, options, metrics)
+        watches = handlers.Watches(
+            options,
+            handlers.registry(
+                queue.add_threadsafe,
+                lambda: time.monotonic() - reconciler.resynced_at < handlers.STALE_S,
+                is_cluster_wide=options.is_cluster_wide,
+            ),
+        )
+        shown = metrics if options.serves_metrics else None
+        async with http_endpoint.serving(options.http_port, shown, lambda: watches.is_ready):
+            try:
+                return await _run(api, reconciler, watches, options, ended)
+            finally:
+                await watches.stop()
+                api.close()
+
+
+async def _run(
+    api: cluster.Cluster,
+    reconciler: Reconciler,
+    watches: handlers.Watches,
+    options: Options,
+    ended: asyncio.Event,
+) -> int:
+    """Wait for the CRDs, then watch and work until the end."""
+    log.info(
+        "vespiary-operator %s looks after %s; brokers get %s",
+        version(),
+        ", ".join(options.namespaces) or "all namespaces",
+        options.broker_image,
+    )
+    if not await _crds_are_served(api, options, ended):
+        return 0
+    watches.start()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(reconciler.resync())]
+        tasks += [group.create_task(reconciler.work()) for _ in range(options.workers)]
+        while not ended.is_set() and not watches.has_ended:
+            try:
+                await asyncio.wait_for(ended.wait(), 1.0)
+            except TimeoutError:
+                continue
+        for task in tasks:
+            task.cancel()
+    if not ended.is_set():
+        log.error("the watches have ended; so does the operator, to be started again")
+        return 1
+    return 0
+
+
+async def _crds_are_served(api: cluster.Cluster, options: Options, ended: asyncio.Event) -> bool:
+    """Wait until the API server knows our kinds; False if the end comes first."""
+    needed = [kinds.BROKER] + ([kinds.NODE_TUNING] if options.is_cluster_wide else [])
+    while not ended.is_set():
+        try:
+            missing = [kind for kind in needed if not await api.is_served(kind)]
+        except ReconcileError as error:
+            log.warning("%s", error)
+        else:
+            if not missing:
+                return True
+            log.warning(
+                "the API server does not know %s yet: install the CRDs (crds/*.yaml)",
+                " and ".join(kind.name for kind in missing),
+            )
+        try:
+            await asyncio.wait_for(ended.wait(), _CRD_WAIT_S)
+        except TimeoutError:
+            continue
+    return False
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit code: 0 good, 1 failed, 2 usage."""
+    parser = argparse.ArgumentParser(prog="vespiary-operator", description="Vespiary's operator.")
+    parser.add_argument("command", choices=("run", "version"), help="what to do")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "version":
+        print(version())
+        return 0
+    try:
+        options = from_environment(os.environ)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if options.log_level != "debug":
+        for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        return asyncio.run(run(options))
+    except ReconcileError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The pod of a broker: the verification, the broker, and what they mount.
+
+Owns: the `restricted` profile that every pod has, the probes, and the verification's command.
+Never: reads the cluster; gives the pod a token.
+Called by: `builders.statefulset`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vespiary_spec import configuration
+from vespiary_spec.conversion import to_plain
+from vespiary_spec.model import Spelling
+from vespiary_spec.resources import Broker
+from vespiary_spec.settings import JournalType
+
+from vespiary_operator import names
+from vespiary_operator.builders import services
+from vespiary_operator.builders.settings_map import FILE
+
+VOLUMES = ("bindings", "journal", "paging", "large-messages")
+"""Volumes of a pod, as the design names them; each has its own claim."""
+
+CONFIG_FOLDER = "/etc/vespiary"
+CONFIG_PATH = f"{CONFIG_FOLDER}/{FILE}"
+USERS_FOLDER = configuration.USERS_FILE.rpartition("/")[0]
+TERMINATION_MESSAGE = "/dev/termination-log"
+
+START_LIMIT_S = 3600
+"""A broker that reads a large journal may take this long before the kubelet restarts it."""
+
+
+def aio_demand(broker: Broker) -> int:
+    """Return how many requests of `fs.aio-max-nr` one pod reserves."""
+    settings = broker.spec.config
+    if not settings.persistence_enabled or settings.journal_type is not JournalType.ASYNCIO:
+        return 0
+    return settings.effective_journal_max_io(settings.journal_type)
+
+
+def container_security() -> dict[str, Any]:
+    """Return the security context that the `restricted` profile asks of a container."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "runAsUser": names.UID,
+        "runAsGroup": names.UID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _pod_security() -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": names.UID,
+        "runAsGroup": names.UID,
+        "fsGroup": names.UID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def verify_command(broker: Broker) -> list[str]:
+    """Return the command of the init container.
+
+    The ordinal comes from the pod's own label, through the variable `VESPIARY_ORDINAL`.
+    """
+    return [
+        "vespiary",
+        "check",
+        *_volume_options(broker),
+        "--owner-name",
+        f"{broker.metadata.namespace}/{broker.metadata.name}",
+        "--owner-uid",
+        broker.metadata.uid,
+        "--ordinal",
+        "$(VESPIARY_ORDINAL)",
+        "--termination-message",
+        TERMINATION_MESSAGE,
+    ]
+
+
+def run_command(broker: Broker) -> list[str]:
+    """Return the command of the broker, which looks at its volumes by the same policy."""
+    return ["vespiary", "run", *_volume_options(broker), "--json"]
+
+
+def _volume_options(broker: Broker) -> list[str]:
+    policy = to_plain(broker.spec.storage.filesystem_policy, spelling=Spelling.CAMEL)
+    options = ["--config", CONFIG_PATH, "--filesystem-policy", json.dumps(policy, sort_keys=True)]
+    if broker.spec.storage.ephemeral:
+        options.append("--ephemeral")
+    return options
+
+
+def _mounts(broker: Broker) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": name, "mountPath": f"{configuration.VOLUME_ROOT}/{name}"} for name in VOLUMES
+    ]
+    mounts.append({"name": "config", "mountPath": CONFIG_PATH, "subPath": FILE, "readOnly": True})
+    mounts.append({"name": "users", "mountPath": USERS_FOLDER, "readOnly": True})
+    mounts += [
+        {
+            "name": f"tls-{place}",
+            "mountPath": f"{configuration.TLS_ROOT}/{secret}",
+            "readOnly": True,
+        }
+        for place, secret in enumerate(configuration.tls_secrets(broker))
+    ]
+    mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - the pod's own
+    return mounts
+
+
+def _volumes(broker: Broker, config_map: str) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "config", "configMap": {"name": config_map, "defaultMode": 0o444}},
+        {
+            "name": "users",
+            "secret": {
+                "secretName": names.users_secret(broker.metadata.name),
+                "defaultMode": 0o440,
+            },
+        },
+    ]
+    volumes += [
+        {"name": f"tls-{place}", "secret": {"secretName": secret, "defaultMode": 0o440}}
+        for place, secret in enumerate(configuration.tls_secrets(broker))
+    ]
+    volumes.append({"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}})
+    if broker.spec.storage.ephemeral:
+        volumes += [{"name": name, "emptyDir": {}} for name in VOLUMES]
+    return volumes
+
+
+def _probe(path: str, port: str, *, period_s: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+        "successThreshold": 1,
+    }
+
+
+def _containers(
+    broker: Broker, image: str, pull_policy: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the verification's container and the broker's."""
+    shared: dict[str, Any] = {
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "securityContext": container_security(),
+        "volumeMounts": _mounts(broker),
+    }
+    if broker.spec.resources is not None:
+        shared["resources"] = to_plain(broker.spec.resources, spelling=Spelling.CAMEL)
+    verify = {
+        "name": names.VERIFY_CONTAINER,
+        **shared,
+        "command": verify_command(broker),
+        "env": [
+            {
+                "name": "VESPIARY_ORDINAL",
+                "valueFrom": {
+                    "fieldRef": {
+                        "apiVersion": "v1",
+                        "fieldPath": f"metadata.labels['{names.LABEL_ORDINAL}']",
+                    }
+                },
+            }
+        ],
+        "terminationMessagePath": TERMINATION_MESSAGE,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    http = services.admin_port_name(broker)
+    ports = [(name, port) for name, port, _ in services.acceptor_ports(broker)]
+    ports.append((http, broker.spec.admin.port))
+    main = {
+        "name": names.BROKER_CONTAINER,
+        **shared,
+        "command": run_command(broker),
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
+        "startupProbe": _probe("/healthz", http, period_s=2, failures=START_LIMIT_S // 2),
+        "livenessProbe": _probe("/healthz", http, period_s=10, failures=6),
+        "readinessProbe": _probe("/readyz", http, period_s=2, failures=3),
+        "terminationMessagePath": TERMINATION_MESSAGE,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    return verify, main
+
+
+def _affinity(broker: Broker) -> dict[str, Any]:
+    if broker.spec.affinity is not None:
+        chosen: dict[str, Any] = to_plain(broker.spec.affinity, spelling=Spelling.CAMEL)
+        return chosen
+    term = {
+        "labelSelector": {"matchLabels": names.selector_labels(broker)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term}
+            ]
+        }
+    }
+
+
+def _scheduling(broker: Broker) -> dict[str, Any]:
+    spec = broker.spec
+    spread: Any = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": names.selector_labels(broker)},
+        }
+    ]
+    if spec.topology_spread_constraints is not None:
+        spread = to_plain(spec.topology_spread_constraints, spelling=Spelling.CAMEL)
+    found: dict[str, Any] = {"affinity": _affinity(broker), "topologySpreadConstraints": spread}
+    if spec.node_selector:
+        found["nodeSelector"] = dict(spec.node_selector)
+    if spec.tolerations:
+        found["tolerations"] = to_plain(spec.tolerations, spelling=Spelling.CAMEL)
+    if spec.priority_class_name:
+        found["priorityClassName"] = spec.priority_class_name
+    return found
+
+
+def pod_template(
+    broker: Broker, *, image: str, pull_policy: str, config_map: str
+) -> dict[str, Any]:
+    """Return the template of a Broker's pods.
+
+    Args:
+        broker: The Broker.
+        image: Image of both containers.
+        pull_policy: When it is pulled.
+        config_map: Name of the ConfigMap with `broker.yaml`.
+    """
+    spec = broker.spec
+    verify, main = _containers(broker, image, pull_policy)
+    pod: dict[str, Any] = {
+        "serviceAccountName": names.service_account(broker.metadata.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(),
+        "terminationGracePeriodSeconds": spec.shutdown_timeout,
+        "initContainers": [verify],
+        "containers": [main],
+        "volumes": _volumes(broker, config_map),
+        **_scheduling(broker),
+    }
+    if spec.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
+    annotations = {
+        **(spec.pod_annotations or {}),
+        names.ANNOTATION_DEMAND: str(aio_demand(broker)),
+        "kubectl.kubernetes.io/default-container": names.BROKER_CONTAINER,
+        "prometheus.io/path": "/metrics",
+        "prometheus.io/port": str(spec.admin.port),
+    }
+    return {
+        "metadata": {
+            "labels": {**(spec.pod_labels or {}), **names.labels(broker)},
+            "annotations": annotations,
+        },
+        "spec": pod,
+    }

@@ -1,0 +1,151 @@
+"""kopf: the watches that say which resource to look at.
+
+Owns: kopf's settings and its thread. Handlers put a key into the queue and do nothing else: there
+is no finalizer, no annotation, and nothing that depends on what an event says has changed.
+Never: reads more of an object than its labels; writes anything.
+Called by: `__main__`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from vespiary_operator import kinds, names
+from vespiary_operator.options import Options
+from vespiary_operator.work import Key
+
+log = logging.getLogger(__name__)
+
+STALE_S = 180.0
+"""Liveness fails when nothing was listed for so long, though it is tried every minute."""
+
+Enqueue = Callable[[Key], None]
+
+
+def settings() -> kopf.OperatorSettings:
+    """Return kopf's settings, all that matter spelt out."""
+    found = kopf.OperatorSettings()
+    found.peering.standalone = True
+    found.posting.enabled = False  # our own Events are posted where the decisions are
+    found.scanning.disabled = True  # needs no right to list namespaces and CRDs
+    found.networking.request_timeout = 60.0
+    found.networking.connect_timeout = 10.0
+    found.watching.connect_timeout = 10.0
+    found.watching.inactivity_timeout = 70.0
+    found.watching.server_timeout = 600.0
+    found.persistence.finalizer = "vespiary.dev/never-used"
+    found.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix="vespiary.dev")
+    found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix="vespiary.dev")
+    found.execution.max_workers = 2
+    found.background.cancellation_polling = 5.0
+    found.process.ultimate_exiting_timeout = 20.0
+    for kind in kinds.WATCHED_CHILDREN:
+        found.watching.label_selectors[kind.plural] = names.MANAGED_SELECTOR
+    return found
+
+
+def owner_key(labels: Mapping[str, str], namespace: str | None) -> Key | None:
+    """Return the Broker that a child's labels name; None if they name none."""
+    name = labels.get(names.LABEL_INSTANCE)
+    if not name or not namespace or labels.get(names.LABEL_COMPONENT) != names.COMPONENT_BROKER:
+        return None
+    return Key(kinds.BROKER.name, namespace, name)
+
+
+def registry(
+    enqueue: Enqueue, is_fresh: Callable[[], bool], *, is_cluster_wide: bool
+) -> kopf.OperatorRegistry:
+    """Return the handlers.
+
+    Args:
+        enqueue: Takes keys, from kopf's thread.
+        is_fresh: Whether everything was listed not long ago.
+        is_cluster_wide: Whether nodes are looked after.
+    """
+    found = kopf.OperatorRegistry()
+
+    @kopf.on.event(kinds.BROKER.group, kinds.BROKER.version, kinds.BROKER.plural, registry=found)
+    async def broker(name: str | None, namespace: str | None, **_: Any) -> None:
+        enqueue(Key(kinds.BROKER.name, namespace or "", name or ""))
+
+    if is_cluster_wide:
+        kind = kinds.NODE_TUNING
+
+        @kopf.on.event(kind.group, kind.version, kind.plural, registry=found)
+        async def node_tuning(name: str | None, **_: Any) -> None:
+            enqueue(Key(kinds.NODE_TUNING.name, "", name or ""))
+
+    async def child(labels: Mapping[str, str], namespace: str | None, **_: Any) -> None:
+        key = owner_key(labels, namespace)
+        if key is not None:
+            enqueue(key)
+
+    for kind in kinds.WATCHED_CHILDREN:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=found, id=kind.plural)(child)
+
+    @kopf.on.probe(id="fresh", registry=found)
+    async def fresh(**_: Any) -> str:
+        if not is_fresh():
+            raise RuntimeError(f"nothing was listed for more than {STALE_S:.0f} s")
+        return "everything was listed not long ago"
+
+    return found
+
+
+class Watches:
+    """kopf in a thread and loop of its own, because it cancels tasks that it did not make.
+
+    Args:
+        options: Namespaces and ports.
+        found: The handlers.
+    """
+
+    def __init__(self, options: Options, found: kopf.OperatorRegistry) -> None:
+        self._options = options
+        self._registry = found
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the watches have begun and go on."""
+        return self._ready.is_set() and self._thread.is_alive()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether kopf is no longer there."""
+        return not self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ask kopf to end, and wait until it has."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return
+        await asyncio.to_thread(self._thread.join, 15.0)
+
+    def _run(self) -> None:
+        try:
+            kopf.run(
+                loop=asyncio.new_event_loop(),
+                registry=self._registry,
+                settings=settings(),
+                standalone=True,
+                clusterwide=self._options.is_cluster_wide,
+                namespaces=self._options.namespaces,
+                liveness_endpoint=f"http://0.0.0.0:{self._options.liveness_port}/healthz",
+                stop_flag=self._stop,
+                ready_flag=self._ready,
+            )
+        except Exception:
+            log.exception("the watches have failed")

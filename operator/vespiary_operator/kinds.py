@@ -1,0 +1,89 @@
+"""The kinds of objects that the operator reads or writes.
+
+Owns: group, version and names of each. Never: talks to the API server.
+Called by: every module that names a kind; `rbac` makes the rules from them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vespiary_spec import limits
+
+
+class Kind(NamedTuple):
+    """One kind of object.
+
+    Attributes:
+        name: Such as `StatefulSet`.
+        plural: As in paths and rules.
+        group: API group; empty for the core one.
+        version: API version.
+        is_namespaced: Whether its objects live in namespaces.
+    """
+
+    name: str
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    is_namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as manifests have them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+BROKER = Kind("Broker", "brokers", limits.API_GROUP, limits.API_VERSION)
+NODE_TUNING = Kind(
+    "BrokerNodeTuning", "brokernodetunings", limits.API_GROUP, limits.API_VERSION, False
+)
+STATEFUL_SET = Kind("StatefulSet", "statefulsets", "apps")
+DAEMON_SET = Kind("DaemonSet", "daemonsets", "apps")
+SERVICE = Kind("Service", "services")
+CONFIG_MAP = Kind("ConfigMap", "configmaps")
+SECRET = Kind("Secret", "secrets")
+SERVICE_ACCOUNT = Kind("ServiceAccount", "serviceaccounts")
+POD_DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy")
+NETWORK_POLICY = Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io")
+POD = Kind("Pod", "pods")
+CLAIM = Kind("PersistentVolumeClaim", "persistentvolumeclaims")
+PERSISTENT_VOLUME = Kind("PersistentVolume", "persistentvolumes", is_namespaced=False)
+STORAGE_CLASS = Kind("StorageClass", "storageclasses", "storage.k8s.io", is_namespaced=False)
+NODE = Kind("Node", "nodes", is_namespaced=False)
+EVENT = Kind("Event", "events")
+
+ALL = (
+    BROKER,
+    NODE_TUNING,
+    STATEFUL_SET,
+    DAEMON_SET,
+    SERVICE,
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+    POD_DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    POD,
+    CLAIM,
+    PERSISTENT_VOLUME,
+    STORAGE_CLASS,
+    NODE,
+    EVENT,
+)
+
+BY_NAME = {kind.name: kind for kind in ALL}
+"""Kind by the `kind` of its manifests."""
+
+WATCHED_CHILDREN = (
+    STATEFUL_SET,
+    SERVICE,
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+    POD_DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    POD,
+    CLAIM,
+)
+"""Kinds whose labelled objects wake up the reconcile of their Broker."""

@@ -1,0 +1,137 @@
+"""Names and labels of everything that belongs to a Broker or a BrokerNodeTuning.
+
+Owns: the scheme; names of Brokers are at most 48 characters, so every ending fits.
+Never: reads the cluster. Called by: builders, observation, plan, handlers.
+"""
+
+from __future__ import annotations
+
+from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
+
+MANAGER = "vespiary-operator"
+"""Field manager of every write, and the value of `app.kubernetes.io/managed-by`."""
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_REVISION = "controller-revision-hash"
+LABEL_ORDINAL = "apps.kubernetes.io/pod-index"
+
+ANNOTATION_DEMAND = "vespiary.dev/aio-demand"
+"""On broker pods: requests of `fs.aio-max-nr` that the broker reserves."""
+
+COMPONENT_BROKER = "broker"
+COMPONENT_TUNING = "node-tuning"
+
+MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={MANAGER}"
+"""Label selector of everything that the operator made."""
+
+UID = 10001
+"""User and group of both images."""
+
+VERIFY_CONTAINER = "verify"
+BROKER_CONTAINER = "broker"
+
+ADMIN_USER = "admin"
+USERS_KEY = "users"
+
+
+def stateful_set(broker: str) -> str:
+    """Return the StatefulSet's name, which the pods are called after."""
+    return broker
+
+
+def client_service(broker: str) -> str:
+    """Return the name of the Service for clients."""
+    return broker
+
+
+def headless_service(broker: str) -> str:
+    """Return the name of the Service that gives each pod a name."""
+    return f"{broker}-headless"
+
+
+def config_map(broker: str, digest: str) -> str:
+    """Return the name of the ConfigMap with this content."""
+    return f"{broker}-config-{digest[:10]}"
+
+
+def credentials_secret(broker: str) -> str:
+    """Return the name of the Secret with the generated password of `admin`."""
+    return f"{broker}-credentials"
+
+
+def users_secret(broker: str) -> str:
+    """Return the name of the Secret with the users file, which has hashes alone."""
+    return f"{broker}-users"
+
+
+def service_account(broker: str) -> str:
+    """Return the name of the pods' ServiceAccount."""
+    return f"{broker}-broker"
+
+
+def pod(broker: str, ordinal: int) -> str:
+    """Return the name of a pod."""
+    return f"{stateful_set(broker)}-{ordinal}"
+
+
+def claim(broker: str, volume: str, ordinal: int) -> str:
+    """Return the name of the claim that the StatefulSet controller makes for a volume."""
+    return f"{volume}-{pod(broker, ordinal)}"
+
+
+def tuning(name: str) -> str:
+    """Return the name of a BrokerNodeTuning's DaemonSet and ConfigMap."""
+    return f"vespiary-node-tuning-{name}"
+
+
+def selector_labels(broker: Broker) -> dict[str, str]:
+    """Return the labels that select a Broker's pods; they can never change."""
+    return {
+        LABEL_NAME: "vespiary",
+        LABEL_INSTANCE: broker.metadata.name,
+        LABEL_COMPONENT: COMPONENT_BROKER,
+    }
+
+
+def labels(broker: Broker) -> dict[str, str]:
+    """Return the labels of everything that belongs to a Broker."""
+    return {**selector_labels(broker), LABEL_MANAGED_BY: MANAGER}
+
+
+def selector(of: dict[str, str]) -> str:
+    """Write labels as a label selector."""
+    return ",".join(f"{key}={value}" for key, value in sorted(of.items()))
+
+
+def tuning_labels(tuning_: BrokerNodeTuning) -> dict[str, str]:
+    """Return the labels of everything that belongs to a BrokerNodeTuning."""
+    return {
+        LABEL_NAME: "vespiary",
+        LABEL_INSTANCE: tuning_.metadata.name,
+        LABEL_COMPONENT: COMPONENT_TUNING,
+        LABEL_MANAGED_BY: MANAGER,
+    }
+
+
+def owner_reference(owner: Broker | BrokerNodeTuning) -> dict[str, object]:
+    """Return the reference by which the garbage collector finds an owner's objects."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": type(owner).__name__,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+    }
+
+
+def metadata(broker: Broker, name: str) -> dict[str, object]:
+    """Return the metadata of an object that belongs to a Broker."""
+    return {
+        "name": name,
+        "namespace": broker.metadata.namespace,
+        "labels": labels(broker),
+        "ownerReferences": [owner_reference(broker)],
+    }

@@ -1,0 +1,102 @@
+"""What the operator is told by its Deployment, through the environment.
+
+Owns: names and defaults of the variables. Never: talks to the API server.
+Called by: `__main__`; the result is handed to everyone who needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+from vespiary_spec.errors import ConfigError
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the whole life of the process.
+
+    Attributes:
+        namespaces: Namespaces to look after; empty means all of them.
+        own_namespace: Where the operator itself runs, and the node tuning's DaemonSets.
+        broker_image: Image of Brokers that name none, with its tag or digest.
+        broker_pull_policy: When that image is pulled.
+        operator_image: Image of the operator itself, for the node tuning.
+        operator_pull_policy: When that image is pulled.
+        http_port: TCP port of `/readyz` and `/metrics`.
+        liveness_port: TCP port of kopf's `/healthz`.
+        serves_metrics: Whether `/metrics` answers.
+        log_level: Level of the log: debug, info, warning or error.
+        resync_s: Seconds between two looks at everything, whatever events came.
+        workers: Reconcile passes at a time.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    own_namespace: str = "default"
+    broker_image: str = "vespiary/broker:dev"
+    broker_pull_policy: str = "IfNotPresent"
+    operator_image: str = "vespiary/operator:dev"
+    operator_pull_policy: str = "IfNotPresent"
+    http_port: int = 8080
+    liveness_port: int = 8081
+    serves_metrics: bool = True
+    log_level: str = "info"
+    resync_s: float = 60.0
+    workers: int = 4
+
+    @property
+    def is_cluster_wide(self) -> bool:
+        """Whether Brokers of all namespaces are looked after, and nodes with them."""
+        return not self.namespaces
+
+
+_PREFIX = "VESPIARY_"
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def from_environment(environment: Mapping[str, str]) -> Options:
+    """Read the options.
+
+    Args:
+        environment: Such as `os.environ`: `VESPIARY_` and the attribute in capitals. Namespaces
+            are separated by commas.
+
+    Raises:
+        ConfigError: A value cannot be understood; names the variable.
+    """
+
+    def text(name: str, default: str) -> str:
+        return environment.get(_PREFIX + name, "").strip() or default
+
+    def number(name: str, default: int) -> int:
+        value = text(name, str(default))
+        if not re.fullmatch(r"[0-9]{1,5}", value, re.ASCII) or not 1 <= int(value) <= 65535:
+            raise ConfigError(
+                "this is no TCP port", path=_PREFIX + name, value=value, allowed="1 to 65535"
+            )
+        return int(value)
+
+    defaults = Options()
+    level = text("LOG_LEVEL", defaults.log_level).lower()
+    if level not in _LEVELS:
+        raise ConfigError(
+            "this is no log level",
+            path=_PREFIX + "LOG_LEVEL",
+            value=level,
+            allowed=", ".join(_LEVELS),
+        )
+    return Options(
+        namespaces=tuple(
+            sorted({name.strip() for name in text("NAMESPACES", "").split(",") if name.strip()})
+        ),
+        own_namespace=text("OWN_NAMESPACE", defaults.own_namespace),
+        broker_image=text("BROKER_IMAGE", defaults.broker_image),
+        broker_pull_policy=text("BROKER_PULL_POLICY", defaults.broker_pull_policy),
+        operator_image=text("OPERATOR_IMAGE", defaults.operator_image),
+        operator_pull_policy=text("OPERATOR_PULL_POLICY", defaults.operator_pull_policy),
+        http_port=number("HTTP_PORT", defaults.http_port),
+        liveness_port=number("LIVENESS_PORT", defaults.liveness_port),
+        serves_metrics=text("METRICS", "true").lower() != "false",
+        log_level=level,
+    )

@@ -1,0 +1,148 @@
+"""What a pod's status says: readiness, what it waits for, and the verification's answer.
+
+Owns: how container statuses are read. Pure. Called by: `rollout`, `status`, `tuning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vespiary_spec import verification
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.verification import Verification
+
+from vespiary_operator import names
+
+Pod = Mapping[str, Any]
+
+_STUCK_REASONS = frozenset(
+    {
+        "CrashLoopBackOff",
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+"""Reasons of waiting that end only when somebody changes something."""
+
+
+def name(pod: Pod) -> str:
+    """Return the pod's name."""
+    return str(pod["metadata"]["name"])
+
+
+def ordinal(pod: Pod) -> int:
+    """Return the pod's number in its StatefulSet; -1 if it has none."""
+    tail = name(pod).rpartition("-")[2]
+    return int(tail) if tail.isdecimal() else -1
+
+
+def revision(pod: Pod) -> str:
+    """Return the revision of the template that the pod was made from."""
+    return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
+
+
+def node(pod: Pod) -> str:
+    """Return the node that the pod is on; empty before it is scheduled."""
+    return str((pod.get("spec") or {}).get("nodeName", ""))
+
+
+def is_terminating(pod: Pod) -> bool:
+    """Return whether the pod is being deleted."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_ready(pod: Pod) -> bool:
+    """Return whether the pod serves clients."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return not is_terminating(pod) and any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )
+
+
+def ip(pod: Pod) -> str:
+    """Return the pod's address; empty if it has none."""
+    return str((pod.get("status") or {}).get("podIP", ""))
+
+
+def _statuses(pod: Pod) -> Iterator[Mapping[str, Any]]:
+    status = pod.get("status") or {}
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _container(pod: Pod, container: str) -> Mapping[str, Any]:
+    return next((s for s in _statuses(pod) if s.get("name") == container), {})
+
+
+def restarts(pod: Pod) -> int:
+    """Return how often the broker's container was started again."""
+    return int(_container(pod, names.BROKER_CONTAINER).get("restartCount", 0))
+
+
+def is_stuck(pod: Pod) -> bool:
+    """Return whether the pod waits for somebody to change something."""
+    for status in _statuses(pod):
+        state = status.get("state") or {}
+        if (state.get("waiting") or {}).get("reason") in _STUCK_REASONS:
+            return True
+    answer = verified(pod)
+    return not is_ready(pod) and answer is not None and answer.exit_code != 0
+
+
+def verified(pod: Pod) -> Verification | None:
+    """Return the verification's latest answer; None if there is none that can be read.
+
+    While the container waits to be tried again, the answer is that of its last state.
+    """
+    status = _container(pod, names.VERIFY_CONTAINER)
+    for state in (status.get("state") or {}, status.get("lastState") or {}):
+        message = (state.get("terminated") or {}).get("message")
+        if message:
+            try:
+                return verification.decode(message)
+            except ConfigError:
+                continue
+    return None
+
+
+def _last_words(status: Mapping[str, Any]) -> str:
+    for state in (status.get("state") or {}, status.get("lastState") or {}):
+        terminated = state.get("terminated") or {}
+        message = str(terminated.get("message", "")).strip()
+        if terminated.get("exitCode") and message and not message.startswith("{"):
+            return message.splitlines()[-1][:400]
+    return ""
+
+
+def waits_for(pod: Pod) -> str:
+    """Say in one sentence what the pod waits for; empty if it is ready."""
+    if is_ready(pod):
+        return ""
+    if is_terminating(pod):
+        return "It is being stopped."
+    answer = verified(pod)
+    if answer is not None and answer.refusal:
+        return answer.refusal
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"It cannot be scheduled: {condition.get('message', 'no node fits')}"
+    for container in _statuses(pod):
+        state = container.get("state") or {}
+        waiting = state.get("waiting") or {}
+        terminated = state.get("terminated") or {}
+        reason = waiting.get("reason") or (
+            terminated.get("reason") if terminated.get("exitCode") else ""
+        )
+        if not reason or reason in ("PodInitializing", "ContainerCreating"):
+            continue
+        said = _last_words(container) or str(waiting.get("message", ""))
+        return f"Its container {container['name']} has {reason}: {said}".rstrip(": ")
+    return "It is starting."

@@ -1,0 +1,84 @@
+"""What running pods say about themselves, over HTTP.
+
+Owns: the one HTTP session to pods. All of it is optional: what cannot be asked is not known, and
+the verification's answer holds.
+Never: changes anything in a broker; follows redirects; waits longer than two seconds.
+Called by: `observation`, `reconciler`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import aiohttp
+
+from vespiary_operator import pods
+from vespiary_operator.builders import tuning as tuning_builders
+from vespiary_operator.observation import BrokerAnswer, Object
+from vespiary_operator.tuning import NodeReport, report_of
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 2.0
+ANSWER_BYTES_MAX = 256 * 1024
+
+ADMIN = "admin"
+
+
+class Remote:
+    """Running pods.
+
+    Owned by the main loop.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def _json(self, url: str, auth: aiohttp.BasicAuth | None = None) -> Any:
+        """Return a JSON document; None if it cannot be had."""
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        try:
+            async with self._session.get(
+                url, auth=auth, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    log.debug("%s answered %d", url, response.status)
+                    return None
+                data = await response.content.read(ANSWER_BYTES_MAX)
+                return json.loads(data)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            log.debug("%s could not be asked: %r", url, error)
+            return None
+
+    async def answer(self, pod: Object, port: int, password: str) -> BrokerAnswer | None:
+        """Return what a broker says about itself; None if it cannot be asked.
+
+        Args:
+            pod: Its pod.
+            port: Its HTTP port.
+            password: Password of `admin`; without one nothing is asked.
+        """
+        if not password:
+            return None
+        document = await self._json(
+            _url(pod, port, "/api/v1/broker"), aiohttp.BasicAuth(ADMIN, password)
+        )
+        if not isinstance(document, dict):
+            return None
+        return BrokerAnswer(
+            engine=str(document.get("engine", "")),
+            durability=str(document.get("durability", "")),
+            version=str(document.get("version", "")),
+        )
+
+    async def node_report(self, pod: Object) -> NodeReport | None:
+        """Return what a tuning pod says; None if it cannot be asked."""
+        return report_of(await self._json(_url(pod, tuning_builders.PORT, "/status")))
+
+
+def _url(pod: Object, port: int, path: str) -> str:
+    address = pods.ip(pod)
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}{path}"

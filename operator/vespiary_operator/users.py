@@ -1,0 +1,124 @@
+"""Users of a broker: the generated password, and the users file that the pods read.
+
+The file holds salted hashes alone, in the form that docs/howto/stomp.md shows, so a broker's pod
+never has a password. A line stays as it is while it fits its password, so nothing changes
+between two looks.
+
+Never: logs or stores a password. Called by: `observation`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+
+from scramp import ScramException, ScramMechanism
+from vespiary_spec.errors import ConfigError
+
+from vespiary_operator import names
+
+_MECHANISM = "SCRAM-SHA-256"
+_ITERATIONS = 15_000
+_NAME = re.compile(r"[^\x00-\x20\x7f#:]{1,200}")
+_LINE = re.compile(
+    r"(?P<name>\S+) SCRAM-SHA-256\$(?P<count>[0-9]{1,8}):(?P<salt>[^$:\s]+)"
+    r"\$(?P<stored>[^$:\s]+):(?P<server>[^$:\s]+)(?: (?P<roles>\S+))?",
+    re.ASCII,
+)
+
+
+def new_password() -> str:
+    """Return a password of 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
+def decoded(data: Mapping[str, str], secret: str) -> dict[str, str]:
+    """Return names and passwords of a Secret.
+
+    Args:
+        data: `data` of the Secret.
+        secret: Its name, for messages.
+
+    Raises:
+        ConfigError: A value is no text or empty, or a key cannot be a user's name.
+    """
+    found = {}
+    for name, value in sorted(data.items()):
+        if not _NAME.fullmatch(name):
+            raise ConfigError("this is no user name", path=f"Secret {secret}", value=name)
+        try:
+            password = base64.b64decode(value, validate=True).decode("utf-8").strip("\n")
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"the password of `{name}` is no text", path=f"Secret {secret}"
+            ) from error
+        if not password:
+            raise ConfigError(f"the password of `{name}` is empty", path=f"Secret {secret}")
+        found[name] = password
+    if not found:
+        raise ConfigError(
+            "the Secret names no user",
+            path=f"Secret {secret}",
+            cure="give it a key for each user, with the password as its value",
+        )
+    return found
+
+
+def _keys(password: str, count: int, salt: bytes | None) -> tuple[bytes, bytes, bytes]:
+    """Return salt, stored key and server key."""
+    try:
+        salt, stored, server, _ = ScramMechanism(_MECHANISM).make_auth_info(
+            password, iteration_count=count, salt=salt
+        )
+    except ScramException as error:
+        raise ConfigError(f"the password may not be one ({error})", path="Secret") from error
+    return salt, stored, server
+
+
+def _is_line_of(line: str, name: str, password: str) -> bool:
+    match = _LINE.fullmatch(line)
+    if match is None or match["name"] != name or (match["roles"] or "") != _roles(name):
+        return False
+    if not 4096 <= int(match["count"]) <= 1_000_000:
+        return False
+    try:
+        salt, stored = (base64.b64decode(match[part], validate=True) for part in ("salt", "stored"))
+    except binascii.Error:
+        return False
+    return hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
+
+
+def _roles(name: str) -> str:
+    """Return what a user may do beyond sending and receiving."""
+    return "admin" if name == names.ADMIN_USER else ""
+
+
+def _line(name: str, password: str) -> str:
+    salt, stored, server = (
+        base64.b64encode(part).decode() for part in _keys(password, _ITERATIONS, None)
+    )
+    return f"{name} {_MECHANISM}${_ITERATIONS}:{salt}${stored}:{server} {_roles(name)}".rstrip()
+
+
+def users_file(passwords: Mapping[str, str], existing: str = "") -> str:
+    """Return the users file of these passwords.
+
+    Args:
+        passwords: Passwords by user name.
+        existing: The file as it is now; lines that fit are kept.
+
+    Raises:
+        ConfigError: A password has characters that none may have (RFC 4013).
+    """
+    by_name = {line.partition(" ")[0]: line for line in existing.splitlines()}
+    lines = []
+    for name, password in sorted(passwords.items()):
+        line = by_name.get(name, "")
+        if not _is_line_of(line, name, password):
+            line = _line(name, password)
+        lines.append(line)
+    return "\n".join([*lines, ""])
