@@ -48,7 +48,8 @@ def _drain(port: int, name: str, count: int, **headers: str) -> list[bytes]:
             {"id": "1", "destination": name, "ack": "client-individual", **headers},
         )
         bodies = []
-        for message in peer.receive_messages(count):
+        for _ in range(count):
+            (message,) = peer.receive_messages(1)
             bodies.append(message.body)
             peer.send("ACK", {"id": message.get("ack", "")})
         peer.send("DISCONNECT", {"receipt": "bye"})
@@ -81,6 +82,33 @@ def test_persistent_messages_survive(tmp_path: Path, how: str) -> None:
             peer.connect()
             peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/volatile"})
             peer.receive_nothing()
+
+
+def test_backlog_larger_than_the_memory(tmp_path: Path) -> None:
+    """Messages that left memory are read back, in order, also after a restart."""
+    broker = BrokerProcess(tmp_path / "data", "global-max-size=32MiB")
+    with broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for number in range(400):
+                peer.send(
+                    "SEND",
+                    {
+                        "destination": "/queue/large",
+                        "persistent": "true",
+                        "receipt": str(number),
+                    },
+                    b"%d" % number + bytes(250_000),
+                )
+            peer.receive_receipt("399")
+        assert broker.rss_bytes() < 150_000_000
+        bodies = _drain(broker.port(), "/queue/large", 200, **{"prefetch-count": "1"})[:200]
+        assert [int(body.rstrip(b"\0")) for body in bodies] == list(range(200))
+        broker.kill()
+        broker.start()
+        bodies = _drain(broker.port(), "/queue/large", 200)
+        assert [int(body.rstrip(b"\0")) for body in bodies] == list(range(200, 400))
+        assert broker.rss_bytes() < 150_000_000
 
 
 def test_durable_subscription_survives_and_temporary_ones_do_not(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ Event = dict[str, Any]
 
 _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CLOSE_S: Final = 1.0
+_LOAD_AGAIN_S: Final = 0.02
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
@@ -128,10 +129,11 @@ class BrokerApp:
                 await self._start(stack)
                 yield self
         except BaseExceptionGroup as group:
-            # Background work handles its own errors: what the task group wraps came from here.
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+            # Background work handles its own errors: what task groups wrap came from here.
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            raise error from None
 
     def request_stop(self) -> None:
         """Let `run` stop the broker."""
@@ -280,14 +282,12 @@ class BrokerApp:
 
     def _journal_options(self, folder: Path) -> JournalOptions:
         settings = self.configuration
-        engine = self.report.engine if self.report is not None else None
-        asked = settings.journal_type
-        effective = engine.effective if engine is not None and engine.effective else asked
         return JournalOptions(
             directory=folder,
             is_persistent=settings.persistence_enabled,
             create_directory=settings.create_journal_dir,
-            journal_type=effective,
+            # As asked for: the ring itself falls back, and says why, in the journal's statistics.
+            journal_type=settings.journal_type,
             is_strict=settings.journal_type_strict,
             is_direct=self._is_direct(request.JOURNAL),
             datasync=settings.journal_datasync,
@@ -349,7 +349,15 @@ class BrokerApp:
         self._spawn(self._load(self._journal, file_id, slab))
 
     async def _load(self, journal: Journal, file_id: int, slab: int) -> None:
-        await journal.load_slab(file_id, slab)
+        """Read a slab back, then serve the queues that waited for it.
+
+        A slab that cannot be read is logged, and its queue waits: nothing behind it is delivered
+        out of order, and nothing is lost.
+        """
+        is_loaded = await journal.load_slab(file_id, slab)
+        if not is_loaded:  # it came by another way, or there is no memory for it now
+            await asyncio.sleep(_LOAD_AGAIN_S)
+        self.engine.dispatcher.slab_loaded(file_id, slab)
         if self._cycle is not None:
             self._cycle.touch()
 

@@ -43,6 +43,7 @@ class Dispatcher:
         self._stalled: dict[Output, dict[int, None]] = {}
         self._again: dict[int, None] = {}
         self._starved: dict[int, None] = {}
+        self._absent: dict[tuple[int, int], dict[int, None]] = {}
 
     @property
     def has_more(self) -> bool:
@@ -61,6 +62,10 @@ class Dispatcher:
         """Serve the queues whose deliveries found no room in the journal, in the next turn."""
         self._again.update(self._starved)
         self._starved.clear()
+
+    def slab_loaded(self, file_id: int, slab: int) -> None:
+        """Serve the queues that waited for a slab, in the next `dispatch`."""
+        self._again.update(self._absent.pop((file_id, slab), {}))
 
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
@@ -114,5 +119,9 @@ class Dispatcher:
         return max(1, min(SLICE_MESSAGES, ready // consumers))
 
     def _load(self, consumer: Consumer) -> None:
-        file_id, slab = self._core.absent_slab(consumer.handle)
-        self._load_slab(file_id, slab)
+        """Ask for the slab that the next message stands in, once for all that need it."""
+        place = self._core.absent_slab(consumer.handle)
+        waiting = self._absent.setdefault(place, {})
+        waiting[consumer.queue.id] = None
+        if len(waiting) == 1:
+            self._load_slab(*place)

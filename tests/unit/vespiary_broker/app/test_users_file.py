@@ -1,5 +1,4 @@
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_file_open_to_everybody_is_mentioned(
 ) -> None:
     path = tmp_path / "users"
     _write(path, "alice")
-    os.chmod(path, 0o644)
+    path.chmod(0o644)
     with caplog.at_level(logging.WARNING):
         UsersFile(path).read()
     assert "open to everybody" in caplog.text

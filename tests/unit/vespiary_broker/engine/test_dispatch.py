@@ -142,3 +142,32 @@ def test_counter() -> None:
     _send(rig, 7)
     rig.turn()
     assert rig.dispatcher.messages_out == 7
+
+
+def test_absent_slab_is_asked_for_once_and_its_queues_served_when_it_is_there() -> None:
+    journal = MemoryJournal(files=12)
+    rig = Rig(journal=journal)
+    bodies = [bytes([n % 256]) * 400_000 for n in range(110)]
+    for body in bodies:
+        rig.send("/queue/q", body)
+        journal.flush()
+    outputs = [rig.output(), rig.output()]
+    for output in outputs:
+        rig.subscribe(output, "/queue/q", credit=1000)
+    received: list[bytes] = []
+    for _ in range(200):
+        for output in outputs:
+            output.room = 1 << 20
+            rig.dispatcher.output_ready(output)
+        rig.dispatcher.dispatch(rig.core.take_ready_queues())
+        received += [body for output in outputs for body in output.bodies()]
+        if rig.loads:
+            break
+    assert len(rig.loads) == 1
+    rig.turn()
+    assert len(rig.loads) == 1  # it is on its way
+    rig.dispatcher.slab_loaded(*rig.loads[0])
+    assert rig.dispatcher.has_more
+    rig.turn()
+    assert len(rig.loads) == 2  # it was not read after all, so it is asked for again
+    assert sorted(received) == bodies[: len(received)]  # they share; none is skipped or doubled
