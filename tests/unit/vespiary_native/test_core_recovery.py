@@ -237,6 +237,29 @@ def test_queues_come_back_as_they_were(rig: CoreRig) -> None:
     assert ids(again.deliver(taker)) == [11]
 
 
+def test_head_passes_over_holes_that_were_restored(rig: CoreRig) -> None:
+    for _ in range(6):
+        rig.publish()
+    rig.flush()
+    consumer = rig.consume()
+    rig.deliver(consumer)
+    for sequence in (1, 3, 4):
+        rig.core.acknowledge(consumer, sequence)
+    rig.flush()
+    again = rig.restored()
+    again.go_on()
+    taker = again.consume()
+    again.deliver(taker)
+    again.load(taker)
+    for sequence in (2, 5):
+        assert ids(again.deliver(taker, 1)) == [sequence]
+        assert again.core.queue_statistics(1).head == sequence
+        again.core.acknowledge(taker, sequence)
+    assert ids(again.deliver(taker, 1)) == [6]
+    assert again.core.queue_statistics(1).head == 6
+    assert again.core.queue_states() == struct.pack("<IIQQ", 1, 0, 6, 7)
+
+
 def test_places_of_unknown_queues_are_void(rig: CoreRig) -> None:
     rig.core.open_queue(2)
     rig.core.set_route(rig.route, [1, 2])
