@@ -31,21 +31,16 @@ from vespiary_broker.store.volumes.request import VerificationRequest
 _FLAGS: Final = {True: "yes", False: "no", None: "-"}
 
 
-class Ordinal(click.ParamType[int]):
-    """A number, or the name of a pod of a StatefulSet, which ends in `-N`."""
-
-    name = "ordinal"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return the number."""
-        match = re.fullmatch(r"(?:[a-z0-9][-a-z0-9.]*-)?(\d{1,9})", str(value), re.ASCII)
-        if match is None:
-            self.fail(
-                f"{value!r} is neither a number nor the name of a pod that ends in -N", param, ctx
-            )
-        return int(match[1])
+def _ordinal(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    """Return the number of `N`, or of a StatefulSet's pod, whose name ends in `-N`."""
+    match = re.fullmatch(r"(?:[a-z0-9][-a-z0-9.]*-)?(\d{1,9})", text, re.ASCII)
+    if match is None:
+        raise click.BadParameter(
+            f"{text!r} is neither a number nor the name of a pod that ends in -N",
+            ctx=context,
+            param=parameter,
+        )
+    return int(match[1])
 
 
 def policy_of(text: str | None) -> FilesystemPolicy | None:
@@ -79,7 +74,7 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
 @click.option("--owner-name", metavar="NAME", help="Whose volumes they have to be: NAMESPACE/NAME.")
 @click.option("--owner-uid", metavar="UID", default="", help="Unique id of that Broker.")
 @click.option(
-    "--ordinal", type=Ordinal(), default=0, help="Which broker of the set: N, or a pod's name."
+    "--ordinal", callback=_ordinal, default="0", help="Which broker of the set: N, or a pod's name."
 )
 @click.option("--ephemeral", is_flag=True, help="Losing the data is fine: tmpfs is taken too.")
 @click.option(

@@ -30,7 +30,7 @@ DEBUG_VARIABLE: Final = "VESPIARY_DEBUG"
 
 BROKER: Final = "Broker"
 MESSAGES: Final = "Messages"
-ADMINISTRATION: Final = "Administration of a running broker, and its users"
+ADMINISTRATION: Final = "Administration"
 JOURNALS: Final = "Journals"
 OTHERS: Final = "More"
 
@@ -53,9 +53,27 @@ class CommandEntry(NamedTuple):
 
 COMMANDS: Final = (
     CommandEntry("run", "running:run", BROKER, "Run a broker in the foreground."),
+    CommandEntry("apply", "applying:apply", BROKER, "Run a Broker resource on this machine."),
+    CommandEntry("create", "creating:create", BROKER, "Make the folder of a new broker."),
     CommandEntry("check", "checking:check", BROKER, "Verify the disks that a broker would use."),
     CommandEntry("send", "messaging:send", MESSAGES, "Send a message, or many."),
     CommandEntry("receive", "messaging:receive", MESSAGES, "Receive and acknowledge messages."),
+    CommandEntry(
+        "queue",
+        "administration:queue",
+        ADMINISTRATION,
+        "List, show, create, delete and purge queues.",
+    ),
+    CommandEntry(
+        "address",
+        "administration:address",
+        ADMINISTRATION,
+        "List, show, create and delete addresses.",
+    ),
+    CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
+    CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
+    CommandEntry("crd", "definitions:crd", OTHERS, "Print the CustomResourceDefinitions."),
+    CommandEntry("version", "definitions:version", OTHERS, "Print the version."),
 )
 
 

@@ -30,7 +30,7 @@ _DURABILITY: Final = {
     "D1": "survives kill -9, not a power cut",
     "D2": "survives a power cut",
 }
-_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 @click.command("run", short_help="Run a broker in the foreground.")
@@ -46,7 +46,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 @click.option("--json", "is_json", is_flag=True, help="Print events as JSON, one a line.")
 @click.option(
     "--log-level",
-    type=click.Choice(_LEVELS),
+    type=click.Choice(LOG_LEVELS),
     help="Least level of log lines on standard error (default: warning for people, else info).",
 )
 @click.option(

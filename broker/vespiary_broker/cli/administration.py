@@ -1,0 +1,228 @@
+"""`vespiary queue` and `vespiary address`: administration of a running broker by its HTTP API.
+
+Owns: the commands, their tables, and the question before something is lost. Called by `program`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+
+_QUEUE_COLUMNS: Final = (
+    ("queue", "name"),
+    ("address", "address"),
+    ("type", "routingType"),
+    ("messages#", "messages"),
+    ("ready#", "ready"),
+    ("delivering#", "delivering"),
+    ("consumers#", "consumers"),
+    ("acknowledged#", "acknowledged"),
+    ("durable", "isDurable"),
+)
+_ADDRESS_COLUMNS: Final = (
+    ("address", "name"),
+    ("types", "routingTypes"),
+    ("queues#", "queues"),
+    ("messages#", "messages"),
+    ("auto-created", "isAutoCreated"),
+)
+
+_routing_type_option = click.option(
+    "--routing-type",
+    type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
+    default="ANYCAST",
+    show_default=True,
+    help="ANYCAST: each message to one consumer. MULTICAST: each subscription gets a copy.",
+)
+_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def _show_all(items: list[dict[str, Any]], columns: Any, is_json: bool) -> None:
+    if is_json:
+        terminal.show_json(items)
+        return
+    rows = [[_cell(item[key]) for _, key in columns] for item in items]
+    terminal.show_table([heading for heading, _ in columns], rows)
+
+
+def _show_one(item: dict[str, Any], is_json: bool) -> None:
+    if is_json:
+        terminal.show_json(item)
+        return
+    width = max(len(name) for name in item)
+    for name, value in item.items():
+        shown = ", ".join(value) if isinstance(value, list) else _cell(value)
+        click.echo(f"{name.ljust(width)}  {shown}")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        are_types = all(item in ("ANYCAST", "MULTICAST") for item in value)
+        return ", ".join(value) if value and are_types else str(len(value))
+    return str(value)
+
+
+def _confirm(question: str, is_sure: bool) -> None:
+    """Ask before something is lost.
+
+    Raises:
+        CommandFailed: Nobody is there to be asked.
+        click.Abort: The answer was no.
+    """
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise terminal.CommandFailed(f"{question} Say so with --yes.")
+    click.confirm(question, abort=True, err=True)
+
+
+@click.group("queue", short_help="List, show, create, delete and purge queues.")
+def queue() -> None:
+    """Queues of a running broker, by its HTTP API."""
+
+
+@queue.command("list", short_help="List queues.")
+@api_options
+def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """List all queues."""
+    client = ApiClient(api_url, password_file)
+    _show_all(list(client.items("/queues")), _QUEUE_COLUMNS, is_json)
+
+
+@queue.command("show", short_help="Show one queue.")
+@click.argument("name")
+@api_options
+def show_queue(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """Show the queue NAME with all its figures."""
+    _show_one(ApiClient(api_url, password_file).call("GET", f"/queues/{segment(name)}"), is_json)
+
+
+@queue.command("create", short_help="Create a queue.")
+@click.argument("name")
+@click.option("--address", help="Its address, made if need be (default: one of the same name).")
+@_routing_type_option
+@click.option("--durable/--no-durable", default=True, help="Survives a restart (default) or not.")
+@api_options
+def create_queue(
+    name: str,
+    address: str | None,
+    routing_type: str,
+    durable: bool,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Create the queue NAME; one that exists just so is fine."""
+    body = {
+        "name": name,
+        "address": address,
+        "routingType": routing_type.upper(),
+        "durable": durable,
+    }
+    made = ApiClient(api_url, password_file).call("POST", "/queues", body)
+    if is_json:
+        terminal.show_json(made)
+    else:
+        click.echo(f"queue {made['name']} of address {made['address']}, {made['routingType']}")
+
+
+@queue.command("delete", short_help="Delete a queue.")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even if it has messages or consumers.")
+@_yes_option
+@api_options
+def delete_queue(
+    name: str,
+    force: bool,
+    yes: bool,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Delete the queue NAME. One with messages or consumers needs --force."""
+    _confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
+    client = ApiClient(api_url, password_file)
+    query = {"force": str(force).lower()}
+    _show_removed(client.call("DELETE", f"/queues/{segment(name)}", query=query), is_json)
+
+
+@queue.command("purge", short_help="Remove the messages that wait in a queue.")
+@click.argument("name")
+@_yes_option
+@api_options
+def purge_queue(
+    name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
+) -> None:
+    """Remove all messages that wait in the queue NAME; those given to consumers stay."""
+    _confirm(f"Remove all messages that wait in {name}?", yes)
+    client = ApiClient(api_url, password_file)
+    _show_removed(client.call("POST", f"/queues/{segment(name)}/purge"), is_json)
+
+
+def _show_removed(answer: dict[str, Any], is_json: bool) -> None:
+    if is_json:
+        terminal.show_json(answer)
+    else:
+        click.echo(f"{answer['messages']} messages removed")
+
+
+@click.group("address", short_help="List, show, create and delete addresses.")
+def address() -> None:
+    """Addresses of a running broker, by its HTTP API."""
+
+
+@address.command("list", short_help="List addresses.")
+@api_options
+def list_addresses(api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """List all addresses."""
+    client = ApiClient(api_url, password_file)
+    _show_all(list(client.items("/addresses")), _ADDRESS_COLUMNS, is_json)
+
+
+@address.command("show", short_help="Show one address.")
+@click.argument("name")
+@api_options
+def show_address(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """Show the address NAME and its queues."""
+    client = ApiClient(api_url, password_file)
+    _show_one(client.call("GET", f"/addresses/{segment(name)}"), is_json)
+
+
+@address.command("create", short_help="Create an address.")
+@click.argument("name")
+@_routing_type_option
+@api_options
+def create_address(
+    name: str, routing_type: str, api_url: str, password_file: Path | None, is_json: bool
+) -> None:
+    """Create the address NAME, or widen it by a routing type."""
+    body = {"name": name, "routingTypes": [routing_type.upper()]}
+    made = ApiClient(api_url, password_file).call("POST", "/addresses", body)
+    if is_json:
+        terminal.show_json(made)
+    else:
+        click.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
+
+
+@address.command("delete", short_help="Delete an address without queues.")
+@click.argument("name")
+@_yes_option
+@api_options
+def delete_address(
+    name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
+) -> None:
+    """Delete the address NAME, which must have no queues."""
+    _confirm(f"Delete the address {name}?", yes)
+    ApiClient(api_url, password_file).call("DELETE", f"/addresses/{segment(name)}")
+    if is_json:
+        terminal.show_json({"deleted": name})
+    else:
+        click.echo(f"address {name} deleted")

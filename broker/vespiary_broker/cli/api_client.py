@@ -1,0 +1,155 @@
+"""A client of the HTTP API for the commands: standard library alone, so that it starts fast.
+
+Owns: the URL, the login, pages, and the way from problems to sentences. Called by `administration`.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+from vespiary_spec import limits
+from vespiary_spec.errors import NativeError
+
+from vespiary_broker.cli.credentials import (
+    password_file_option,
+    read_password,
+    refuse_password_in_url,
+)
+from vespiary_broker.cli.terminal import CommandFailed
+
+DEFAULT_URL: Final = f"http://127.0.0.1:{limits.PORT_HTTP}"
+_TIMEOUT_S: Final = 30.0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def api_options(function: F) -> F:
+    """Add `--api`, `--password-file` and `--json`."""
+    for option in (
+        click.option("--json", "is_json", is_flag=True, help="Print the answer as JSON."),
+        password_file_option,
+        click.option(
+            "--api",
+            "api_url",
+            default=DEFAULT_URL,
+            envvar="VESPIARY_API",
+            show_default=True,
+            help="HTTP listener of the broker, as http://user@host:port.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+class ApiClient:
+    """Calls the API of one broker.
+
+    Args:
+        url: `http://user@host:port`.
+        password_file: Where the user's password is; None for the other sources.
+
+    Raises:
+        CommandFailed: The URL is none, or holds a password, or there is no password.
+    """
+
+    def __init__(self, url: str, password_file: Path | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise CommandFailed(f"{url!r} is no URL: {error}") from error
+        is_url = parts.scheme in ("http", "https") and parts.hostname and not parts.path.strip("/")
+        if not is_url or parts.hostname is None:
+            raise CommandFailed(f"{url!r} is no URL of a broker: write http://user@host:port")
+        refuse_password_in_url(parts.password, parts.hostname)
+        self._place = f"{parts.scheme}://{parts.hostname}:{port or limits.PORT_HTTP}"
+        self._make_connection = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._host, self._port = parts.hostname, port or limits.PORT_HTTP
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            login = f"{parts.username}:{read_password(parts.username, password_file)}"
+            encoded = base64.b64encode(login.encode()).decode()
+            self._headers["Authorization"] = f"Basic {encoded}"
+
+    def call(
+        self, method: str, path: str, body: Any = None, query: dict[str, Any] | None = None
+    ) -> Any:
+        """Call one operation and return its answer; None if it has none.
+
+        Args:
+            method: HTTP method.
+            path: Path below `/api/v1`, encoded (see `segment`).
+            body: Plain data for the body; None for none.
+            query: Parameters; None values are left out.
+
+        Raises:
+            CommandFailed: The broker refused, with its sentence.
+            NativeError: The broker cannot be reached.
+        """
+        headers = dict(self._headers)
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode()
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
+        status, text = self._exchange(method, target, data, headers)
+        try:
+            answer = json.loads(text) if text else None
+        except ValueError:
+            answer = None
+        if status >= 400:
+            detail = answer.get("detail") if isinstance(answer, dict) else None
+            raise CommandFailed(detail or f"{self._place} answered {status} to {method} {target}")
+        if text and answer is None:
+            raise CommandFailed(f"{self._place} does not answer as a broker of this kind does")
+        return answer
+
+    def _exchange(
+        self, method: str, target: str, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        connection = self._make_connection(self._host, self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, target, data, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except OSError as error:
+            raise NativeError(
+                "cannot reach the HTTP API" if error.errno else f"no answer: {error}",
+                error.errno or 0,
+                where=self._place,
+                cure="is a broker running there? name its HTTP listener with --api",
+            ) from error
+        except http.client.HTTPException as error:
+            raise CommandFailed(f"{self._place} speaks no HTTP: {error!r}") from error
+        finally:
+            connection.close()
+
+    def items(self, path: str, query: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield all items of a list, page by page.
+
+        Args:
+            path: Path of the list.
+            query: Parameters other than those of paging.
+        """
+        after: str | None = None
+        while True:
+            page = self.call("GET", path, query={**(query or {}), "limit": 500, "after": after})
+            yield from page["items"]
+            after = page["next"]
+            if after is None:
+                return
+
+
+def segment(name: str) -> str:
+    """Return a name as a segment of a path."""
+    return quote(name, safe="")

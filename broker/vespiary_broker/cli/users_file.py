@@ -1,0 +1,149 @@
+"""Changing a users file: one change at a time, whole or not at all.
+
+Owns the writing of users files; what stands in them is `engine.users`, and the broker only reads.
+A change is written to a temporary name and renamed, under a lock, so that neither a crash nor a
+second command spoils the file. Called by `users`, `creating`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vespiary_spec.errors import ConfigError, NativeError
+
+from vespiary_broker.engine.users import User, format_users, make_user, parse_users
+
+Users = dict[str, User]
+_MODE = 0o600
+
+
+def read_users(path: Path) -> Users:
+    """Return the users of a file; none if it does not exist.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is not a user.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the users file cannot be read: {error}", path=str(path)) from error
+    return parse_users(text, str(path))
+
+
+def add_user(path: Path, name: str, password: str, *, roles: Iterable[str] = ()) -> None:
+    """Add a user.
+
+    Raises:
+        ConfigError: There is one of that name, or name, role or password may not be one.
+        NativeError: The file cannot be written; it is as it was.
+
+    Durability: on return the user survives a power loss.
+    """
+    user = make_user(name, password, roles=roles)
+
+    def change(users: Users) -> None:
+        if name in users:
+            raise ConfigError(
+                "there is a user of this name already",
+                path=str(path),
+                value=name,
+                cure=f"change the password with `vespiary user password {name}`",
+            )
+        users[name] = user
+
+    _change(path, change)
+
+
+def remove_user(path: Path, name: str) -> None:
+    """Remove a user.
+
+    Raises:
+        ConfigError: There is none of that name.
+        NativeError: The file cannot be written; it is as it was.
+
+    Durability: on return the user stays away after a power loss.
+    """
+
+    def change(users: Users) -> None:
+        _existing(users, name, path)
+        del users[name]
+
+    _change(path, change)
+
+
+def set_password(path: Path, name: str, password: str) -> None:
+    """Change a user's password; the roles stay.
+
+    Raises:
+        ConfigError: There is none of that name, or the password may not be one.
+        NativeError: The file cannot be written; it is as it was.
+
+    Durability: on return the new password survives a power loss.
+    """
+
+    def change(users: Users) -> None:
+        roles = _existing(users, name, path).roles
+        users[name] = make_user(name, password, roles=roles)
+
+    _change(path, change)
+
+
+def _existing(users: Users, name: str, path: Path) -> User:
+    if name not in users:
+        raise ConfigError(
+            "there is no user of this name",
+            path=str(path),
+            value=name,
+            allowed=", ".join(sorted(users)[:20]) or "nobody: the file has no users",
+        )
+    return users[name]
+
+
+def _change(path: Path, change: Callable[[Users], None]) -> None:
+    try:
+        with _locked(path.parent):
+            users = read_users(path)
+            change(users)
+            _write(path, format_users(users.values()))
+    except OSError as error:
+        if isinstance(error, NativeError):
+            raise
+        raise NativeError(
+            "the users file cannot be written", error.errno or 0, where=str(path)
+        ) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder: the file itself is replaced by every change."""
+    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, text: str) -> None:
+    mode = path.stat().st_mode & 0o777 if path.exists() else _MODE
+    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        made.rename(path)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
