@@ -27,7 +27,7 @@ FIRST_OFFSET: Final = 4096
 FLAG_SEAL: Final = 1
 
 HEADER: Final = struct.Struct("<IHHQQQIIIIQQ")
-"""magic, version, flags, sequence, file id, watermark, payload, records, previous CRC, CRC, time, 0."""
+"""magic, version, flags, sequence, file id, watermark, payload, records, CRC before, CRC, time."""
 
 CRC_AT: Final = 44
 SEED: Final = struct.Struct("<QQ")
