@@ -9,6 +9,7 @@ file in another order than docs/internals/journal-format.md §5. Made and starte
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from vespiary_native.abc import Core, NoRoom, RecordType
-from vespiary_spec.errors import DiskFull, JournalError, JournalFull, VespiaryError
+from vespiary_spec.errors import DiskFull, JournalError, JournalFull, NativeError, VespiaryError
 
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.options import FILES_AHEAD_MIN
@@ -29,12 +30,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FILES_AHEAD_MAX = 16
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""Opening found no descriptor: clients may hold them all. It says nothing of the disk."""
 _AHEAD_S = 0.25
 """Files ahead cover this much time at the rate of the latest rolls: making one takes tens of ms."""
 
 
 class Journal(Protocol):
     """What the keeper needs of the journal that it serves."""
+
+    @property
+    def failure(self) -> VespiaryError | None:
+        """The failure that fenced it."""
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
         """Run a function in the worker thread."""
@@ -107,14 +114,19 @@ class FileKeeper:
 
     async def run(self) -> None:
         """Keep files ahead and free old ones until cancelled or until the journal fails."""
-        while True:
+        while self._journal.failure is None:
             try:
                 full = await self._provide()
                 if await self._checkpoint():
                     full = await self._provide()
                 self._set_blocked(full)
+            except NativeError as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    # A failed call on a file says the same of the disk as a failed write.
+                    self._journal.fail(error)
+                    return
+                self._set_blocked(error)
             except VespiaryError as error:
-                # A failed call on the pool's files says the same of the disk as a failed write.
                 self._journal.fail(error)
                 return
             except Exception as error:
@@ -128,12 +140,12 @@ class FileKeeper:
                     await self._wake.wait()
             self._wake.clear()
 
-    def _set_blocked(self, full: DiskFull | None) -> None:
+    def _set_blocked(self, full: DiskFull | NativeError | None) -> None:
         if full is None:
             if self.blocked is not None:
                 logger.warning("there is room for journal files again")
                 self.blocked = None
-                self.on_space()
+                self._tell_space()
             return
         if self.blocked is None:
             logger.warning("no journal file can be made, producers will wait: %s", full)
@@ -163,7 +175,7 @@ class FileKeeper:
             while self._core.files_ahead() < self.files_ahead_wanted:
                 if self._is_retry_due() or self._pool.has_spare:
                     self._journal.add_file(await self._journal.run_blocking(self._pool.activate))
-                    self.on_space()
+                    self._tell_space()
                 else:
                     return self._full
             if self._is_retry_due():
@@ -174,6 +186,10 @@ class FileKeeper:
             return error
         self._full = None
         return None
+
+    def _tell_space(self) -> None:
+        """Call `on_space` on its own: a defect behind it must not end this task."""
+        asyncio.get_running_loop().call_soon(self.on_space)
 
     def _is_retry_due(self) -> bool:
         return self._full is None or self._clock_s() >= self._retry_s

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, NoRoom
-from vespiary_spec.errors import JournalFull
+from vespiary_spec.errors import JournalError, JournalFull
 from vespiary_testkit.faulty_disk import Inode, MemoryDisk
 from vespiary_testkit.journal_workload import FILE_BYTES, open_memory, recover_live, run, until
 
@@ -200,3 +201,36 @@ async def test_rolls_that_come_fast_ask_for_more_files(tmp_path: Path):
     keeper._roll_seconds = 0.0
     assert keeper.files_ahead_wanted == 16
     await journal.close()
+
+
+@run
+async def test_no_descriptor_left_blocks_and_does_not_fence(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk)
+    sender = Sender(journal)
+    await until(lambda: journal.core.files_ahead() == 2)
+    disk.fail = lambda step, _path: errno.EMFILE if step in ("open", "create") else 0
+    await sender.fill()
+    assert "Too many open files" in str(journal.blocked)
+    assert journal.failure is None
+    disk.fail = lambda _step, _path: 0
+    await until(lambda: journal.blocked is None)
+    assert sender.send()
+    await journal.close()
+
+
+@run
+async def test_a_fenced_journal_touches_no_file(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk)
+    sender = Sender(journal)
+    sender.send()
+    await journal.wait_durable()
+    journal.fail(JournalError("the test says so"))
+    await asyncio.sleep(0.005)
+    steps = len(disk.log)
+    journal.request_space()
+    await asyncio.sleep(0.005)
+    assert len(disk.log) == steps
+    await journal.close()
+    assert len(disk.log) == steps
