@@ -370,7 +370,7 @@ class Driver:
                 return at, status
             at += detail
 
-    # --- what engines do -----------------------------------------------------------------------------
+    # --- what engines do -------------------------------------------------------------------
     def publish(self, transaction: int = 0) -> None:
         pick = self.random
         self.core.publish(
