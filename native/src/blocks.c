@@ -291,12 +291,18 @@ int vespiary_core_seal_write(vespiary_core *core, vespiary_write *out)
 {
     int bad = 0;
     if (core->blocks_next == core->blocks_end) {
-        if (core->filling.is_open && core->filling.records)
+        if (core->filling.is_open && core->filling.records) {
             bad = close_filling(core);
-        else if (core->is_empty_block_wanted)
-            bad = core->filling.is_open || !(bad = open_block(core, 0, false)) ? close_filling(core) : bad;
-        else
+        } else if (core->is_empty_block_wanted) {
+            core->is_empty_block_wanted = false;
+            bad = open_block(core, 0, false);
+            if (bad == -ENOSPC)
+                return 0; /* only a better watermark: without room for it nothing is lost */
+            if (!bad)
+                bad = close_filling(core);
+        } else {
             return 0;
+        }
         if (bad)
             return bad;
     }

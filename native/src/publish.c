@@ -351,23 +351,26 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
         return -EINVAL;
     int64_t done = 0;
     uint64_t block;
-    for (uint64_t at = q->head; at < q->available;) {
+    int bad = 0;
+    uint64_t at = q->head;
+    while (at < q->available) {
         entry *item = queue_entry(q, at);
         if (!item) {
             at = first_of_next_segment(at);
             continue;
         }
         if (item->state == ENTRY_READY || item->state == ENTRY_RETURNED) {
-            int bad = finish(core, q, at, item, &block);
+            bad = finish(core, q, at, item, &block);
             if (bad)
-                return bad;
+                break;
             done++;
         }
         at++;
     }
-    q->next = q->available;
+    at = at < q->available ? at : q->available;
+    q->next = q->next > at ? q->next : at;
     queue_advance_head(q);
-    return done;
+    return bad ? bad : done;
 }
 
 /* --- giving back --------------------------------------------------------------------------------------------------- */

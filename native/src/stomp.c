@@ -526,10 +526,12 @@ static entry *next_entry(queue *q, uint64_t *sequence)
     }
     if (at > end)
         at = end;
-    if (q->returned)
+    if (q->returned) {
         q->returned_from = at;
-    else
+    } else if (at != q->next) { /* what was skipped is done: it may have been all that held the head */
         q->next = at;
+        queue_advance_head(q);
+    }
     return at < end ? queue_entry(q, at) : NULL;
 }
 
