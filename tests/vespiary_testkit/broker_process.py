@@ -127,7 +127,8 @@ class BrokerProcess:
         )
 
     def log_text(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
+        """Return the end of what it has logged, over all its lives."""
+        return self.log.read_text()[-20_000:] if self.log.exists() else ""
 
     def rss_bytes(self) -> int:
         """Resident memory of the process."""
