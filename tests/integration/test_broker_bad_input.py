@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import Ended, StompPeer

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_broker.server.listener import make_tls_context
 from vespiary_spec.errors import ConfigError, RemoteProtocolError

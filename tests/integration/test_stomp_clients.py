@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import stomp
+
 from vespiary_testkit.broker_process import BrokerProcess
 
 VERSIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}

@@ -21,10 +21,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFailed
-from vespiary_spec.resources import FilesystemPolicy
-from vespiary_spec.settings import Configuration, RoutingType
-
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
@@ -39,6 +35,9 @@ from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.report import Report
+from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFailed
+from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.settings import Configuration, RoutingType
 
 Event = dict[str, Any]
 

@@ -10,9 +10,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from vespiary_spec.errors import ConfigError
-
 from vespiary_broker.engine.users import User, parse_users
+from vespiary_spec.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings
 
 _CACHE_ENTRIES_MAX: Final = 10_000

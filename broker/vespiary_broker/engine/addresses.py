@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vespiary_spec.settings import RoutingType
-
 from vespiary_broker.engine.ports import JsonObject
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
+from vespiary_spec.settings import RoutingType
 
 
 @dataclass(eq=False, slots=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vespiary_spec.settings import AddressSettings
-
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
@@ -18,6 +16,7 @@ from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.ports import Bindings, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
+from vespiary_spec.settings import AddressSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from vespiary_spec.errors import LoginRefused
-
 from vespiary_broker.engine.users import DEFAULT_ITERATIONS, User, make_user
+from vespiary_spec.errors import LoginRefused
 
 ANONYMOUS: Final = "anonymous"
 FAILURES_PER_PAIR: Final = 5

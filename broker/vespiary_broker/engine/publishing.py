@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
-
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.registry import Registry
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import RoutingType
 
 
 @dataclass(frozen=True, slots=True)

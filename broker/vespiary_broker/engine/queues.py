@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from vespiary_spec.settings import RoutingType
-
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.ports import Bindings, JsonObject, Output
+from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address

@@ -14,10 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import Address as ConfiguredAddress
-from vespiary_spec.settings import AddressSettings, RoutingType
-
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
@@ -25,6 +21,9 @@ from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.ports import Bindings, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
 from vespiary_broker.engine.routing import Route, groups_of
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import Address as ConfiguredAddress
+from vespiary_spec.settings import AddressSettings, RoutingType
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""

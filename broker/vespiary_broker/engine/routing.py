@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vespiary_spec.settings import RoutingType
-
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.queues import Queue
+from vespiary_spec.settings import RoutingType
 
 
 def groups_of(queues: Iterable[Queue], routing_type: RoutingType | None) -> list[list[int]]:

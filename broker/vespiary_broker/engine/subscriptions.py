@@ -10,15 +10,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
-
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import AckMode, Core
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import RoutingType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

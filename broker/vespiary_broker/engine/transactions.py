@@ -11,13 +11,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
-
 from vespiary_broker.engine.core import AckMode, Core
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 OVERHEAD_BYTES: Final = 256
 """Counted for each member beside its bytes, so that a million empty ones are bounded too."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scramp import ScramException, ScramMechanism
+
 from vespiary_spec.errors import ConfigError
 
 MECHANISM: Final = "SCRAM-SHA-256"

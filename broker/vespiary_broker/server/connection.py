@@ -19,14 +19,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from vespiary_codec.wire.stomp import HEART_BEAT, Frame, Version, encode, error_frame
-from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
-
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign
 from vespiary_broker.server.intake import Intake
 from vespiary_broker.server.session import StompSession
+from vespiary_codec.wire.stomp import HEART_BEAT, Frame, Version, encode, error_frame
+from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener

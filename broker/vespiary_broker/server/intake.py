@@ -12,6 +12,14 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from vespiary_broker.engine.core import Core, ScanStatus
+from vespiary_broker.server import detection
+from vespiary_broker.server.buffers import (
+    HEADROOM_BYTES,
+    READ_BYTES,
+    PrivateBuffer,
+    SharedBuffer,
+)
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     Frame,
@@ -21,15 +29,6 @@ from vespiary_codec.wire.stomp import (
     Version,
 )
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
-
-from vespiary_broker.engine.core import Core, ScanStatus
-from vespiary_broker.server import detection
-from vespiary_broker.server.buffers import (
-    HEADROOM_BYTES,
-    READ_BYTES,
-    PrivateBuffer,
-    SharedBuffer,
-)
 
 READ_BEFORE_LOGIN_BYTES: Final = 16 * 1024
 

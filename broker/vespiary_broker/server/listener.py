@@ -12,11 +12,10 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vespiary_broker.server.connection import Connection
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Acceptor, AcceptorTls
-
-from vespiary_broker.server.connection import Connection
 
 if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle

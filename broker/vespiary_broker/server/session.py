@@ -17,23 +17,6 @@ from collections.abc import Callable, Coroutine
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from vespiary_codec.wire.stomp import (
-    Frame,
-    HeartBeats,
-    Login,
-    Refusal,
-    Version,
-    canonical_properties,
-    connected_frame,
-    encode,
-    negotiate,
-    parse_ack_mode,
-    parse_message_id,
-    receipt_frame,
-)
-from vespiary_codec.wire.stomp.escapes import escape
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
-
 from vespiary_broker.engine.core import AckMode, NoRoom
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
@@ -53,6 +36,22 @@ from vespiary_broker.engine.transactions import (
     prepare,
     stage,
 )
+from vespiary_codec.wire.stomp import (
+    Frame,
+    HeartBeats,
+    Login,
+    Refusal,
+    Version,
+    canonical_properties,
+    connected_frame,
+    encode,
+    negotiate,
+    parse_ack_mode,
+    parse_message_id,
+    receipt_frame,
+)
+from vespiary_codec.wire.stomp.escapes import escape
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection

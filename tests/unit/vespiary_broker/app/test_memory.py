@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limit_bytes
 from vespiary_testkit.engine_rig import do
 

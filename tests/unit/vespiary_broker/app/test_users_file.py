@@ -2,6 +2,7 @@ import logging
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_spec.errors import ConfigError

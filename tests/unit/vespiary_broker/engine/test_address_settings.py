@@ -1,6 +1,7 @@
 import time
 
 import pytest
+
 from vespiary_broker.engine.address_settings import AddressSettingsTable, is_match
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, RoutingType
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from vespiary_broker.engine.logins import (
     FAILURES_PER_PAIR,
     FAILURES_PER_PEER,

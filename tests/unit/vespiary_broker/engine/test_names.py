@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import AddressSettings, RoutingType

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, QueueIds
 from vespiary_testkit.engine_rig import do
 from vespiary_testkit.memory_journal import MemoryBindings

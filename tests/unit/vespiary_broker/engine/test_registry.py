@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+
 from vespiary_broker.engine import registry as registry_module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.registry import durable_queue_ids

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.subscriptions import (
     close_subscription,

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.core import AckMode, NoRoom
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.transactions import (

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.engine.users import User, format_users, make_user, parse_users
 from vespiary_spec.errors import ConfigError
 

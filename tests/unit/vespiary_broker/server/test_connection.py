@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 import pytest
+
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.connection import CHOKE_BYTES, OUTPUT_BYTES_MAX
 from vespiary_spec.settings import Acceptor, StompLimits

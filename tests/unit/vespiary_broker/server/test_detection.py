@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.server.detection import detect
 
 FIRST_BYTES = {

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+
 from vespiary_broker.server import intake as intake_module
 from vespiary_broker.server.buffers import HEADROOM_BYTES, READ_BYTES, SharedBuffer
 from vespiary_broker.server.detection import Foreign

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+
 from vespiary_broker.server.listener import Listener, is_loopback
 from vespiary_spec.settings import Acceptor, StompLimits
 
