@@ -221,6 +221,8 @@ int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out)
 {
     uint32_t padded = (uint32_t)align8(length);
     filling_block *b = &core->filling;
+    if (is_add && core->are_adds_held)
+        return -ENOSPC;
     if (b->is_open && b->used + padded <= b->end) {
         if (is_add && is_reserved(core->current, b->offset + (uint32_t)align_page(b->used + padded), core->files_ahead))
             return -ENOSPC;
@@ -258,6 +260,8 @@ int64_t vespiary_core_append_record(vespiary_core *core, uint32_t type, uint32_t
         mark_urgent(core);
     return (int64_t)core->next_sequence;
 }
+
+void vespiary_core_hold_adds(vespiary_core *core, int held) { core->are_adds_held = held != 0; }
 
 void mark_urgent(vespiary_core *core)
 {

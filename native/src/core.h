@@ -58,6 +58,7 @@ int vespiary_core_grow(vespiary_core *core, uint32_t slabs);
 uint8_t *vespiary_slab_map(uint32_t bytes);
 /* Take such memory as a free slab: 1 taken, 0 not wanted and unmapped. */
 int vespiary_core_add_slab(vespiary_core *core, uint8_t *memory);
+void vespiary_core_hold_adds(vespiary_core *core, int held);
 uint32_t vespiary_core_files_ahead(const vespiary_core *core);
 uint64_t vespiary_core_current_file(const vespiary_core *core);
 int64_t vespiary_core_live_places(const vespiary_core *core, uint64_t file_id);

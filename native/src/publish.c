@@ -60,7 +60,7 @@ int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size
     uint64_t reserve = core->files_count ? core->files[core->files_count - 1]->size / 8 : 0;
     reserve = reserve < 1024 * 1024 ? reserve : 1024 * 1024;
     uint64_t slabs = (bytes >> core->slab_shift) + 2;
-    if (bytes + reserve + core->filling.used > room || slabs > UINT32_MAX ||
+    if (core->are_adds_held || bytes + reserve + core->filling.used > room || slabs > UINT32_MAX ||
         !slabs_obtainable(core, (uint32_t)slabs))
         return -ENOSPC;
     core->transaction = transaction;
@@ -260,7 +260,7 @@ static int stage_ack(vespiary_core *core, queue *q, uint64_t sequence, const ent
         }
     }
     int bad = stage_ack_record(core, q, sequence, &at);
-    if (!bad && core->transaction)
+    if (!bad && core->transaction && !(bad = transaction_slot(core, at.slot)))
         bad = transaction_slot(core, item->slot);
     return bad ? bad : add_cancel(core->slots[at.slot], item->slot);
 }

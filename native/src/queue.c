@@ -268,9 +268,10 @@ int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
 
 int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespiary_queue_statistics *out)
 {
-    const queue *q = queue_find(core, id);
+    queue *q = queue_find(core, id);
     if (!q)
         return -EINVAL;
+    queue_advance_head(q);
     *out = (vespiary_queue_statistics){
         .head = q->head,
         .next = q->next,
@@ -307,8 +308,10 @@ int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint
     uint32_t count = 0;
     for (uint32_t i = 0; i < core->queues.capacity; i++) {
         queue *q = core->queues.values[i];
-        if (q && q->is_durable)
+        if (q && q->is_durable) {
+            queue_advance_head(q);
             sorted[count++] = q;
+        }
     }
     qsort(sorted, count, sizeof *sorted, compare_ids);
     for (uint32_t i = 0; i < count; i++, out += 24) {

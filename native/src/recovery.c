@@ -50,7 +50,8 @@ static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, 
     return 0;
 }
 
-static int apply_ack(vespiary_core *core, file *in, uint32_t queue_id, uint64_t first, uint64_t count)
+/* `in` holds the ACK record, `commit` the COMMIT of its transaction; the same file outside of one. */
+static int apply_ack(vespiary_core *core, file *in, file *commit, uint32_t queue_id, uint64_t first, uint64_t count)
 {
     queue *q = queue_find(core, queue_id);
     if (!q)
@@ -66,6 +67,8 @@ static int apply_ack(vespiary_core *core, file *in, uint32_t queue_id, uint64_t 
         }
         if (item->state == ENTRY_READY) {
             int bad = add_cancel(in, item->slot);
+            if (!bad)
+                bad = add_cancel(commit, item->slot);
             if (bad)
                 return bad;
             entry_done(core, q, at, item);
@@ -122,6 +125,7 @@ static pending_transaction *pending_record(const record *r, uint64_t id)
     if (to) {
         to->digest = vespiary_crc32c(to->digest, r->at, r->length);
         to->records++;
+        to->is_cut |= r->core->is_after_gap;
     }
     return to;
 }
@@ -135,10 +139,15 @@ static int apply_commit(const record *r)
         if (t->id != id)
             continue;
         int bad = 0;
-        if (t->records == get32(r->at + 16) && t->digest == get32(r->at + 20)) {
+        /* A file goes only when nothing in it is live and the COMMIT is durable. So members that are missing together
+         * with blocks before one of them, or before the COMMIT, were committed, and are done. */
+        uint32_t members = get32(r->at + 16);
+        bool is_whole = t->records == members && t->digest == get32(r->at + 20);
+        if (is_whole || ((t->is_cut || core->is_after_gap) && t->records < members)) {
             for (uint32_t k = 0; k < t->count && !bad; k++) {
                 const pending_member *m = &t->members[k];
-                bad = m->is_ack ? apply_ack(core, r->in, m->queue_id, m->sequence, m->count)
+                bad = m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
+                                            m->count)
                                 : apply_add(core, m->queue_id, m->sequence, &m->entry);
                 if (!bad)
                     bad = add_cancel(r->in, m->entry.slot);
@@ -204,7 +213,7 @@ static int read_ack(const record *r)
                                                          .sequence = first,
                                                          .count = count,
                                                          .entry = {.slot = r->in->slot}})
-                     : apply_ack(r->core, r->in, queue_id, first, count);
+                     : apply_ack(r->core, r->in, r->in, queue_id, first, count);
         if (bad)
             return bad;
     }
@@ -244,6 +253,9 @@ int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t 
     uint32_t end = BLOCK_HEADER + get32(block + 32), records = get32(block + 36);
     if (end > length)
         return -EINVAL;
+    uint64_t sequence = get64(block + 8);
+    core->is_after_gap |= sequence != core->restored_sequence + 1;
+    core->restored_sequence = sequence;
     uint32_t at = BLOCK_HEADER;
     for (uint32_t i = 0; i < records; i++) {
         *bad_offset = at;
@@ -255,6 +267,7 @@ int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t 
         if (r.length < 8 || r.length > end - at)
             return -EBADMSG;
         int other = read_record(&r);
+        core->is_after_gap = false;
         if (other < 0)
             return other;
         if (other && count < room)

@@ -204,6 +204,7 @@ typedef struct {
 
 typedef struct {
     uint64_t id;
+    bool is_cut; /* blocks are missing right before one of its members: a reclaimed file */
     uint32_t digest, records;
     pending_member *members;
     uint32_t count, capacity;
@@ -236,7 +237,7 @@ struct vespiary_core {
     uint64_t blocks_first, blocks_end, blocks_capacity, blocks_next; /* next: first not handed out */
     uint64_t next_sequence, durable_sequence, handed_sequence, urgent_sequence;
     uint32_t previous_crc;
-    bool is_empty_block_wanted;
+    bool is_empty_block_wanted, are_adds_held;
     uint64_t unwritten_bytes, records_added, payload_bytes;
     file *volatile_current;
     uint32_t volatile_position;
@@ -270,6 +271,8 @@ struct vespiary_core {
     uint32_t transaction_slots_count, transaction_slots_capacity;
 
     /* recovery */
+    uint64_t restored_sequence;
+    bool is_after_gap;
     pending_transaction *pending;
     uint32_t pending_count, pending_capacity;
 };

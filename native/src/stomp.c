@@ -30,11 +30,12 @@ static int64_t headers_length(connection *c, const uint8_t *at, uint64_t left)
 {
     uint64_t most = c->is_ready ? (uint64_t)c->headers_max : LOGIN_BYTES_MAX;
     uint64_t line_max = c->is_ready ? c->header_line_max : LOGIN_BYTES_MAX;
+    uint64_t slack = c->is_ready ? 32 : 0; /* the command and the empty line */
     uint64_t line = c->scanned;
     for (;;) {
         const uint8_t *end = left > line ? memchr(at + line, '\n', left - line) : NULL;
         uint64_t next = end ? (uint64_t)(end - at) + 1 : left;
-        if (next - line > line_max + 2 || next > most + 32) /* 32: the command and the empty line */
+        if (next - line > line_max + 2 || next > most + slack)
             return -1;
         if (!end) {
             if (memchr(at + line, 0, left - line))
@@ -206,7 +207,7 @@ static int64_t find_frame(connection *c, frame *f, uint32_t *need)
     f->command_length = (uint32_t)(stop - f->at);
     if (!read_headers(c, f))
         return -1;
-    uint64_t most = (c->is_ready ? (uint64_t)c->body_max : LOGIN_BYTES_MAX) + f->headers_end;
+    uint64_t most = c->is_ready ? (uint64_t)c->body_max + f->headers_end : LOGIN_BYTES_MAX - 1;
     if (f->content_length >= 0) {
         uint64_t total = f->headers_end + (uint64_t)f->content_length + 1;
         if (total - 1 > most || total > UINT32_MAX)

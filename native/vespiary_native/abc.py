@@ -208,6 +208,26 @@ class Core(Protocol):
         Fewer are made where `slabs_max` or enough free ones are reached.
         """
 
+    def make_slab(self) -> object:
+        """Make the memory of a slab and touch all of it; hand it to `add_slab`.
+
+        The one method that any thread may call: touching new memory takes a millisecond and more,
+        and must not happen while messages wait.
+
+        Raises:
+            MemoryError: There is none to be had.
+        """
+
+    def add_slab(self, slab: object) -> bool:
+        """Take what `make_slab` made as a free slab; False: not wanted, and given back."""
+
+    def hold_adds(self, *, held: bool) -> None:
+        """Refuse messages (`NoRoom`) and transactions until told otherwise.
+
+        For a full disk: what room is left goes to acknowledgements and checkpoints, which free
+        files.
+        """
+
     def files_ahead(self) -> int:
         """Return how many added files are still untouched."""
 

@@ -13,8 +13,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Self
 
-from vespiary_spec.errors import NativeError
-
 from vespiary_native.abc_ring import (
     BytesLike,
     Completion,
@@ -26,6 +24,7 @@ from vespiary_native.abc_ring import (
     ring_full,
 )
 from vespiary_native.loader import ffi, lib
+from vespiary_spec.errors import NativeError
 
 _EVENTS_PER_CALL = 256
 

@@ -52,6 +52,7 @@ class NativeCore:
         record_bytes_max: int,
     ) -> None:
         self._record_bytes_max = record_bytes_max
+        self._slab_bytes = slab_bytes
         core = lib.vespiary_core_new(slab_bytes, block_bytes, slabs_max, record_bytes_max)
         if core == ffi.NULL:
             raise ValueError(
@@ -88,6 +89,21 @@ class NativeCore:
     def grow(self, slabs: int) -> int:
         """See `Core.grow`."""
         return int(lib.vespiary_core_grow(self._core, slabs))
+
+    def make_slab(self) -> object:
+        """See `Core.make_slab`."""
+        memory = lib.vespiary_slab_map(self._slab_bytes)
+        if memory == ffi.NULL:
+            raise MemoryError(f"no memory for a slab of {self._slab_bytes} bytes")
+        return memory
+
+    def add_slab(self, slab: object) -> bool:
+        """See `Core.add_slab`."""
+        return bool(lib.vespiary_core_add_slab(self._core, slab))
+
+    def hold_adds(self, *, held: bool) -> None:
+        """See `Core.hold_adds`."""
+        lib.vespiary_core_hold_adds(self._core, held)
 
     def files_ahead(self) -> int:
         """See `Core.files_ahead`."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 
-from vespiary_spec.errors import ConfigError, EngineUnavailable, NativeError
-
 from vespiary_native import loader
 from vespiary_native.abc_ring import Ring, RingKind
 from vespiary_native.threads import ThreadRing
+from vespiary_spec.errors import ConfigError, EngineUnavailable, NativeError
 
 SWITCH = "VESPIARY_RING"
 _FORCED: dict[str, RingKind] = {"threads": "NIO", "aio": "ASYNCIO"}

@@ -20,8 +20,6 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Self
 
-from vespiary_spec.errors import NativeError
-
 from vespiary_native.abc_ring import (
     BytesLike,
     Completion,
@@ -32,6 +30,7 @@ from vespiary_native.abc_ring import (
     ring_closed,
     ring_full,
 )
+from vespiary_spec.errors import NativeError
 
 logger = logging.getLogger(__name__)
 

@@ -25,6 +25,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+from vespiary_broker.store.disk import Disk, DiskLike
+from vespiary_broker.store.files import BINDINGS_FORM, FileForm, FilePool, PoolRules, StoredFile
+from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.reclaim import files_record
+from vespiary_broker.store.recovery import Recovered, Recovery, log_outcome, seal_tail, take_over
+from vespiary_broker.store.survey import survey_folder, verify_blocks_python
 from vespiary_codec.journal.block import CRC_AT, FIRST_OFFSET, FLAG_SEAL, BlockHeader, encode_block
 from vespiary_codec.journal.file_header import SEAL_BYTES
 from vespiary_codec.journal.record import (
@@ -49,13 +55,6 @@ from vespiary_spec.errors import (
     VespiaryError,
     WriterFailed,
 )
-
-from vespiary_broker.store.disk import Disk, DiskLike
-from vespiary_broker.store.files import BINDINGS_FORM, FileForm, FilePool, PoolRules, StoredFile
-from vespiary_broker.store.lock import FolderLock
-from vespiary_broker.store.reclaim import files_record
-from vespiary_broker.store.recovery import Recovered, Recovery, log_outcome, seal_tail, take_over
-from vespiary_broker.store.survey import survey_folder, verify_blocks_python
 
 logger = logging.getLogger(__name__)
 

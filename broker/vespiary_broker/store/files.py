@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_codec.journal.file_header import (
     HEADER_BYTES,
     FileHeader,
@@ -33,8 +34,6 @@ from vespiary_codec.journal.file_header import (
 )
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import DiskFull, NativeError, VespiaryError
-
-from vespiary_broker.store.disk import DiskFile, DiskLike
 
 logger = logging.getLogger(__name__)
 

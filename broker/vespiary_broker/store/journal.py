@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from vespiary_native.abc import Core
-from vespiary_spec.errors import JournalError, WriterFailed
-
 from vespiary_broker.store.counters import JournalStatistics
 from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.writer import MessageJournal
+from vespiary_native.abc import Core
+from vespiary_spec.errors import JournalError, WriterFailed
 
 
 class Journal(Protocol):

@@ -17,13 +17,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
-from vespiary_native.abc import Core, NoRoom, RecordType
-from vespiary_spec.errors import DiskFull, JournalError, JournalFull, NativeError, VespiaryError
-
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
 from vespiary_broker.store.slabs import SlabLoader
+from vespiary_native.abc import Core, NoRoom, RecordType
+from vespiary_spec.errors import DiskFull, JournalError, JournalFull, NativeError, VespiaryError
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +140,8 @@ class FileKeeper:
             self._wake.clear()
 
     def _set_blocked(self, full: DiskFull | NativeError | None) -> None:
+        # The room that is left belongs to acknowledgements: they are what frees files.
+        self._core.hold_adds(held=full is not None and self._core.files_ahead() == 0)
         if full is None:
             if self.blocked is not None:
                 logger.warning("there is room for journal files again")

@@ -14,13 +14,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
+from vespiary_broker.store.options import FILES_AHEAD_MIN, Durability, JournalOptions
 from vespiary_native.abc import Core, NoRoom
 from vespiary_native.choice import open_core
 from vespiary_spec import limits
 from vespiary_spec.errors import JournalError, WriterFailed
-
-from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
-from vespiary_broker.store.options import FILES_AHEAD_MIN, Durability, JournalOptions
 
 ENGINE = "MEMORY"
 _SLABS_KEPT = 6

@@ -15,13 +15,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from vespiary_native.abc import BlockVerifier, Core
-from vespiary_native.abc_ring import Ring, RingKind
-from vespiary_native.choice import block_verifier, open_core
-from vespiary_native.ring import open_ring
-from vespiary_spec.errors import DiskFull, StorageError
-from vespiary_spec.settings import JournalType
-
 from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import (
     MESSAGE_FORM,
@@ -41,6 +34,12 @@ from vespiary_broker.store.recovery import (
     take_over,
 )
 from vespiary_broker.store.survey import FolderSurvey, survey_folder
+from vespiary_native.abc import BlockVerifier, Core
+from vespiary_native.abc_ring import Ring, RingKind
+from vespiary_native.choice import block_verifier, open_core
+from vespiary_native.ring import open_ring
+from vespiary_spec.errors import DiskFull, StorageError
+from vespiary_spec.settings import JournalType
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from vespiary_broker.store.disk import Disk, DiskLike
+from vespiary_broker.store.files import MESSAGE_FORM, FileForm
+from vespiary_broker.store.recovery import Recovered, Recovery
+from vespiary_broker.store.survey import (
+    FolderSurvey,
+    SurveyedFile,
+    survey_folder,
+    verify_blocks_python,
+)
 from vespiary_codec.journal.record import (
     AckRecord,
     CommitRecord,
@@ -32,16 +41,6 @@ from vespiary_codec.journal.record import (
 )
 from vespiary_native.abc import BlockVerifier
 from vespiary_spec.errors import JournalError, StorageError
-
-from vespiary_broker.store.disk import Disk, DiskLike
-from vespiary_broker.store.files import MESSAGE_FORM, FileForm
-from vespiary_broker.store.recovery import Recovered, Recovery
-from vespiary_broker.store.survey import (
-    FolderSurvey,
-    SurveyedFile,
-    survey_folder,
-    verify_blocks_python,
-)
 
 _BLOCK_HEADER_BYTES = 64
 

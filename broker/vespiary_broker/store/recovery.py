@@ -18,6 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.files import FilePool, StoredFile
+from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
+from vespiary_broker.store.verdicts import (
+    PlaceFacts,
+    PlaceVerdict,
+    Role,
+    RoleFacts,
+    assign_role,
+    judge_place,
+)
 from vespiary_codec.journal.block import (
     CRC_AT,
     FIRST_OFFSET,
@@ -36,18 +47,6 @@ from vespiary_codec.journal.record import (
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import CorruptRecord
-
-from vespiary_broker.store.disk import DiskLike
-from vespiary_broker.store.files import FilePool, StoredFile
-from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
-from vespiary_broker.store.verdicts import (
-    PlaceFacts,
-    PlaceVerdict,
-    Role,
-    RoleFacts,
-    assign_role,
-    judge_place,
-)
 
 logger = logging.getLogger(__name__)
 

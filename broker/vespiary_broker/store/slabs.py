@@ -14,12 +14,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+from vespiary_broker.store.disk import DiskFile
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_native.abc import BlockVerifier, Core
 from vespiary_native.abc_ring import Ring
 from vespiary_spec.errors import CorruptRecord, NativeError, VespiaryError
-
-from vespiary_broker.store.disk import DiskFile
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from vespiary_broker.store.disk import DiskFile, DiskLike
+from vespiary_broker.store.files import FileForm
+from vespiary_broker.store.verdicts import FileFacts, FileVerdict, judge_file
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal import block as block_codec
 from vespiary_codec.journal import file_header
@@ -22,10 +25,6 @@ from vespiary_codec.journal.file_header import FileHeader, FileState
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import CorruptRecord, ForeignJournal, JournalError
-
-from vespiary_broker.store.disk import DiskFile, DiskLike
-from vespiary_broker.store.files import FileForm
-from vespiary_broker.store.verdicts import FileFacts, FileVerdict, judge_file
 
 WINDOW_BYTES = 4 * 1024 * 1024
 _BLOCKS_PER_CALL = 4096

@@ -24,10 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from vespiary_native.abc import Core, NoRoom, WriteRequest
-from vespiary_native.abc_ring import Ring
-from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
-
 from vespiary_broker.store.counters import FileCounts, FlushHistogram, JournalStatistics
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
@@ -37,10 +33,16 @@ from vespiary_broker.store.opening import Opened, OpeningParts, open_folder
 from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.recovery import Recovered
 from vespiary_broker.store.slabs import SlabLoader
+from vespiary_native.abc import Core, NoRoom, WriteRequest
+from vespiary_native.abc_ring import Ring
+from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+SLABS_FREE_MIN = 6
+"""Free slabs wanted while messages come in: 12 MiB, some 10 000 messages of 1 KiB ahead of need."""
 
 _WRITE_TOKEN = 0
 _SUBMIT_TRIES = 1000
@@ -102,6 +104,8 @@ class MessageJournal:
         self._is_closing = False
         self._current_file = 0
         self._grown_bytes = 0
+        self._slabs_coming = 0
+        self._memory_executor = ThreadPoolExecutor(1, thread_name_prefix="memory")
         self._histogram = FlushHistogram()
         self._writes = 0
         self._written_bytes = 0
@@ -198,6 +202,7 @@ class MessageJournal:
             await self.run_blocking(self._pool.close)
         finally:
             self._executor.shutdown(wait=True)
+            self._memory_executor.shutdown(wait=True)
             self._lock.close()
 
     async def _finish_writing(self) -> None:
@@ -409,8 +414,26 @@ class MessageJournal:
             # Ahead of need: touching new memory while messages come in was the largest loss
             # measured.
             self._grown_bytes = 0
-            if self.core.image_statistics().slabs_free < 2:
-                self.core.grow(1)
+            self._grow()
+
+    def _grow(self) -> None:
+        """Have memory made in the worker thread when little is free."""
+        image = self.core.image_statistics()
+        wanted = SLABS_FREE_MIN - image.slabs_free - self._slabs_coming
+        for _ in range(min(wanted, image.slabs_max - image.slabs_total - self._slabs_coming)):
+            self._slabs_coming += 1
+            made = self._loop.run_in_executor(self._memory_executor, self.core.make_slab)
+            made.add_done_callback(self._on_slab)
+
+    def _on_slab(self, made: asyncio.Future[object]) -> None:
+        self._slabs_coming -= 1
+        if made.cancelled():
+            return
+        error = made.exception()
+        if error is None:
+            self.core.add_slab(made.result())
+        else:  # not a fault of the journal: slabs are evicted instead
+            logger.warning("no memory for the journal's image: %s", error)
 
     def _fail_write(self, request: WriteRequest, result: int) -> None:
         where = f"{self._pool.file(request.file_id).path}:{request.offset}"

@@ -24,7 +24,6 @@ from vespiary_codec.journal.block import (
 )
 from vespiary_codec.journal.file_header import SEAL_BYTES
 from vespiary_codec.journal.record import SealRecord, encode_record
-
 from vespiary_native.abc import WRITE_BYTES, BlockFacts, NoRoom, WriteRequest
 from vespiary_native.twin.image import Image, JournalFile, Slab
 
@@ -80,6 +79,7 @@ class Blocks:
         self._handed_sequence = 0
         self.urgent_sequence = 0
         self._is_empty_wanted = False
+        self.are_adds_held = False
         self.now_ms = 0
         self.records_added = 0
         self.payload_bytes = 0
@@ -150,6 +150,8 @@ class Blocks:
         Raises:
             NoRoom: No slab or no file; nothing was changed.
         """
+        if is_add and self.are_adds_held:
+            raise NoRoom("messages are held back until there is room for journal files")
         padded = length + 7 & ~7
         used = self.used + padded
         if not self.is_open or used > self.end:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vespiary_codec.journal.record import QUEUE_STATE
-
 from vespiary_native.abc import (
     BLOCK_BYTES,
     SLAB_BYTES,
@@ -20,6 +19,7 @@ from vespiary_native.abc import (
     QueueStatistics,
     WriteRequest,
 )
+from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import delivery, stomp
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
@@ -83,6 +83,19 @@ class TwinCore:
     def grow(self, slabs: int) -> int:
         """See `abc.Core.grow`."""
         return self._image.grow(slabs)
+
+    def make_slab(self) -> object:
+        """See `abc.Core.make_slab`."""
+        return self._image.make_buffer()
+
+    def add_slab(self, slab: object) -> bool:
+        """See `abc.Core.add_slab`."""
+        assert isinstance(slab, AlignedBuffer)
+        return self._image.add_buffer(slab)
+
+    def hold_adds(self, *, held: bool) -> None:
+        """See `abc.Core.hold_adds`."""
+        self._blocks.are_adds_held = held
 
     def files_ahead(self) -> int:
         """See `abc.Core.files_ahead`."""

@@ -11,7 +11,6 @@ from typing import Final
 
 from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import properties_for_version
-
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue

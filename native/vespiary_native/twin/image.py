@@ -123,7 +123,20 @@ class Image:
     def _make_free(self) -> bool:
         if self.slabs_total >= self.slabs_max:
             return False
-        self._free.append(AlignedBuffer(self.slab_bytes, populate=True, huge_pages=True))
+        self._free.append(self.make_buffer())
+        self.slabs_total += 1
+        return True
+
+    def make_buffer(self) -> AlignedBuffer:
+        """Make the memory of a slab, touched; in any thread."""
+        return AlignedBuffer(self.slab_bytes, populate=True, huge_pages=True)
+
+    def add_buffer(self, buffer: AlignedBuffer) -> bool:
+        """Take memory as a free slab; False: not wanted, and closed."""
+        if self.slabs_total >= self.slabs_max or len(self._free) >= SPARE_SLABS:
+            buffer.close()
+            return False
+        self._free.append(buffer)
         self.slabs_total += 1
         return True
 

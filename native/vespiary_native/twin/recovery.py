@@ -25,7 +25,6 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
-
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
 
@@ -39,10 +38,10 @@ class _Pending:
     Attributes:
         members: Its records with the files that they stand in.
         digest: Checksum of the members so far.
-        is_cut: Blocks are missing right before its first member: a reclaimed file.
+        is_cut: Blocks are missing right before one of its members: a reclaimed file.
     """
 
-    is_cut: bool
+    is_cut: bool = False
     members: list[tuple[JournalFile, int, AddLayout | AckRecord]] = field(default_factory=list)
     digest: int = 0
 
@@ -169,7 +168,8 @@ class Recovery:
     ) -> None:
         pending = self._pending.get(transaction)
         if pending is None:
-            pending = self._pending[transaction] = _Pending(self._is_after_gap)
+            pending = self._pending[transaction] = _Pending()
+        pending.is_cut |= self._is_after_gap
         pending.digest = crc32c(raw.data, pending.digest)
         pending.members.append((file, offset, record))
 
@@ -180,8 +180,9 @@ class Recovery:
         found = len(pending.members)
         is_whole = found == commit.members and pending.digest == commit.digest
         # A file goes only when nothing in it is live and the COMMIT is durable. So members that are
-        # missing with the blocks before the first one that is there were committed, and are done.
-        if not is_whole and not (pending.is_cut and found < commit.members):
+        # missing with blocks before one of them, or before the COMMIT, were committed and are done.
+        is_cut = pending.is_cut or self._is_after_gap
+        if not is_whole and not (is_cut and found < commit.members):
             return
         del self._pending[commit.transaction]
         for member_file, offset, record in pending.members:

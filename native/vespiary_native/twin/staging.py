@@ -25,7 +25,6 @@ from vespiary_codec.journal.record import (
     RecordType,
     encode_record,
 )
-
 from vespiary_native.abc import NoRoom
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
 from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
@@ -322,7 +321,7 @@ class Staging:
         needed = size_bytes + (records + 1) * 128 + (size_bytes // 65536 + 2) * 2 * PAGE
         room = room_left(image, self.blocks.position)
         reserve = min(image.files[-1].size // 8, RESERVE_BYTES) if image.files else 0
-        if needed + reserve + self.blocks.used > room:
+        if self.blocks.are_adds_held or needed + reserve + self.blocks.used > room:
             raise NoRoom(f"a transaction of {needed} bytes does not fit the journal's {room}")
         if not image.can_take((needed >> image.slab_shift) + 2):
             raise NoRoom(f"a transaction of {needed} bytes does not fit in memory")

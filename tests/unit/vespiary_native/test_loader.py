@@ -13,6 +13,7 @@ import vespiary_native
 from vespiary_native import loader
 
 PACKAGE = Path(vespiary_native.__file__).parent
+SOURCES = [str(PACKAGE.parents[1] / folder) for folder in ("crds", "broker")]
 
 
 def run(script: str, switch: str | None, *, package: Path = PACKAGE) -> subprocess.CompletedProcess:
@@ -23,7 +24,7 @@ def run(script: str, switch: str | None, *, package: Path = PACKAGE) -> subproce
         [
             sys.executable,
             "-c",
-            f"import sys; sys.path[:0] = {[str(package.parent), *sys.path]!r}\n"
+            f"import sys; sys.path[:0] = {[str(package.parent), *SOURCES, *sys.path]!r}\n"
             "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n" + script,
         ],
         env=environment,

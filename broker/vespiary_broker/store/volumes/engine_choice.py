@@ -7,10 +7,10 @@ silently: the reason goes to the log, the metric and the status. Called by `veri
 from __future__ import annotations
 
 import msgspec
-from vespiary_spec.settings import JournalType
 
 from vespiary_broker.store.volumes.aio_limits import AioLimits
 from vespiary_broker.store.volumes.probe import Capability
+from vespiary_spec.settings import JournalType
 
 
 class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):

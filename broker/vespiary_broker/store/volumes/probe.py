@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+
 from vespiary_spec.errors import VespiaryError
 
 BLOCK_BYTES = 4096

@@ -10,12 +10,12 @@ import enum
 from typing import Any
 
 import msgspec
-from vespiary_spec.errors import EngineUnavailable, ForeignVolume, StorageRefused
-from vespiary_spec.status import VerdictLevel
-from vespiary_spec.verification import ExitCode, Verification, VolumeResult
 
 from vespiary_broker.store.volumes.block_device import UNKNOWN, BlockDevice
 from vespiary_broker.store.volumes.engine_choice import EngineChoice
+from vespiary_spec.errors import EngineUnavailable, ForeignVolume, StorageRefused
+from vespiary_spec.status import VerdictLevel
+from vespiary_spec.verification import ExitCode, Verification, VolumeResult
 
 _ORDER = (VerdictLevel.ALLOW, VerdictLevel.WARN, VerdictLevel.DENY)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from vespiary_spec import limits
-from vespiary_spec.resources import FilesystemPolicy
-from vespiary_spec.settings import BrokerSettings, JournalType
 
 from vespiary_broker.store.volumes.identity import Owner
 from vespiary_broker.store.volumes.probe import FLUSH_SAMPLES
+from vespiary_spec import limits
+from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.settings import BrokerSettings, JournalType
 
 BINDINGS = "bindings"
 JOURNAL = "journal"

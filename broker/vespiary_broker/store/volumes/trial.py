@@ -12,15 +12,15 @@ import stat
 from pathlib import Path
 
 import msgspec
-from vespiary_spec.settings import JournalType
-from vespiary_spec.status import VerdictLevel
-from vespiary_spec.units import format_size_rounded
 
 from vespiary_broker.store.volumes import identity, probe
 from vespiary_broker.store.volumes.probe import Capability, OpenRing, Probe
 from vespiary_broker.store.volumes.report import Finding
 from vespiary_broker.store.volumes.request import VolumeRequest
 from vespiary_broker.store.volumes.statfs import Statfs
+from vespiary_spec.settings import JournalType
+from vespiary_spec.status import VerdictLevel
+from vespiary_spec.units import format_size_rounded
 
 SUSPICIOUS_FLUSH_US = 20
 

@@ -19,9 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from vespiary_spec import filesystems
-from vespiary_spec.status import VerdictLevel
-from vespiary_spec.verification import AioResult, VolumeResult, summarise
 
 from vespiary_broker.store.volumes import (
     aio_limits,
@@ -42,6 +39,9 @@ from vespiary_broker.store.volumes.report import Finding, Report, Stage, VolumeR
 from vespiary_broker.store.volumes.request import JOURNAL, VerificationRequest, VolumeRequest
 from vespiary_broker.store.volumes.statfs import Statfs
 from vespiary_broker.store.volumes.trial import Trial
+from vespiary_spec import filesystems
+from vespiary_spec.status import VerdictLevel
+from vespiary_spec.verification import AioResult, VolumeResult, summarise
 
 
 def _utc_now() -> str:
