@@ -102,7 +102,7 @@ class Access:
             is_good = await self._hash(outcome)
             return logins.finish(outcome, is_good=is_good, now_s=clock())
         except LoginRefused as error:
-            raise _unauthorised(error) from error
+            raise _unauthorised(error, name) from error
 
     async def _hash(self, check: Check) -> bool:
         if self._waiting >= _WAITING_MAX:
@@ -128,8 +128,16 @@ class Access:
             )
 
 
-def _unauthorised(error: LoginRefused) -> Refused:
-    """Return the answer to a refused login."""
+def _unauthorised(error: LoginRefused, name: str | None) -> Refused:
+    """Return the answer to a refused login.
+
+    Args:
+        error: Why.
+        name: User name that was given; None if none was.
+    """
+    if name is None:
+        text = "This needs a login: HTTP Basic, as a user that `vespiary user add` made."
+        return Refused(401, text, code=error.code, headers=dict(_CHALLENGE))
     if error.what == _TOO_MANY:
         return Refused(429, str(error), code=error.code, headers={"Retry-After": str(_WINDOW_S)})
     answer = refused(error, 401)

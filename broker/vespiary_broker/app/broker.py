@@ -289,7 +289,7 @@ class BrokerApp:
             journal_type=settings.journal_type,
             is_strict=settings.journal_type_strict,
             is_direct=self._is_direct(request.JOURNAL),
-            datasync=settings.journal_datasync,
+            datasync=settings.journal_datasync and not self._is_in_memory(request.JOURNAL),
             sync_transactional=settings.journal_sync_transactional,
             sync_non_transactional=settings.journal_sync_non_transactional,
             file_size_bytes=settings.journal_file_size,
@@ -320,6 +320,13 @@ class BrokerApp:
         """Return whether direct I/O may be used on a volume."""
         volumes = self.report.volumes if self.report is not None else ()
         return all(v.result.direct_io is not False for v in volumes if v.result.name == volume)
+
+    def _is_in_memory(self, volume: str) -> bool:
+        """Return whether a volume is memory, so that no flush makes anything survive a power cut."""
+        volumes = self.report.volumes if self.report is not None else ()
+        return any(
+            v.result.filesystem in ("tmpfs", "ramfs") for v in volumes if v.result.name == volume
+        )
 
     def _is_anonymous_allowed(self) -> bool:
         settings = self.configuration

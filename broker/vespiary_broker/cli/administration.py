@@ -151,7 +151,8 @@ def delete_queue(
     _confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
     client = ApiClient(api_url, password_file)
     query = {"force": str(force).lower()}
-    _show_removed(client.call("DELETE", f"/queues/{segment(name)}", query=query), is_json)
+    answer = client.call("DELETE", f"/queues/{segment(name)}", query=query)
+    _show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
 
 
 @queue.command("purge", short_help="Remove the messages that wait in a queue.")
@@ -164,14 +165,15 @@ def purge_queue(
     """Remove all messages that wait in the queue NAME; those given to consumers stay."""
     _confirm(f"Remove all messages that wait in {name}?", yes)
     client = ApiClient(api_url, password_file)
-    _show_removed(client.call("POST", f"/queues/{segment(name)}/purge"), is_json)
+    answer = client.call("POST", f"/queues/{segment(name)}/purge")
+    _show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
 
 
-def _show_removed(answer: dict[str, Any], is_json: bool) -> None:
+def _show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
     if is_json:
         terminal.show_json(answer)
     else:
-        click.echo(f"{answer['messages']} messages removed")
+        click.echo(sentence)
 
 
 @click.group("address", short_help="List, show, create and delete addresses.")

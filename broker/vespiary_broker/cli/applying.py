@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import ConfigError
 
@@ -112,5 +111,4 @@ def _verify(local: LocalBroker, *, adopts: bool) -> Report:
         adopts=adopts,
         is_ephemeral=local.is_ephemeral,
     )
-    created = tuple(msgspec.structs.replace(v, is_created=True) for v in asked.volumes)
-    return verification.verify(msgspec.structs.replace(asked, volumes=created))
+    return verification.verify(asked)

@@ -173,11 +173,19 @@ class StompConnection:
             if isinstance(event, HeartBeat):
                 continue
             if isinstance(event, ServerError):
-                raise CommandFailed(f"the broker refused: {_sentence(event)}")
+                raise CommandFailed(self._refusal(event))
             if event is not NEED_DATA:
                 return event
             if not self._read(deadline_s):
                 return None
+
+    def _refusal(self, event: ServerError) -> str:
+        if self.client.version is None and self._target.user is None:
+            return (
+                f"the broker refused: {event.message} Name a user: "
+                f"--url stomp://USER@{self._target.place}"
+            )
+        return f"the broker refused: {_sentence(event)}"
 
     def _read(self, deadline_s: float | None) -> bool:
         """Feed what comes; False when the time is up."""
