@@ -17,6 +17,7 @@ import logging
 import struct
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -159,6 +160,7 @@ class BindingsJournal:
         self._durable = opened.sequence
         self._crc = opened.crc
         self._file: StoredFile | None = None
+        self._ahead = deque(file.file_id for file in opened.recovered.ahead)
         self._offset = FIRST_OFFSET
         self._buffer = AlignedBuffer(_BLOCK_BYTES + 2 * limits.BLOCK_BYTES)
         self._pending: list[_Change] = []
@@ -373,13 +375,25 @@ class BindingsJournal:
 
         The next file is had before this one is sealed, so a full disk changes nothing.
         """
-        is_first = self._file is None
-        file = await self._run_blocking(partial(self._pool.activate, is_first=is_first))
+        file = await self._next_file()
         if self._file is not None:
             await self._write_block(_join([encode_record(SealRecord())]), 1, FLAG_SEAL)
             await self._run_blocking(partial(self._pool.retire, self._file.file_id))
         self._file, self._offset = file, FIRST_OFFSET
         return _join([encode_record(files_record(self._pool.active_ids))])
+
+    async def _next_file(self) -> StoredFile:
+        """Return the next file, open for writing: first those that an earlier start made ready.
+
+        Ids follow one another without gaps, so a file that was made ready has to be begun before
+        one with a higher id: a hole between files with blocks is a lost file to recovery.
+        """
+        if self._ahead:
+            file_id = self._ahead.popleft()
+            await self._run_blocking(partial(self._pool.reopen, file_id))
+            return self._pool.file(file_id)
+        is_first = self._file is None
+        return await self._run_blocking(partial(self._pool.activate, is_first=is_first))
 
     async def _write_block(self, payload: bytes, records: int, flags: int) -> None:
         """Write one block and wait for its flush.

@@ -278,3 +278,21 @@ async def test_a_flipped_bit_stops_it(tmp_path: Path):
 async def test_a_missing_folder_is_refused_when_it_must_be_there(tmp_path: Path):
     with pytest.raises(JournalError, match="create-bindings-dir"):
         await BindingsJournal.open(tmp_path / "missing", create_directory=False)
+
+
+@run
+async def test_a_file_that_was_made_ready_and_never_begun_is_begun_next(tmp_path: Path):
+    """Killed between a file's active header and its first block, then started and compacted."""
+    disk = MemoryDisk()
+    folder = tmp_path
+    values: dict[str, Any] = {}
+    for life in range(6):
+        journal = await open_memory(folder, disk)
+        assert journal.snapshot() == values
+        for number in range(40):  # fills files, so that the oldest are freed and used again
+            key = f"queue/{number % 5}"
+            values[key] = {"life": life, "text": "x" * 3000, "number": number}
+            await journal.put(key, values[key])
+        await journal._run_blocking(journal._pool.activate)
+        await journal.close()
+    assert recovered(disk, folder) == values
