@@ -322,7 +322,7 @@ class BrokerApp:
         return all(v.result.direct_io is not False for v in volumes if v.result.name == volume)
 
     def _is_in_memory(self, volume: str) -> bool:
-        """Return whether a volume is memory, so that no flush makes anything survive a power cut."""
+        """Return whether a volume is memory, so that a flush survives no power cut."""
         volumes = self.report.volumes if self.report is not None else ()
         return any(
             v.result.filesystem in ("tmpfs", "ramfs") for v in volumes if v.result.name == volume
