@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import urlsplit
 
-from vespiary_spec.errors import LoginRefused
-
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.logins import ANONYMOUS, Check, Principal
 from vespiary_broker.server.listener import is_loopback
+from vespiary_spec.errors import LoginRefused
 
 ADMIN_ROLE: Final = "admin"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
-from vespiary_spec.errors import VespiaryError
 
 from vespiary_broker.admin import metrics, openapi
 from vespiary_broker.admin.access import Access
@@ -41,6 +40,7 @@ from vespiary_broker.admin.routes import (
     read_query,
 )
 from vespiary_broker.engine.logins import Principal
+from vespiary_spec.errors import VespiaryError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

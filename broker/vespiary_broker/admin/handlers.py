@@ -14,7 +14,6 @@ from importlib import metadata
 from typing import Any, Final, TypeVar
 
 import msgspec
-from vespiary_spec.errors import RemoteProtocolError
 
 from vespiary_broker.admin import records
 from vespiary_broker.admin.ports import Broker
@@ -22,6 +21,7 @@ from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
+from vespiary_spec.errors import RemoteProtocolError
 
 VERSION: Final = metadata.version("vespiary")
 _STEP: Final = 256
@@ -73,12 +73,13 @@ def journal_record(broker: Broker) -> records.Journal:
     values = {
         name: getattr(journal, name)
         for name in records.Journal.__struct_fields__
-        if name not in ("asked_engine", "durability", "files", "flush_bounds_us", "aio")
+        if name not in ("asked_engine", "durability", "files", "image", "flush_bounds_us", "aio")
     }
     return records.Journal(
         asked_engine=str(broker.configuration.journal_type),
         durability=str(journal.durability),
         files=shown(journal.files, records.Files),
+        image=shown(broker.image_statistics(), records.Image),
         flush_bounds_us=FLUSH_BOUNDS_US,
         aio=aio,
         **values,

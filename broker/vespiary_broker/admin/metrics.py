@@ -262,6 +262,15 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
             (("free",), files.free),
         ],
     )
+    image = journal.image
+    yield _labelled(
+        GaugeMetricFamily,
+        "journal_image_slabs",
+        "Slabs of the journal's image in memory by state.",
+        ("state",),
+        [(("used",), image.slabs_total - image.slabs_free), (("free",), image.slabs_free)],
+    )
+    yield _gauge("journal_image_slabs_max", "Most slabs that the image may take.", image.slabs_max)
     yield _gauge("journal_disk_bytes", "Size of all files.", files.bytes_on_disk)
     yield _gauge("journal_unwritten_bytes", "Sealed and not yet durable.", journal.unwritten_bytes)
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from vespiary_spec.settings import Configuration, RoutingType
-
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.store.volumes.report import Report
+from vespiary_spec.settings import Configuration, RoutingType
 
 
 class Broker(Protocol):
@@ -37,6 +36,9 @@ class Broker(Protocol):
 
     def statistics(self) -> object:
         """Return what `records.Statistics` has; only once `logins` is there."""
+
+    def image_statistics(self) -> object:
+        """Return what `records.Image` has; only once `logins` is there."""
 
     def queue_names(self) -> list[str]:
         """Return the names of all queues, sorted."""

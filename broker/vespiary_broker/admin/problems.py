@@ -9,6 +9,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+from vespiary_broker.admin.records import Problem
 from vespiary_spec.errors import (
     DiskFull,
     JournalError,
@@ -16,8 +17,6 @@ from vespiary_spec.errors import (
     RemoteProtocolError,
     VespiaryError,
 )
-
-from vespiary_broker.admin.records import Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+
 from vespiary_spec import limits
 from vespiary_spec.settings import RoutingType
 
@@ -60,6 +61,20 @@ class Files(Record, frozen=True):
     bytes_on_disk: int
 
 
+class Image(Record, frozen=True):
+    """The journal's image in memory; a slab is its unit.
+
+    Attributes:
+        slabs_total: Slabs allocated.
+        slabs_free: Those of them that hold nothing.
+        slabs_max: Most that will be allocated.
+    """
+
+    slabs_total: int
+    slabs_free: int
+    slabs_max: int
+
+
 class Aio(Record, frozen=True):
     """Asynchronous I/O of the machine.
 
@@ -92,6 +107,7 @@ class Journal(Record, frozen=True):
         flush_sum_us: Sum of these times, in microseconds.
         slab_loads: Parts of files that were read back into memory.
         files: Files by state.
+        image: Its image in memory.
         files_made: Files created.
         files_reclaimed: Files freed.
         sequence_durable: Highest durable block.
@@ -115,6 +131,7 @@ class Journal(Record, frozen=True):
     flush_sum_us: int
     slab_loads: int
     files: Files
+    image: Image
     files_made: int
     files_reclaimed: int
     sequence_durable: int

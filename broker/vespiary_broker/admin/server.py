@@ -16,11 +16,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from vespiary_spec.errors import ConfigError
-
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.server.listener import is_loopback
+from vespiary_spec.errors import ConfigError
 
 if TYPE_CHECKING:
     from vespiary_broker.admin.endpoints import Site

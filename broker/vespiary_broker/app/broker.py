@@ -398,6 +398,10 @@ class BrokerApp:
             uptime_s=time.monotonic() - self._ready_s,
         )
 
+    def image_statistics(self) -> object:
+        """Return the counters of the journal's image in memory."""
+        return self.engine.core.image_statistics()
+
     def queues(self) -> list[states.QueueState]:
         """Return the state of all queues, by name."""
         queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)

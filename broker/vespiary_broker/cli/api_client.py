@@ -14,8 +14,6 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
-from vespiary_spec import limits
-from vespiary_spec.errors import NativeError
 
 from vespiary_broker.cli.credentials import (
     password_file_option,
@@ -23,6 +21,8 @@ from vespiary_broker.cli.credentials import (
     refuse_password_in_url,
 )
 from vespiary_broker.cli.terminal import CommandFailed
+from vespiary_spec import limits
+from vespiary_spec.errors import NativeError
 
 DEFAULT_URL: Final = f"http://127.0.0.1:{limits.PORT_HTTP}"
 _TIMEOUT_S: Final = 30.0

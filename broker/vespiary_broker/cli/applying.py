@@ -9,8 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from vespiary_spec import configuration as configurations
-from vespiary_spec.errors import ConfigError
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.checking import show_report
@@ -19,6 +17,8 @@ from vespiary_broker.cli.running import LOG_LEVELS, run_instance
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.identity import Owner
 from vespiary_broker.store.volumes.report import Report
+from vespiary_spec import configuration as configurations
+from vespiary_spec.errors import ConfigError
 
 
 @click.command("apply", short_help="Run a Broker resource on this machine.")

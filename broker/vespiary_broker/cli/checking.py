@@ -12,13 +12,6 @@ from typing import Any, Final
 
 import click
 import msgspec
-from vespiary_spec import configuration as configurations
-from vespiary_spec import units
-from vespiary_spec.conversion import convert
-from vespiary_spec.errors import VespiaryError
-from vespiary_spec.model import Spelling
-from vespiary_spec.resources import FilesystemPolicy
-from vespiary_spec.verification import AioResult, Verification, VolumeResult, encode, summarise
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.instance import config_option, data_option, load_instance, set_option
@@ -27,6 +20,13 @@ from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.identity import Owner
 from vespiary_broker.store.volumes.report import Report
 from vespiary_broker.store.volumes.request import VerificationRequest
+from vespiary_spec import configuration as configurations
+from vespiary_spec import units
+from vespiary_spec.conversion import convert
+from vespiary_spec.errors import VespiaryError
+from vespiary_spec.model import Spelling
+from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.verification import AioResult, Verification, VolumeResult, encode, summarise
 
 _FLAGS: Final = {True: "yes", False: "no", None: "-"}
 

@@ -15,15 +15,15 @@ import click
 import msgspec
 import yaml
 from msgspec import inspect
+
+from vespiary_broker.cli.credentials import password_file_option, read_password
+from vespiary_broker.cli.terminal import CommandFailed
+from vespiary_broker.cli.users_file import add_user
 from vespiary_spec import configuration as configurations
 from vespiary_spec.conversion import to_plain, usable_fields
 from vespiary_spec.gen.schema import shown_default
 from vespiary_spec.model import FieldModel, Spelling
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, Configuration
-
-from vespiary_broker.cli.credentials import password_file_option, read_password
-from vespiary_broker.cli.terminal import CommandFailed
-from vespiary_broker.cli.users_file import add_user
 
 CONFIGURATION_NAME: Final = "broker.yaml"
 _WIDTH: Final = 96

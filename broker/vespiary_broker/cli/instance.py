@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Acceptor, Configuration

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from vespiary_spec import units
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.store.disk import Disk, DiskFile
 from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM, FileForm
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.reader import Finding, JournalReport, read_journal
+from vespiary_spec import units
 
 _FORMS: Final = (("bindings", BINDINGS_FORM), ("journal", MESSAGE_FORM))
 _MIB: Final = 1024 * 1024

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from vespiary_codec.wire.stomp import Message, Receipt
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.stomp_connection import DEFAULT_URL, StompConnection, parse_target
+from vespiary_codec.wire.stomp import Message, Receipt
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import click
-from vespiary_spec.errors import VespiaryError
 
 from vespiary_broker.cli import terminal
+from vespiary_spec.errors import VespiaryError
 
 GOOD: Final = 0
 FOUND_BAD: Final = 1

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from vespiary_broker.cli.instance import Instance, listening_on
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Broker, FilesystemPolicy
 from vespiary_spec.settings import Security
-
-from vespiary_broker.cli.instance import Instance, listening_on
 
 LOOPBACK: Final = "127.0.0.1"
 

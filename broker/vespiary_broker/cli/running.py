@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from vespiary_spec.resources import FilesystemPolicy
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.checking import policy_of
@@ -24,6 +23,7 @@ from vespiary_broker.cli.instance import (
     load_instance,
     set_option,
 )
+from vespiary_spec.resources import FilesystemPolicy
 
 _DURABILITY: Final = {
     "D0": "memory only, lost at a stop",

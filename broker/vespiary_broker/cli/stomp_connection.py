@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import SplitResult, urlsplit
 
+from vespiary_broker.cli.credentials import refuse_password_in_url
+from vespiary_broker.cli.terminal import CommandFailed
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     ClientEvent,
@@ -26,9 +28,6 @@ from vespiary_codec.wire.stomp import (
 )
 from vespiary_spec import limits
 from vespiary_spec.errors import NativeError
-
-from vespiary_broker.cli.credentials import refuse_password_in_url
-from vespiary_broker.cli.terminal import CommandFailed
 
 DEFAULT_URL: Final = f"stomp://127.0.0.1:{limits.PORT_ALL_PROTOCOLS}"
 _READ_BYTES: Final = 256 * 1024

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import msgspec
+
 from vespiary_spec.errors import VespiaryError
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vespiary_spec.errors import ConfigError, NativeError
-
 from vespiary_broker.engine.users import User, format_users, make_user, parse_users
+from vespiary_spec.errors import ConfigError, NativeError
 
 Users = dict[str, User]
 _MODE = 0o600

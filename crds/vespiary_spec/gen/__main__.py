@@ -26,6 +26,7 @@ TEMPLATE_HEADER = (
 
 PLUGS: dict[str, str] = {
     "charts/vespiary/templates/rbac.yaml": "vespiary_operator.rbac:chart_template",
+    "docs/reference/cli.md": "vespiary_broker.cli.reference:page",
 }
 """File → `module:function` of a generator in a package above this one; it returns the text."""
 
