@@ -286,10 +286,10 @@ async def test_a_file_that_was_made_ready_and_never_begun_is_begun_next(tmp_path
     disk = MemoryDisk()
     folder = tmp_path
     values: dict[str, Any] = {}
-    for life in range(6):
+    for life, count in enumerate((40, 30, 2, 25, 1, 40, 3)):
         journal = await open_memory(folder, disk)
         assert journal.snapshot() == values
-        for number in range(40):  # fills files, so that the oldest are freed and used again
+        for number in range(count):  # fills files, so that the oldest are freed and used again
             key = f"queue/{number % 5}"
             values[key] = {"life": life, "text": "x" * 3000, "number": number}
             await journal.put(key, values[key])
