@@ -1,4 +1,4 @@
-/* Consumers: opening, credit, who holds what. Delivery is in stomp.c, acknowledgement in publish.c. */
+/* Consumers: opening, credit, who holds what. Delivery is in delivery.c, acknowledgement in publish.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

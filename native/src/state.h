@@ -1,5 +1,5 @@
-/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, core.c, stomp.c,
- * recovery.c). The contract that callers see stands in core.h and in vespiary_native/abc.py.
+/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, core.c, consumer.c,
+ * stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
  * tables grow, and slab by slab (ahead of need by vespiary_core_grow); never per message. */

@@ -79,104 +79,20 @@ where a method says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Protocol
 
 from vespiary_codec.journal.record import RecordType as RecordType
-
-SLAB_BYTES = 2 * 1024 * 1024
-BLOCK_BYTES = 256 * 1024
-WRITE_BYTES = 1024 * 1024
-
-
-class ScanStatus(IntEnum):
-    """Why `Core.scan_stomp` came back."""
-
-    NEED_DATA = 0  # all complete frames were taken; detail = bytes of the next, 0 unknown
-    FRAME = 1  # a complete frame that the fast path leaves to Python; detail = its length
-    ODD = 2  # not a frame, or beyond a limit: let the codec say why, then close
-    BLOCKED = 3  # no room for a SEND or ACK: stop reading, try again after space is made
-
-
-class DeliverStatus(IntEnum):
-    """Why `Core.deliver` stopped."""
-
-    DRAINED = 0  # nothing (more) to deliver
-    LIMIT = 1  # max_messages, max_bytes or the consumer's credit reached
-    ABSENT = 2  # the next message's slab is not in memory: load it (`absent_slab`)
-
-
-class AckMode(IntEnum):
-    """Acknowledgement mode of a consumer (STOMP 1.2 SUBSCRIBE)."""
-
-    AUTO = 0
-    CLIENT = 1  # cumulative
-    INDIVIDUAL = 2
-
-
-class NoRoom(Exception):  # noqa: N818  (a state of the image, not a fault)
-    """The image has no slab or no file for this record now; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
-    """One contiguous run of sealed blocks, to be written as it stands.
-
-    Attributes:
-        file_id: The journal file.
-        offset: Byte offset in the file, a multiple of 4096.
-        address: Memory address of the bytes, aligned to 4096; valid until `write_done`.
-        length: Bytes, a multiple of 4096, at most `WRITE_BYTES` unless one block alone is larger.
-        sequence: Sequence of the last block in the run.
-    """
-
-    file_id: int
-    offset: int
-    address: int
-    length: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
-    """A queue's counters.
-
-    `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `live_bytes` =
-    properties and bodies of all that is live. `added`, `acknowledged` and `redelivered` (given
-    back) count from the end of the recovery on.
-    """
-
-    head: int
-    next: int
-    available: int
-    tail: int
-    ready: int
-    delivering: int
-    added: int
-    acknowledged: int
-    redelivered: int
-    live_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ImageStatistics:
-    """The image's counters (bytes and numbers of slabs, blocks, files).
-
-    `blocks_unwritten` and `unwritten_bytes` count closed blocks that are not durable;
-    `records_added` and `payload_bytes` what was staged, without padding, seals and gaps.
-    """
-
-    slabs_total: int
-    slabs_free: int
-    slabs_max: int
-    files_ahead: int
-    blocks_unwritten: int
-    unwritten_bytes: int
-    sequence_sealed: int
-    sequence_durable: int
-    records_added: int
-    payload_bytes: int
+from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
+from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
+from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
+from vespiary_native.values import AckMode as AckMode
+from vespiary_native.values import BlockFacts as BlockFacts
+from vespiary_native.values import DeliverStatus as DeliverStatus
+from vespiary_native.values import ImageStatistics as ImageStatistics
+from vespiary_native.values import NoRoom as NoRoom
+from vespiary_native.values import QueueStatistics as QueueStatistics
+from vespiary_native.values import ScanStatus as ScanStatus
+from vespiary_native.values import WriteRequest as WriteRequest
 
 
 class Core(Protocol):
@@ -577,24 +493,6 @@ class Core(Protocol):
         Returns:
             Number of transactions without a valid COMMIT; they were dropped.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class BlockFacts:
-    """What a valid block says of itself.
-
-    `offset` is in the file; `length` reaches to the next block, padding included.
-    """
-
-    offset: int
-    length: int
-    sequence: int
-    watermark: int
-    previous_crc: int
-    crc: int
-    records: int
-    is_seal: bool
-    time_ms: int
 
 
 class BlockVerifier(Protocol):

@@ -42,7 +42,7 @@ before = look(here)
 request = VerificationRequest(
     volumes=(
         VolumeRequest(name="journal", path=here, is_created=True),
-        VolumeRequest(name="bindings", path="/root/bindings", is_created=True),
+        VolumeRequest(name="bindings", path="/srv/vespiary/bindings", is_created=True),
     ),
     aio_demand=500,
     owner=Owner(name="shop/orders"),
@@ -70,7 +70,7 @@ print("@report " + json.dumps({
     "insisted_flushes": insisted.volumes[0].flush_count,
     "insisted_sentences": insisted.sentences,
     "left": sorted(os.listdir(here)),
-    "is_bindings_made": os.path.exists("/root/bindings"),
+    "is_bindings_made": os.path.exists("/srv/vespiary/bindings"),
 }))
 """
 
@@ -98,7 +98,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_real_nfs_is_refused_in_a_sentence_and_not_touched(folder: Path) -> None:
     # The program runs from memory: on NFS its own __pycache__ would be the only thing that changes.
-    command = "cp -r program /tmp/ && python3 -B /tmp/program/verify.py"
+    command = "mkdir -p /srv/vespiary && cp -r program /tmp/ && python3 -B /tmp/program/verify.py"
     done = subprocess.run(
         [str(CLUSTER), "nfs-guest", str(folder), command],
         capture_output=True,

@@ -261,7 +261,7 @@ class TwinCore:
         known.version = version
         known.header_lines_max, known.header_line_max, known.headers_max, known.body_max = limits
         known.safe_bytes = min(limits[1], limits[2])
-        known.plans.clear()
+        known.forget_plans()
 
     def teach(self, connection: int, destination: bytes, route: int) -> None:
         """See `abc.Core.teach`."""
@@ -272,7 +272,7 @@ class TwinCore:
         if len(known.taught) >= DESTINATIONS_MAX:
             known.taught.clear()
         known.taught[bytes(destination)] = to
-        known.plans.clear()
+        known.forget_plans()
 
     def close_connection(self, connection: int) -> None:
         """See `abc.Core.close_connection`."""

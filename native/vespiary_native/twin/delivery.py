@@ -33,15 +33,12 @@ def deliver(
     count = used = 0
     status = DeliverStatus.LIMIT
     while count < max_messages:
-        if returned:
-            sequence = returned[0]
-        else:
-            sequence = queue.next
-            if sequence not in entries or sequence >= queue.available:
-                sequence = queue.next = queue.first_live(sequence, queue.available)
-                if sequence == queue.available:
-                    status = DeliverStatus.DRAINED
-                    break
+        sequence = returned[0] if returned else queue.next
+        if not returned and (sequence not in entries or sequence >= queue.available):
+            sequence = queue.next = queue.first_live(sequence, queue.available)
+            if sequence == queue.available:
+                status = DeliverStatus.DRAINED
+                break
         message = entries[sequence]
         slab, at, properties_bytes, body_bytes, has_escapes = message
         view = slab.view
@@ -66,30 +63,42 @@ def deliver(
         length = len(head) + len(properties) + body_bytes + 2
         if count and used + length > max_bytes:
             break
-        if returned:
-            heappop(returned)
-        else:
-            queue.next = sequence + 1
+        body: bytes | memoryview = view[body_at : body_at + body_bytes]
         if is_auto:
             # Its memory may go with its last place, so it is copied first.
-            parts += (head, bytes(properties), b"\n", bytes(view[body_at : body_at + body_bytes]))
-            try:
-                staging.finish(queue, sequence, message)
-            except NoRoom:
-                # It is given when there is room for its acknowledgement.
-                del parts[-4:]
-                heappush(returned, sequence)
+            properties, body = bytes(properties), bytes(body)
+            if not _finish_given(staging, queue, sequence, message):
                 break
-            parts.append(b"\0")
         else:
-            parts += (head, properties, b"\n", view[body_at : body_at + body_bytes], b"\0")
+            if returned:
+                heappop(returned)
+            else:
+                queue.next = sequence + 1
             queue.delivering += 1
             consumer.hold(sequence, message)
+        parts += (head, properties, b"\n", body, b"\0")
         used += length
         count += 1
     if is_auto and count:
         staging.queue_ready(queue)
     return status, count, b"".join(parts)
+
+
+def _finish_given(staging: Staging, queue: Queue, sequence: int, message: Message) -> bool:
+    """Take the next message off the queue for good; False: no room for its acknowledgement."""
+    try:
+        staging.finish(queue, sequence, message)
+    except NoRoom:
+        if not queue.returned:
+            # It is out of line all the same, and first in line when there is room.
+            queue.next = sequence + 1
+            heappush(queue.returned, sequence)
+        return False
+    if queue.returned and queue.returned[0] == sequence:
+        heappop(queue.returned)
+    else:
+        queue.next = sequence + 1
+    return True
 
 
 def next_slab(queue: Queue) -> tuple[int, int]:

@@ -33,6 +33,7 @@ from vespiary_native.twin.state import Connection, Message, Note, Queue, Route
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"))
+_FLAGS_AT: Final = 5  # in a record's start
 _ESCAPED: Final = RecordFlag.ESCAPED.value
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 PROPERTIES_BYTES_MAX: Final = 65535
@@ -101,34 +102,26 @@ class Staging:
         properties_bytes, body_bytes = len(properties), len(body)
         start = ADD.size + PLACE.size * len(queues) + (TRANSACTION.size if self.transaction else 0)
         length = start + properties_bytes + body_bytes
-        if length > self.record_bytes_max:
-            raise ValueError(
-                f"a message of {length} bytes with its start is too large:"
-                f" at most {self.record_bytes_max} are allowed"
-            )
-        if properties_bytes > PROPERTIES_BYTES_MAX or len(queues) > PLACES_MAX:
-            raise ValueError(
-                f"{properties_bytes} bytes of properties in {len(queues)} queues:"
-                f" at most {PROPERTIES_BYTES_MAX} in {PLACES_MAX} are allowed"
-            )
+        if (
+            length > self.record_bytes_max
+            or properties_bytes > PROPERTIES_BYTES_MAX
+            or len(queues) > PLACES_MAX
+        ):
+            raise self._too_large(length, properties_bytes, len(queues))
         is_journalled = is_persistent and route.has_durable
-        blocks = self.blocks
         if is_journalled:
+            blocks = self.blocks
             at = blocks.place(length, is_add=not self.transaction)
             slab, view = blocks.slab, blocks.view
-            flags = _ESCAPED if has_escapes else 0
-            if self.transaction:
-                flags |= _TRANSACTIONAL
-                TRANSACTION.pack_into(view, at + start - TRANSACTION.size, self.transaction)
             # The first place goes with the start: mostly it is the only one.
             first = queues[0]
             _ADD_AND_PLACE.pack_into(
-                view, at, length, 1, flags, protocol, priority, blocks.now_ms, body_bytes,
-                properties_bytes, len(queues), first.queue_id, 0, first.tail,
+                view, at, length, 1, _ESCAPED if has_escapes else 0, protocol, priority,
+                blocks.now_ms, body_bytes, properties_bytes, len(queues),
+                first.queue_id, 0, first.tail,
             )  # fmt: skip
-            for number, queue in enumerate(queues[1:], 1):
-                place_at = at + ADD.size + PLACE.size * number
-                PLACE.pack_into(view, place_at, queue.queue_id, 0, queue.tail)
+            if self.transaction or len(queues) > 1:
+                self._add_rest(view, at, queues)
         else:
             slab, at = self._place_volatile(length)
             assert slab.view is not None
@@ -150,6 +143,28 @@ class Staging:
                 self._member(view, at, length)
         block = blocks.urgent_sequence = blocks.sequence
         return block
+
+    def _too_large(self, length: int, properties_bytes: int, places: int) -> ValueError:
+        """Return the error for a message that no record may hold."""
+        if length > self.record_bytes_max:
+            return ValueError(
+                f"a message of {length} bytes with its start is too large:"
+                f" at most {self.record_bytes_max} are allowed"
+            )
+        return ValueError(
+            f"{properties_bytes} bytes of properties in {places} queues:"
+            f" at most {PROPERTIES_BYTES_MAX} in {PLACES_MAX} are allowed"
+        )
+
+    def _add_rest(self, view: memoryview, at: int, queues: list[Queue]) -> None:
+        """Write what few ADD records have: more places than one, and a transaction."""
+        place_at = at + _ADD_AND_PLACE.size
+        for queue in queues[1:]:
+            PLACE.pack_into(view, place_at, queue.queue_id, 0, queue.tail)
+            place_at += PLACE.size
+        if self.transaction:
+            view[at + _FLAGS_AT] |= _TRANSACTIONAL
+            TRANSACTION.pack_into(view, place_at, self.transaction)
 
     def _enter(self, queue: Queue, message: Message, *, is_journalled: bool) -> None:
         """Give a message its place in a queue."""

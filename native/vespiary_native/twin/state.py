@@ -6,7 +6,9 @@ other modules of this package.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from collections.abc import Callable
 from heapq import heappush
 from typing import NamedTuple
 
@@ -168,6 +170,15 @@ class SendPlan(NamedTuple):
     longest_line: int
 
 
+class SendShape(NamedTuple):
+    """How the headers of one SEND frame stood, so that the next one like it is read in one step."""
+
+    match: Callable[[bytearray, int, int], re.Match[bytes] | None]
+    plan: SendPlan
+    receipt_group: int
+    length_group: int
+
+
 class Connection:
     """A connection's fast path, and the receipts that wait for it.
 
@@ -179,6 +190,9 @@ class Connection:
         safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
+        shape: A SEND frame seen, to compare the next one with.
+        shape_misses: Frames that were not of that shape, since it was learnt.
+        shape_patience: How many of them until another shape is learnt.
         consumers: Its consumers by queue id.
         last_block: Block of the latest record that it staged.
         note: Its latest note.
@@ -209,6 +223,9 @@ class Connection:
         "plans",
         "safe_bytes",
         "scanned",
+        "shape",
+        "shape_misses",
+        "shape_patience",
         "taught",
         "version",
     )
@@ -222,12 +239,22 @@ class Connection:
         self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}
+        self.shape: SendShape | None = None
+        self.shape_misses = 0
+        self.shape_patience = 1
         self.consumers: dict[int, list[Consumer]] = {}
         self.last_block = 0
         self.note: Note | None = None
         self.notes_pending = 0
         self.output: list[bytes] = []
         self.need = self.scanned = self.body_scanned = 0
+
+    def forget_plans(self) -> None:
+        """Forget what is known of frames: what they lead to has changed."""
+        self.plans.clear()
+        self.shape = None
+        self.shape_misses = 0
+        self.shape_patience = 1
 
     def frame_taken(self) -> None:
         """Forget how far the frame was scanned."""

@@ -15,7 +15,7 @@ from typing import Final
 from vespiary_native.abc import AckMode, NoRoom, ScanStatus
 from vespiary_native.twin import delivery
 from vespiary_native.twin.staging import Staging
-from vespiary_native.twin.state import Connection, SendPlan
+from vespiary_native.twin.state import Connection, SendPlan, SendShape
 
 LOGIN_BYTES_MAX: Final = 8192
 PLANS_MAX: Final = 64
@@ -50,6 +50,11 @@ _ACK_NAMES: Final = {
     b"content-length": b"content-length",
 }
 
+_RECEIPT: Final = b"\nreceipt:"
+_CONTENT_LENGTH: Final = b"\ncontent-length:"
+_VARYING: Final = {_RECEIPT: rb"([0-9A-Za-z]+)", _CONTENT_LENGTH: rb"([0-9]{1,18})"}
+"""Header lines that differ from frame to frame, and the values that need no second look."""
+
 _PLAIN_ACK: Final = re.compile(rb"ACK\nid:([0-9]{1,18})-([0-9]{1,18})\n\n\0")
 _S: Final = 0x53
 
@@ -66,12 +71,8 @@ def scan(
     assert isinstance(data, bytearray)
     at = start
     while True:
-        if not connection.is_partial:
-            while at < end and (
-                data[at] == _LINE_FEED
-                or (data[at] == _CARRIAGE_RETURN and data[at + 1 : min(at + 2, end)] == b"\n")
-            ):
-                at += 1
+        if at < end and data[at] <= _CARRIAGE_RETURN and not connection.is_partial:
+            at = _skip_line_ends(data, at, end)
         left = end - at
         if not left or (left == 1 and data[at] == _CARRIAGE_RETURN):
             return ScanStatus.NEED_DATA, at, 0
@@ -98,6 +99,16 @@ def scan(
             return ScanStatus.NEED_DATA, at, connection.need
         connection.frame_taken()
         return ScanStatus.FRAME, at, length
+
+
+def _skip_line_ends(data: bytearray, at: int, end: int) -> int:
+    """Return where heart-beats, and the ends of lines behind a frame, are over."""
+    while at < end and (
+        data[at] == _LINE_FEED
+        or (data[at] == _CARRIAGE_RETURN and data[at + 1 : min(at + 2, end)] == b"\n")
+    ):
+        at += 1
+    return at
 
 
 # --- where a frame ends ---------------------------------------------------------------------------
@@ -198,46 +209,20 @@ def _take_send(
     end: int,
 ) -> int:
     """Stage the SEND frame at `at` if it is whole and plain; return its length, or a code."""
-    feeds = data.find(b"\n\n", at + (connection.scanned or 5) - 1, end)
-    if feeds < 0:
-        return _LEFT
-    headers = bytes(view[at : feeds + 1])
-    head = len(headers) + 1
-    lines = longest = 0
-    receipt = None
-    announced = -1
-    rest = headers
-    found = rest.find(b"\nreceipt:")
-    if found >= 0:
-        stop = rest.find(b"\n", found + 9)
-        receipt = rest[found + 9 : stop]
-        if not receipt.isalnum() and not _is_plain(connection, receipt):
+    shape = connection.shape
+    match = shape.match(data, at, end) if shape is not None else None
+    if shape is not None and match is not None and match.end() - at <= connection.safe_bytes:
+        head = match.end() - at
+        plan = shape.plan
+        receipt = match[shape.receipt_group] if shape.receipt_group else None
+        announced = int(match[shape.length_group]) if shape.length_group else -1
+        if not plan.route.is_open or announced > connection.body_max:
             return _LEFT
-        lines, longest = 1, stop - found
-        rest = rest[:found] + rest[stop:]
-    found = rest.find(b"\ncontent-length:")
-    if found >= 0:
-        stop = rest.find(b"\n", found + 16)
-        digits = rest[found + 16 : stop]
-        if not digits.isdigit() or len(digits) > DIGITS_MAX:
+    else:
+        known = _read_send(connection, data, view, at, end)
+        if known is None:
             return _LEFT
-        announced = int(digits)
-        if announced > connection.body_max:
-            return _LEFT
-        lines += 1
-        longest = max(longest, stop - found)
-        rest = rest[:found] + rest[stop:]
-    try:
-        plan = connection.plans[rest]
-    except KeyError:
-        plan = _make_plan(connection, rest)
-    if (
-        plan is None
-        or not plan.route.is_open
-        or plan.lines + lines > connection.header_lines_max
-        or (head > connection.safe_bytes and not _is_within_limits(connection, plan, longest, head))
-    ):
-        return _LEFT
+        head, plan, receipt, announced = known
     length = head + announced + 1
     if announced < 0 or at + length > end or data[at + length - 1]:
         length = _body_end(connection, data, at, end, head, announced)
@@ -264,6 +249,77 @@ def _take_send(
         else:
             staging.receipt(connection, frame, is_for_all=False)
     return length
+
+
+def _read_send(
+    connection: Connection, data: bytearray, view: memoryview, at: int, end: int
+) -> tuple[int, SendPlan, bytes | None, int] | None:
+    """Read the headers of the SEND frame at `at`; None: they are not whole, or not plain.
+
+    Returns:
+        Their length with the empty line, what is known of them, the receipt's id or None, the
+        content-length or -1.
+    """
+    feeds = data.find(b"\n\n", at + (connection.scanned or 5) - 1, end)
+    if feeds < 0:
+        return None
+    headers = bytes(view[at : feeds + 1])
+    head = len(headers) + 1
+    rest, receipt = _cut(headers, _RECEIPT)
+    if receipt is not None and not receipt.isalnum() and not _is_plain(connection, receipt):
+        return None
+    rest, digits = _cut(rest, _CONTENT_LENGTH)
+    announced = -1
+    if digits is not None:
+        announced = _number(digits)
+        if announced < 0 or announced > connection.body_max:
+            return None
+    plan = connection.plans[rest] if rest in connection.plans else _make_plan(connection, rest)
+    if plan is None or not plan.route.is_open:
+        return None
+    lines, longest = plan.lines, 0
+    for start, value in ((_RECEIPT, receipt), (_CONTENT_LENGTH, digits)):
+        if value is not None:
+            lines += 1
+            longest = max(longest, len(start) + len(value))
+    if lines > connection.header_lines_max or (
+        head > connection.safe_bytes and not _is_within_limits(connection, plan, longest, head)
+    ):
+        return None
+    _learn_shape(connection, headers, plan)
+    return head, plan, receipt, announced
+
+
+def _cut(headers: bytes, start: bytes) -> tuple[bytes, bytes | None]:
+    """Return header lines without the first that starts so, and that one's value."""
+    found = headers.find(start)
+    if found < 0:
+        return headers, None
+    stop = headers.find(b"\n", found + len(start))
+    return headers[:found] + headers[stop:], headers[found + len(start) : stop]
+
+
+def _learn_shape(connection: Connection, headers: bytes, plan: SendPlan) -> None:
+    """Know frames like this one at once from now on.
+
+    Who mixes frames of several shapes makes us learn in vain, so each time it takes twice as many
+    misses until the next.
+    """
+    connection.shape_misses += 1
+    if connection.shape_misses < connection.shape_patience:
+        return
+    connection.shape_misses = 0
+    connection.shape_patience *= 2
+    varying = sorted((headers.find(start), start) for start in _VARYING if start in headers)
+    pattern, at = b"", 0
+    for found, start in varying:
+        pattern += re.escape(headers[at : found + len(start)]) + _VARYING[start]
+        at = headers.find(b"\n", found + len(start))
+    pattern += re.escape(headers[at:] + b"\n")
+    groups = {start: number for number, (_, start) in enumerate(varying, 1)}
+    connection.shape = SendShape(
+        re.compile(pattern).match, plan, groups.get(_RECEIPT, 0), groups.get(_CONTENT_LENGTH, 0)
+    )
 
 
 def _is_within_limits(connection: Connection, plan: SendPlan, longest_line: int, head: int) -> bool:

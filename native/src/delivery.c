@@ -1,0 +1,210 @@
+/* STOMP's fast path out: the order of delivery, and MESSAGE frames (STOMP 1.2 specification). Who gets how many is
+ * decided in Python; who holds what is in consumer.c, the way in stomp_scan.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2 };
+
+/* --- MESSAGE --------------------------------------------------------------------------------------------------- */
+static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
+{
+    memcpy(at, text, length);
+    return at + length;
+}
+#define PUT(at, text) put_text(at, text, sizeof(text) - 1)
+
+static uint8_t *put_number(uint8_t *at, uint64_t value)
+{
+    uint8_t digits[20];
+    uint32_t count = 0;
+    do
+        digits[count++] = (uint8_t)('0' + value % 10);
+    while (value /= 10);
+    while (count)
+        *at++ = digits[--count];
+    return at;
+}
+
+/* Properties with escapes for an older version (vespiary_codec.wire.stomp.properties, properties_for_version). 1.1 has no
+ * escape for a carriage return: it is data there. 1.0 has no escapes: values go out plain, with a space for what
+ * cannot be said, and names keep `\c`, `\n` and `\r`, so that no producer forges headers. */
+static uint8_t *put_for_version(uint8_t *at, const uint8_t *from, uint32_t length, uint8_t version)
+{
+    bool is_name = true;
+    for (uint32_t i = 0; i < length; i++) {
+        if (from[i] != '\\' || i + 1 == length) {
+            if (from[i] == ':')
+                is_name = false;
+            else if (from[i] == '\n')
+                is_name = true;
+            *at++ = from[i];
+            continue;
+        }
+        uint8_t code = from[++i];
+        if (version == 11 ? code == 'r' : (!is_name && code != 'c' && code != '\\'))
+            *at++ = version == 11 ? '\r' : ' ';
+        else if (version == 10 && (!is_name || code == '\\'))
+            *at++ = code == 'c' ? ':' : '\\';
+        else
+            *at++ = '\\', *at++ = code;
+    }
+    return at;
+}
+
+static uint64_t frame_room(const consumer *by, const entry *item)
+{
+    return by->prefix_length * 2U + item->properties_length + (uint64_t)item->body_length + 160;
+}
+
+static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
+                               const uint8_t *record)
+{
+    const uint8_t *properties = record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES +
+                                (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
+    at = put_text(at, by->prefix, by->prefix_length);
+    at = put_number(at, sequence);
+    if (by->version == 12 && by->mode != 0) {
+        at = PUT(at, "\nack:");
+        at = put_number(at, by->queue->id);
+        *at++ = '-';
+        at = put_number(at, sequence);
+    }
+    if (item->deliveries) {
+        at = PUT(at, "\nredelivered:true\ndelivery-count:");
+        at = put_number(at, item->deliveries);
+    }
+    at = PUT(at, "\ncontent-length:");
+    at = put_number(at, item->body_length);
+    *at++ = '\n';
+    if (item->flags & FLAG_ESCAPED && by->version != 12)
+        at = put_for_version(at, properties, item->properties_length, by->version);
+    else
+        at = put_text(at, (const char *)properties, item->properties_length);
+    *at++ = '\n';
+    at = put_text(at, (const char *)properties + item->properties_length, item->body_length);
+    *at++ = 0;
+    return at;
+}
+
+/* --- delivery -------------------------------------------------------------------------------------------------- */
+/* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none. */
+static entry *next_entry(queue *q, uint64_t *sequence)
+{
+    uint64_t at = q->returned ? q->returned_from : q->next;
+    uint64_t end = q->returned ? q->next : q->available;
+    uint8_t wanted = q->returned ? ENTRY_RETURNED : ENTRY_READY;
+    while (at < end) {
+        entry *item = queue_entry(q, at);
+        if (item && item->state == wanted) {
+            *sequence = at;
+            break;
+        }
+        at = item ? at + 1 : (at / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+    }
+    if (at > end)
+        at = end;
+    if (q->returned) {
+        q->returned_from = at;
+    } else if (at != q->next) { /* what was skipped is done: it may have been all that held the head */
+        q->next = at;
+        queue_advance_head(q);
+    }
+    return at < end ? queue_entry(q, at) : NULL;
+}
+
+static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, uint64_t sequence)
+{
+    if (item->state == ENTRY_RETURNED) {
+        q->returned--;
+        q->returned_from = sequence + 1;
+    } else {
+        q->next = sequence + 1;
+    }
+    item->state = ENTRY_DELIVERED;
+    item->owner = handle;
+    q->delivering++;
+    if (!by->held || sequence < by->held_from)
+        by->held_from = sequence;
+    by->held++;
+}
+
+static int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
+{
+    if (used + more <= core->scratch_capacity)
+        return 0;
+    uint64_t wider = core->scratch_capacity ? core->scratch_capacity * 2 : 512 * 1024;
+    while (wider < used + more)
+        wider *= 2;
+    uint8_t *made = realloc(core->scratch, wider);
+    if (!made)
+        return -ENOMEM;
+    core->scratch = made;
+    core->scratch_capacity = wider;
+    return 0;
+}
+
+int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                          vespiary_result *out, const uint8_t **frames)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    consumer *by = &core->consumers[handle];
+    queue *q = by->queue;
+    uint64_t used = 0, sequence = 0, block = 0;
+    uint32_t count = 0;
+    out->status = LIMIT;
+    while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
+        entry *item = next_entry(q, &sequence);
+        if (!item) {
+            out->status = DRAINED;
+            break;
+        }
+        const uint8_t *record = record_memory(core, item);
+        if (!record) {
+            out->status = ABSENT;
+            q->waits_for_slab = true;
+            break;
+        }
+        int bad = scratch_room(core, used, frame_room(by, item));
+        if (bad)
+            return bad;
+        uint64_t length =
+            (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
+        if (count && used + length > max_bytes)
+            break;
+        entry_given(q, by, handle, item, sequence);
+        if (by->mode == 0) {
+            bad = acknowledge(core, by, sequence, &block);
+            if (bad < 0) { /* no room for the acknowledgement: the message stays held, and is given when there is */
+                by->held--;
+                q->delivering--;
+                item->state = ENTRY_RETURNED;
+                q->returned_from = q->returned && q->returned_from < sequence ? q->returned_from : sequence;
+                q->returned++;
+                break;
+            }
+        }
+        used += length;
+        count++;
+    }
+    out->detail = count;
+    out->position = used;
+    *frames = core->scratch;
+    return (int)count;
+}
+
+void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index)
+{
+    *file_id = 0;
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return;
+    uint64_t sequence;
+    const entry *item = next_entry(core->consumers[handle].queue, &sequence);
+    if (!item)
+        return;
+    *file_id = core->slots[item->slot]->file_id;
+    *index = item->offset >> core->slab_shift;
+}
