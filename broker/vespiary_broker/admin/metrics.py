@@ -42,7 +42,8 @@ class Scrape:
         ready: Whether the broker takes messages.
         statistics: The broker as a whole; None until the journal was read.
         journal: The journal; None until it was read.
-        queues: All queues but temporary ones.
+        queues: The fullest queues, without temporary ones.
+        lasting_queues: Number of queues, without temporary ones.
         temporary_queues: Number of temporary queues.
         addresses: Number of addresses.
         connections: Open connections by listener, protocol and user's presence.
@@ -52,6 +53,7 @@ class Scrape:
     statistics: records.Statistics | None = None
     journal: records.Journal | None = None
     queues: tuple[records.Queue, ...] = ()
+    lasting_queues: int = 0
     temporary_queues: int = 0
     addresses: int = 0
     connections: tuple[tuple[str, str, int], ...] = ()
@@ -64,7 +66,8 @@ async def gather(broker: Broker) -> Scrape:
         return Scrape(is_ready)
     queues = await queue_records(broker, broker.queue_names())
     lasting = [queue for queue in queues if not queue.is_temporary]
-    if len(lasting) > QUEUES_MAX:
+    lasting_count = len(lasting)
+    if lasting_count > QUEUES_MAX:
         lasting.sort(key=lambda queue: (-queue.messages, queue.name))
         del lasting[QUEUES_MAX:]
     connections: Counter[tuple[str, str]] = Counter()
@@ -76,7 +79,8 @@ async def gather(broker: Broker) -> Scrape:
         shown(broker.statistics(), records.Statistics),
         journal_record(broker),
         tuple(lasting),
-        sum(queue.is_temporary for queue in queues),
+        lasting_count,
+        len(queues) - lasting_count,
         len(broker.address_names()),
         tuple((*key, count) for key, count in sorted(connections.items())),
     )
@@ -175,6 +179,7 @@ def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
     )
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
     yield _gauge("addresses", "Addresses.", scrape.addresses)
+    yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)
 
 

@@ -68,7 +68,7 @@ def document() -> dict[str, Any]:
             },
         },
     }
-    plain: dict[str, Any] = msgspec.to_builtins(made)
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return plain
 
 

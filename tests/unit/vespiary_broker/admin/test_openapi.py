@@ -1,0 +1,302 @@
+"""The API against its own document: every operation, every documented answer, valid bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from vespiary_broker.admin import openapi
+from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES, Route
+from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
+from vespiary_testkit.admin_rig import (
+    AdminRig,
+    Answer,
+    MemoryBroker,
+    admin_rig,
+    failed_writer,
+    queue_state,
+    users_with_roles,
+)
+
+ROOT = ("root", "secret")
+DOCUMENT = openapi.document()
+SEEN: set[tuple[str, int]] = set()
+
+
+def path_of(route: Route, name: str = "orders") -> str:
+    return BASE + route.path.replace("{name}", name)
+
+
+def check(route: Route, answer: Answer) -> Answer:
+    """Check an answer against the document, and remember that it was given."""
+    operation = DOCUMENT["paths"][route.path][route.method.lower()]
+    described = operation["responses"].get(str(answer.status))
+    assert described is not None, f"{route.operation} gave {answer.status}: {answer.body!r}"
+    SEEN.add((route.operation, answer.status))
+    content = described.get("content")
+    if content is None:
+        assert answer.body == b""
+        return answer
+    media_type, body = next(iter(content.items()))
+    assert answer.headers.get_content_type() == media_type
+    schema = {**body["schema"], "components": DOCUMENT["components"]}
+    Draft202012Validator(schema).validate(answer.json)
+    if answer.status >= 400:
+        assert answer.json["status"] == answer.status
+        assert answer.json["detail"].endswith((".", "]"))
+    return answer
+
+
+def filled_broker() -> MemoryBroker:
+    broker = MemoryBroker(users_with_roles())
+    for name in ("orders", "prices"):
+        broker.queue_states[name] = queue_state(name, messages=3, ready=3)
+        broker.address_types[name] = set()
+    for number in (1, 2, 10):
+        broker.connection_states.append(
+            ConnectionState(
+                id=number,
+                listener="all",
+                peer="127.0.0.1",
+                user="alice",
+                client_id="",
+                protocol="STOMP 1.2",
+                subscriptions=2,
+                age_s=1.0,
+                idle_s=0.5,
+                bytes_in=100,
+                unsent_bytes=0,
+            )
+        )
+        broker.consumer_states += [
+            ConsumerStatistics(
+                queue=queue, subscription=queue, mode="auto", credit=10, connection=number
+            )
+            for queue in ("orders", "prices")
+        ]
+    return broker
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[AdminRig]:
+    with admin_rig(filled_broker()) as rig:
+        yield rig
+
+
+@pytest.fixture(autouse=True)
+def same_broker(rig: AdminRig) -> Iterator[None]:
+    before = dict(rig.broker.queue_states), dict(rig.broker.address_types)
+    yield
+    rig.broker.queue_states, rig.broker.address_types = before
+    rig.broker.is_started, rig.broker.not_ready_reason = True, ""
+    rig.broker.failure = None
+
+
+def operation(name: str) -> Route:
+    return next(route for route in ROUTES if route.operation == name)
+
+
+def ask(
+    rig: AdminRig, name: str, target: str = "orders", query: str = "", **options: Any
+) -> Answer:
+    route = operation(name)
+    path = path_of(route, target) + query
+    return check(route, rig.call(route.method, path, login=ROOT, **options))
+
+
+def test_the_document_is_valid_openapi():
+    validate(DOCUMENT)
+    assert DOCUMENT["openapi"].startswith("3.1")
+
+
+def test_every_record_and_field_is_described():
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        assert schema.get("description"), name
+        for field, described in schema.get("properties", {}).items():
+            assert described.get("description"), f"{name}.{field}"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
+def test_what_every_operation_may_answer(rig: AdminRig, route: Route):
+    body = {"name": "x"} if route.body else None
+    path = path_of(route)
+    check(route, rig.call(route.method, path, body=body))
+    assert (route.operation, 401) in SEEN
+    elsewhere = {"Origin": "https://evil.example"}
+    check(route, rig.call(route.method, path, body=body, login=ROOT, headers=elsewhere))
+    assert (route.operation, 403) in SEEN
+    named = {"Host": "evil.example"}
+    check(route, rig.call(route.method, path, body=body, login=ROOT, headers=named))
+    assert (route.operation, 421) in SEEN
+    rig.broker.is_started, rig.broker.not_ready_reason = False, "the broker is starting"
+    answer = check(route, rig.call(route.method, path, body=body, login=ROOT))
+    assert "the broker is starting" in answer.json["detail"]
+    assert (route.operation, 503) in SEEN
+    rig.broker.is_started = True
+    answer = check(route, rig.call(route.method, f"{path}?nope=1", body=body, login=ROOT))
+    assert "nope" in answer.json["detail"]
+    assert (route.operation, 400) in SEEN
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
+def test_too_many_failed_logins_are_answered_by_every_operation(rig: AdminRig, route: Route):
+    body = {"name": "x"} if route.body else None
+    for _ in range(6):
+        wrong = ("mallory", "guess")
+        answer = check(route, rig.call(route.method, path_of(route), body=body, login=wrong))
+    assert answer.status == 429
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_lists_and_single_things(rig: AdminRig):
+    assert ask(rig, "listBrokers").json["items"][0]["queues"] == 2
+    journal = ask(rig, "showJournal").json
+    assert (journal["engine"], journal["askedEngine"]) == ("ASYNCIO", "ASYNCIO")
+    assert len(journal["flushCounts"]) == len(journal["flushBoundsUs"]) + 1
+    assert [queue["name"] for queue in ask(rig, "listQueues").json["items"]] == ["orders", "prices"]
+    assert ask(rig, "showQueue").json["messages"] == 3
+    assert ask(rig, "showAddress").json["queues"] == ["orders"]
+    assert len(ask(rig, "listAddresses").json["items"]) == 2
+    assert [c["id"] for c in ask(rig, "listConnections").json["items"]] == [1, 2, 10]
+    assert len(ask(rig, "listConsumers").json["items"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("listQueues", 2), ("listAddresses", 2), ("listConnections", 3), ("listConsumers", 6)],
+)
+def test_pages_lead_through_the_whole_list_once(rig: AdminRig, name: str, count: int):
+    found, query = [], "?limit=1"
+    for _ in range(count):
+        page = ask(rig, name, query=query).json
+        found += page["items"]
+        query = f"?limit=1&after={page['next']}"
+    assert page["next"] is None
+    assert len({str(sorted(item.items())) for item in found}) == count
+
+
+def test_consumers_of_one_queue(rig: AdminRig):
+    items = ask(rig, "listConsumers", query="?queue=prices").json["items"]
+    assert {item["queue"] for item in items} == {"prices"}
+    assert len(items) == 3
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?limit=x", "?limit=1&limit=2"])
+def test_a_wrong_limit_is_refused(rig: AdminRig, query: str):
+    assert ask(rig, "listQueues", query=query).status == 400
+
+
+def test_a_wrong_place_in_a_list_of_connections_is_refused(rig: AdminRig):
+    assert ask(rig, "listConnections", query="?after=x").status == 400
+
+
+def test_queues_are_made_once(rig: AdminRig):
+    answer = ask(rig, "createQueue", body={"name": "bills/2024.é", "address": "bills"})
+    assert answer.status == 201
+    location = answer.headers["Location"]
+    assert rig.get(location, login=ROOT).json["name"] == "bills/2024.é"
+    again = ask(rig, "createQueue", body={"name": "bills/2024.é", "address": "bills"})
+    assert again.status == 200
+    other = ask(rig, "createQueue", body={"name": "bills/2024.é", "address": "prices"})
+    assert other.status == 409
+    lasting = {"name": "bills/2024.é", "address": "bills", "durable": False}
+    assert ask(rig, "createQueue", body=lasting).status == 409
+
+
+def test_addresses_are_made_once(rig: AdminRig):
+    body = {"name": "news", "routingTypes": ["MULTICAST"]}
+    assert ask(rig, "createAddress", body=body).status == 201
+    answer = ask(rig, "createAddress", body={"name": "news", "routingTypes": ["ANYCAST"]})
+    assert (answer.status, answer.json["routingTypes"]) == (200, ["ANYCAST", "MULTICAST"])
+
+
+@pytest.mark.parametrize("name", ["createQueue", "createAddress"])
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"{", 400),
+        (b'{"name": 5}', 400),
+        (b'{"name": ""}', 400),
+        (b'{"name": "a b"}', 400),
+        (b'{"name": "#"}', 400),
+        (b'{"name": "x", "colour": "red"}', 400),
+        (b"", 400),
+        (b'"' + b"x" * BODY_BYTES_MAX + b'"', 413),
+    ],
+)
+def test_bodies_are_checked(rig: AdminRig, name: str, data: bytes, status: int):
+    answer = ask(rig, name, data=data, headers={"Content-Type": "application/json"})
+    assert answer.status == status
+    assert "x" not in rig.broker.queue_states
+
+
+@pytest.mark.parametrize("name", ["createQueue", "createAddress"])
+def test_another_type_of_body_is_refused(rig: AdminRig, name: str):
+    answer = ask(rig, name, data=b'{"name": "x"}', headers={"Content-Type": "text/plain"})
+    assert answer.status == 415
+
+
+def test_a_queue_in_use_is_not_deleted_by_chance(rig: AdminRig):
+    assert ask(rig, "deleteQueue").status == 409
+    assert ask(rig, "deleteQueue", query="?force=yes").status == 400
+    answer = ask(rig, "deleteQueue", query="?force=true")
+    assert answer.json == {"messages": 3}
+    assert "orders" not in rig.broker.queue_states
+
+
+def test_a_purge_leaves_what_was_given_out(rig: AdminRig):
+    rig.broker.queue_states["orders"] = queue_state("orders", messages=5, ready=3, delivering=2)
+    assert ask(rig, "purgeQueue").json == {"messages": 3}
+    assert ask(rig, "showQueue").json["messages"] == 2
+
+
+def test_an_address_with_queues_stays(rig: AdminRig):
+    assert ask(rig, "deleteAddress").status == 409
+    rig.broker.address_types["empty"] = set()
+    assert ask(rig, "deleteAddress", "empty").status == 204
+    assert "empty" not in rig.broker.address_types
+
+
+@pytest.mark.parametrize(
+    "name", ["showQueue", "deleteQueue", "purgeQueue", "showAddress", "deleteAddress"]
+)
+def test_what_is_not_there(rig: AdminRig, name: str):
+    answer = ask(rig, name, "nowhere")
+    assert answer.status == 404
+    assert "nowhere" in answer.json["detail"]
+
+
+def test_a_failed_journal_is_an_error_of_the_broker(rig: AdminRig):
+    rig.broker.failure = failed_writer()
+    answer = ask(rig, "purgeQueue")
+    assert answer.status == 503
+    assert answer.json["type"] == "urn:vespiary:error:VSP-J102"
+    assert ask(rig, "createQueue", body={"name": "x"}).status == 503
+
+
+def test_users_without_the_role_look_and_do_not_change(rig: AdminRig):
+    alice = ("alice", "secret")
+    assert rig.get(f"{BASE}/queues", login=alice).status == 200
+    for route in ROUTES:
+        if route.is_change:
+            body = {"name": "x"} if route.body else None
+            answer = check(route, rig.call(route.method, path_of(route), body=body, login=alice))
+            assert answer.status == 403
+            assert "role" in answer.json["detail"]
+    assert set(rig.broker.queue_states) == {"orders", "prices"}
+
+
+def test_every_documented_answer_was_given(request: pytest.FixtureRequest):
+    ran = {item.originalname for item in request.session.items if item.module is request.module}
+    if ran != {name for name in vars(request.module) if name.startswith("test_")}:
+        pytest.skip("needs all tests of this module to have run before")
+    documented = {
+        (route.operation, status)
+        for route in ROUTES
+        for status in (*route.answers, *route.problems, *COMMON_STATUSES)
+    }
+    assert documented - SEEN == set()

@@ -1,0 +1,301 @@
+"""The HTTP listener around a broker that exists in memory only, and a client that talks to it.
+
+`MemoryBroker` has what `vespiary_broker.admin.ports.Broker` asks for; `AdminRig` runs the real
+`AdminServer` on it, on a free port of loopback, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vespiary_broker.admin.server import AdminServer
+from vespiary_broker.app import states
+from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.users import User, make_user
+from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
+from vespiary_broker.store.options import Durability
+from vespiary_broker.store.volumes.report import Report
+from vespiary_native.abc import ImageStatistics
+from vespiary_spec.errors import RemoteProtocolError, WriterFailed
+from vespiary_spec.settings import Configuration, RoutingType
+
+START_S = 10.0
+
+
+def journal_statistics(**changes: Any) -> JournalStatistics:
+    """Figures of a journal that has made seven writes."""
+    flushes = (1, 2, 4, *(0 for _ in FLUSH_BOUNDS_US[2:]))
+    values: dict[str, Any] = {
+        "engine": "ASYNCIO",
+        "fallback_reason": None,
+        "durability": Durability.D2,
+        "writes": 7,
+        "written_bytes": 28672,
+        "blocks": 7,
+        "records": 70,
+        "payload_bytes": 7000,
+        "flush_counts": flushes,
+        "flush_sum_us": 700,
+        "slab_loads": 0,
+        "files": FileCounts(active=3, ahead=2, free=1, bytes_on_disk=40 * 2**20),
+        "files_made": 4,
+        "files_reclaimed": 0,
+        "sequence_durable": 7,
+        "unwritten_bytes": 0,
+        "failed_reason": None,
+        "blocked_reason": None,
+    }
+    return JournalStatistics(**values | changes)
+
+
+def queue_state(name: str, **changes: Any) -> states.QueueState:
+    """A durable anycast queue of an address of its own."""
+    values: dict[str, Any] = {
+        "id": 1,
+        "name": name,
+        "address": name,
+        "routing_type": "ANYCAST",
+        "is_durable": True,
+        "is_auto_created": False,
+        "is_temporary": False,
+        "consumers": 0,
+        "messages": 0,
+        "ready": 0,
+        "delivering": 0,
+        "added": 0,
+        "acknowledged": 0,
+        "redelivered": 0,
+        "live_bytes": 0,
+    }
+    return states.QueueState(**values | changes)
+
+
+class MemoryBroker:
+    """A broker whose queues are a dictionary."""
+
+    def __init__(self, users: Mapping[str, User] | None = None) -> None:
+        self.configuration = Configuration()
+        self.data_directory = Path("/data")
+        self.report: Report | None = None
+        self.not_ready_reason = ""
+        self.failed_reason = ""
+        self.is_started = True
+        self.users = dict(users or {})
+        self.own_logins = Logins(lambda: self.users, is_anonymous_allowed=True)
+        self.queue_states: dict[str, states.QueueState] = {}
+        self.address_types: dict[str, set[RoutingType]] = {}
+        self.connection_states: list[states.ConnectionState] = []
+        self.consumer_states: list[states.ConsumerStatistics] = []
+        self.journal = journal_statistics()
+        self.failure: Exception | None = None
+
+    @property
+    def logins(self) -> Logins | None:
+        return self.own_logins if self.is_started else None
+
+    def statistics(self) -> states.BrokerStatistics:
+        return states.BrokerStatistics(
+            is_ready=not self.not_ready_reason,
+            not_ready_reason=self.not_ready_reason,
+            uptime_s=1.5,
+            listeners=(
+                states.ListenerState(
+                    name="all",
+                    host="127.0.0.1",
+                    port=61616,
+                    protocols=("stomp",),
+                    is_tls=False,
+                    connections=1,
+                ),
+            ),
+            connections_total=3,
+            frames=12,
+            messages_in=10,
+            messages_out=9,
+            messages_acknowledged=8,
+            errors={"header-count": 2},
+            logins_refused=1,
+            journal=self.journal,
+        )
+
+    def image_statistics(self) -> ImageStatistics:
+        return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000)
+
+    def queue_names(self) -> list[str]:
+        return sorted(self.queue_states)
+
+    def queue(self, name: str) -> states.QueueState | None:
+        return self.queue_states.get(name)
+
+    def address_names(self) -> list[str]:
+        return sorted(self.address_types)
+
+    def address(self, name: str) -> states.AddressState | None:
+        if name not in self.address_types:
+            return None
+        queues = tuple(q.name for q in self.queue_states.values() if q.address == name)
+        types = tuple(sorted(str(kind) for kind in self.address_types[name]))
+        return states.AddressState(
+            name=name, routing_types=types, is_auto_created=False, queues=queues, messages=0
+        )
+
+    def connections(self) -> list[states.ConnectionState]:
+        return self.connection_states
+
+    def consumers(self) -> list[states.ConsumerStatistics]:
+        return self.consumer_states
+
+    async def create_address(self, name: str, routing_types: set[RoutingType]) -> object:
+        self._fail()
+        self.address_types.setdefault(name, set()).update(routing_types)
+        return self.address(name)
+
+    def delete_address(self, name: str) -> None:
+        if any(queue.address == name for queue in self.queue_states.values()):
+            raise RemoteProtocolError(f"the address {name} has queues", cure="delete them first")
+        del self.address_types[name]
+
+    async def create_queue(
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType = RoutingType.ANYCAST,
+        *,
+        is_durable: bool = True,
+    ) -> object:
+        self._fail()
+        found = self.queue_states.get(name)
+        if found is not None and found.address != address:
+            raise RemoteProtocolError(f"the queue {name} belongs to the address {found.address}")
+        await self.create_address(address, {routing_type})
+        made = queue_state(
+            name, address=address, routing_type=str(routing_type), is_durable=is_durable
+        )
+        return self.queue_states.setdefault(name, made)
+
+    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+        messages = self.queue_states[name].messages
+        if messages and not is_forced:
+            raise RemoteProtocolError(
+                f"the queue {name} is in use", measured=f"{messages} messages"
+            )
+        del self.queue_states[name]
+        return messages
+
+    async def purge_queue(self, name: str) -> int:
+        self._fail()
+        state = self.queue_states[name]
+        self.queue_states[name] = replace(state, messages=state.delivering, ready=0)
+        return state.ready
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def failed_writer() -> WriterFailed:
+    """The failure of a journal whose disk gave an error."""
+    return WriterFailed("a write failed", where="activemq-data-1.hq:8192")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class AdminRig:
+    """The listener at work; `call` asks it."""
+
+    def __init__(self, broker: MemoryBroker, port: int) -> None:
+        self.broker = broker
+        self.port = port
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        login: tuple[str, str] | None = None,
+    ) -> Answer:
+        sent = dict(headers or {})
+        if body is not None:
+            data = json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        if login is not None:
+            sent["Authorization"] = basic(*login)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_S)
+        try:
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **options: Any) -> Answer:
+        return self.call("GET", path, **options)
+
+
+def basic(name: str, password: str) -> str:
+    """Value of an Authorization header."""
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def users_with_roles() -> dict[str, User]:
+    """`root` is an administrator, `alice` is not; both have the password `secret`."""
+    root = make_user("root", "secret", roles=("admin",), iterations=4096)
+    return {"root": root, "alice": make_user("alice", "secret", iterations=4096)}
+
+
+@contextmanager
+def admin_rig(broker: MemoryBroker | None = None, *, host: str = "127.0.0.1") -> Iterator[AdminRig]:
+    """Run the listener until the end of the block."""
+    broker = broker or MemoryBroker()
+    started = threading.Event()
+    found: dict[str, Any] = {}
+
+    async def serve() -> None:
+        found["loop"], found["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        server = AdminServer(broker, host, 0, has_users=bool(broker.users))
+        async with server.running():
+            server.begin()
+            await server.wait_served()
+            found["port"] = server.port
+            started.set()
+            await found["stop"].wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert started.wait(START_S)
+        assert "port" in found, "the listener did not start"
+        yield AdminRig(broker, found["port"])
+    finally:
+        if not found["loop"].is_closed():
+            found["loop"].call_soon_threadsafe(found["stop"].set)
+        thread.join(START_S)
