@@ -17,7 +17,6 @@ import time
 from importlib import metadata
 
 import aiohttp
-from vespiary_spec.errors import ConfigError, ReconcileError
 
 from vespiary_operator import cluster, handlers, http_endpoint, kinds
 from vespiary_operator.metrics import Metrics
@@ -25,6 +24,7 @@ from vespiary_operator.options import Options, from_environment
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.remote import Remote
 from vespiary_operator.work import WorkQueue
+from vespiary_spec.errors import ConfigError, ReconcileError
 
 log = logging.getLogger("vespiary_operator")
 

@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
-from vespiary_spec.status import Condition, ConditionStatus, ConditionType
-
 from vespiary_operator import names
 from vespiary_operator.apply import Outcome
+from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
+from vespiary_spec.status import Condition, ConditionStatus, ConditionType
 
 MESSAGE_CHARACTERS = 1024
 """Longest message that the API server takes."""
 
-_GOOD_WHEN_FALSE = {ConditionType.DEGRADED.value, ConditionType.PROGRESSING.value}
+_GOOD_WHEN_FALSE = {ConditionType.PAUSED.value}
 _QUIET = {
     ConditionType.PROGRESSING.value,
     ConditionType.AVAILABLE.value,
@@ -66,12 +65,13 @@ def of_conditions(
         )
         if is_same or condition.type in _QUIET or condition.status is ConditionStatus.UNKNOWN:
             continue
+        is_ready = condition.type == ConditionType.READY.value
         is_bad = (condition.status is ConditionStatus.FALSE) != (condition.type in _GOOD_WHEN_FALSE)
+        if is_ready and condition.reason == "Starting":
+            continue
+        if not is_bad and not is_ready and (old is None or old.status is ConditionStatus.UNKNOWN):
+            continue  # good news is news after bad ones
         if condition.type == ConditionType.PAUSED.value:
-            is_bad = False
-            if old is None:
-                continue
-        if condition.type == ConditionType.READY.value and condition.reason == "Starting":
             is_bad = False
         if condition.message in told:
             continue

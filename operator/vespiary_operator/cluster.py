@@ -18,10 +18,10 @@ import kubernetes
 import urllib3.exceptions
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
-from vespiary_spec.errors import ReconcileError, TemporaryReconcileError
 
 from vespiary_operator import names, rbac
 from vespiary_operator.kinds import BY_NAME, Kind
+from vespiary_spec.errors import ReconcileError, TemporaryReconcileError
 
 T = TypeVar("T")
 

@@ -24,6 +24,9 @@ _KEYED_LISTS = {
 }
 """Lists that the API server merges by a key: others may add items of their own."""
 
+ATOMIC_MAPS = ("selector", "podSelector", "labelSelector", "matchLabels", "nodeSelector")
+"""Maps that the API server replaces as a whole: one entry more makes another selection."""
+
 _QUANTITIES = ("storage", "sizeLimit")
 
 
@@ -41,6 +44,8 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
     if isinstance(wanted, Mapping):
         if not isinstance(found, Mapping):
             return "" if not wanted and found is None else path or "."
+        if path.rpartition(".")[2] in ATOMIC_MAPS and wanted.keys() != found.keys():
+            return path
         for name, value in wanted.items():
             here = difference(value, found.get(name), f"{path}.{name}" if path else str(name))
             if here:
@@ -52,7 +57,7 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
         return ""
     name = path.rpartition(".")[2]
     is_quantity = name in _QUANTITIES or ".requests." in path or ".limits." in path
-    if is_quantity and found is not None and quantity(wanted) == quantity(found):
+    if is_quantity and quantity(wanted) == quantity(found) is not None:
         return ""
     return path
 
@@ -80,6 +85,8 @@ def _list_difference(wanted: list[Any], found: Any, path: str) -> str:
 
 def quantity(value: object) -> Decimal | None:
     """Return the number that a Kubernetes quantity stands for; None if it is no quantity."""
+    if value is None:
+        return None
     try:
         found: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
     except ValueError:

@@ -38,7 +38,7 @@ def settings() -> kopf.OperatorSettings:
     found.networking.connect_timeout = 10.0
     found.watching.connect_timeout = 10.0
     found.watching.inactivity_timeout = 70.0
-    found.watching.server_timeout = 600.0
+    found.watching.server_timeout = 600  # whole seconds, or the API server refuses it
     found.persistence.finalizer = "vespiary.dev/never-used"
     found.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix="vespiary.dev")
     found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix="vespiary.dev")
@@ -69,6 +69,13 @@ def registry(
         is_cluster_wide: Whether nodes are looked after.
     """
     found = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=found)
+    async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        # The token of a pod's account is read again whenever the API server calls it expired.
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(
+            **arguments
+        )
 
     @kopf.on.event(kinds.BROKER.group, kinds.BROKER.version, kinds.BROKER.plural, registry=found)
     async def broker(name: str | None, namespace: str | None, **_: Any) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from vespiary_spec.resources import Broker
-from vespiary_spec.status import BrokerStatus
 
 from vespiary_operator.plan import Action, Delete
+from vespiary_spec.resources import Broker
+from vespiary_spec.status import BrokerStatus
 
 
 class Metrics:

@@ -6,16 +6,16 @@ Never: writes. Called by: `reconciler`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from vespiary_spec.errors import ConfigError
-from vespiary_spec.resources import Broker
-
 from vespiary_operator import kinds, names, pods, users
 from vespiary_operator.kinds import Kind
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.resources import Broker
 
 Object = Mapping[str, Any]
 
@@ -148,8 +148,7 @@ class Observer:
             broker: The resource as it is now.
         """
         name, namespace = broker.metadata.name, broker.metadata.namespace
-        children: dict[tuple[str, str], Object] = {}
-        for kind, child in (
+        wanted = (
             (kinds.STATEFUL_SET, names.stateful_set(name)),
             (kinds.SERVICE, names.client_service(name)),
             (kinds.SERVICE, names.headless_service(name)),
@@ -158,20 +157,25 @@ class Observer:
             (kinds.NETWORK_POLICY, names.stateful_set(name)),
             (kinds.SECRET, names.credentials_secret(name)),
             (kinds.SECRET, names.users_secret(name)),
-        ):
-            found = await self._cluster.get(kind, child, namespace)
-            if found is not None:
-                children[kind.name, child] = found
-        selector = names.selector(names.labels(broker))
-        for found in await self._cluster.items(kinds.CONFIG_MAP, namespace, selector):
-            children[kinds.CONFIG_MAP.name, found["metadata"]["name"]] = found
-        running = await self._cluster.items(kinds.POD, namespace, selector)
-        running = [pod for pod in running if pods.ordinal(pod) >= 0]
-        claims = await self._cluster.items(
-            kinds.CLAIM, namespace, names.selector(names.selector_labels(broker))
         )
-        classes = await self._cluster.items_if_allowed(kinds.STORAGE_CLASS)
-        volumes = await self._cluster.items_if_allowed(kinds.PERSISTENT_VOLUME)
+        selector = names.selector(names.labels(broker))
+        cluster = self._cluster
+        found, config_maps, running, claims, classes, volumes = await asyncio.gather(
+            asyncio.gather(*(cluster.get(kind, child, namespace) for kind, child in wanted)),
+            cluster.items(kinds.CONFIG_MAP, namespace, selector),
+            cluster.items(kinds.POD, namespace, selector),
+            cluster.items(kinds.CLAIM, namespace, names.selector(names.selector_labels(broker))),
+            cluster.items_if_allowed(kinds.STORAGE_CLASS),
+            cluster.items_if_allowed(kinds.PERSISTENT_VOLUME),
+        )
+        children: dict[tuple[str, str], Object] = {
+            (kind.name, child): document
+            for (kind, child), document in zip(wanted, found, strict=True)
+            if document is not None
+        }
+        for document in config_maps:
+            children[kinds.CONFIG_MAP.name, document["metadata"]["name"]] = document
+        running = [pod for pod in running if pods.ordinal(pod) >= 0]
         credentials = await self._credentials(broker, children)
         return Observed(
             broker=broker,
@@ -223,13 +227,16 @@ class Observer:
     async def _answers(
         self, broker: Broker, running: list[dict[str, Any]], password: str
     ) -> dict[str, BrokerAnswer]:
-        found = {}
-        for pod in running:
-            if pods.is_ready(pod) and pods.ip(pod):
-                answer = await self._brokers.answer(pod, broker.spec.admin.port, password)
-                if answer is not None:
-                    found[pods.name(pod)] = answer
-        return found
+        asked = [pod for pod in running if pods.is_ready(pod) and pods.ip(pod)]
+        port = broker.spec.admin.port
+        answers = await asyncio.gather(
+            *(self._brokers.answer(pod, port, password) for pod in asked)
+        )
+        return {
+            pods.name(pod): answer
+            for pod, answer in zip(asked, answers, strict=True)
+            if answer is not None
+        }
 
 
 def _users_text(secret: Object | None) -> str:

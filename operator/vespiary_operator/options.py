@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 import msgspec
+
 from vespiary_spec.errors import ConfigError
 
 

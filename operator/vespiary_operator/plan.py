@@ -13,9 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vespiary_spec.errors import ConfigError
-from vespiary_spec.resources import Broker
-
 from vespiary_operator import kinds, names, rollout, storage_checks
 from vespiary_operator.builders import logins, policies, services, settings_map, statefulset
 from vespiary_operator.builders.pod_template import VOLUMES
@@ -25,6 +22,8 @@ from vespiary_operator.observation import Observed
 from vespiary_operator.options import Options
 from vespiary_operator.rollout import Rollout
 from vespiary_operator.storage_checks import Declared
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.resources import Broker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

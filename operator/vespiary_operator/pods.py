@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vespiary_operator import names
 from vespiary_spec import verification
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.verification import Verification
-
-from vespiary_operator import names
 
 Pod = Mapping[str, Any]
 

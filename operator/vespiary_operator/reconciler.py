@@ -15,9 +15,6 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
-from vespiary_spec.errors import ConfigError, ReconcileError, TemporaryReconcileError
-from vespiary_spec.resources import Broker, BrokerNodeTuning
-from vespiary_spec.status import ConditionStatus, ConditionType
 
 from vespiary_operator import announcements, apply, kinds, names, pods, status, tuning
 from vespiary_operator.announcements import Announcement
@@ -28,6 +25,9 @@ from vespiary_operator.observation import BrokerReader, Object, Observed, Observ
 from vespiary_operator.options import Options
 from vespiary_operator.plan import Plan, plan
 from vespiary_operator.work import Key, WorkQueue
+from vespiary_spec.errors import ConfigError, ReconcileError, TemporaryReconcileError
+from vespiary_spec.resources import Broker, BrokerNodeTuning
+from vespiary_spec.status import ConditionStatus, ConditionType
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +102,14 @@ class Reconciler:
     async def resync(self) -> None:
         """Look at every resource, now and then again and again."""
         while True:
+            pause_s = self._options.resync_s
             try:
                 await self.enqueue_all()
                 self.resynced_at = time.monotonic()
             except ReconcileError as error:
                 log.warning("not every resource could be listed: %s", error)
-            await asyncio.sleep(self._options.resync_s)
+                pause_s = min(pause_s, SOON_S)
+            await asyncio.sleep(pause_s)
 
     async def enqueue_all(self) -> None:
         """Put every resource into the queue.
@@ -198,7 +200,7 @@ class Reconciler:
         """Write the status if it is another one, and tell what was done."""
         said = [*announcements.of_outcomes(outcomes)]
         said += announcements.of_conditions(resource.status.conditions, found.conditions)
-        plain = msgspec.to_builtins(found)
+        plain = msgspec.json.decode(msgspec.json.encode(found))  # lists, as the API server has them
         if plain != document.get("status"):
             await self._api.apply_status(
                 kind, resource.metadata.name, resource.metadata.namespace, plain

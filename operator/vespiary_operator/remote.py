@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from vespiary_operator import pods
+from vespiary_operator import names, pods
 from vespiary_operator.builders import tuning as tuning_builders
 from vespiary_operator.observation import BrokerAnswer, Object
 from vespiary_operator.tuning import NodeReport, report_of
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
 ANSWER_BYTES_MAX = 256 * 1024
-
-ADMIN = "admin"
 
 
 class Remote:
@@ -63,19 +61,26 @@ class Remote:
         if not password:
             return None
         document = await self._json(
-            _url(pod, port, "/api/v1/broker"), aiohttp.BasicAuth(ADMIN, password)
+            _url(pod, port, "/api/v1/brokers"), aiohttp.BasicAuth(names.ADMIN_USER, password)
         )
-        if not isinstance(document, dict):
-            return None
-        return BrokerAnswer(
-            engine=str(document.get("engine", "")),
-            durability=str(document.get("durability", "")),
-            version=str(document.get("version", "")),
-        )
+        return broker_answer_of(document)
 
     async def node_report(self, pod: Object) -> NodeReport | None:
         """Return what a tuning pod says; None if it cannot be asked."""
         return report_of(await self._json(_url(pod, tuning_builders.PORT, "/status")))
+
+
+def broker_answer_of(document: Any) -> BrokerAnswer | None:
+    """Read the answer of `GET /api/v1/brokers`; None if it is no such answer."""
+    items = document.get("items") if isinstance(document, dict) else None
+    if not isinstance(items, list) or not items or not isinstance(items[0], dict):
+        return None
+    # A broker lists itself first.
+    return BrokerAnswer(
+        engine=str(items[0].get("engine", ""))[:20],
+        durability=str(items[0].get("durability", ""))[:20],
+        version=str(items[0].get("version", ""))[:64],
+    )
 
 
 def _url(pod: Object, port: int, path: str) -> str:

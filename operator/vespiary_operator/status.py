@@ -11,6 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+
+from vespiary_operator import names, pods
+from vespiary_operator.builders import services
+from vespiary_operator.observation import Observed
+from vespiary_operator.plan import Plan
+from vespiary_operator.pods import Pod
 from vespiary_spec import configuration
 from vespiary_spec.resources import Broker
 from vespiary_spec.settings import JournalType
@@ -26,12 +32,6 @@ from vespiary_spec.status import (
     VolumeStatus,
 )
 from vespiary_spec.verification import Verification
-
-from vespiary_operator import names, pods
-from vespiary_operator.builders import services
-from vespiary_operator.observation import Observed
-from vespiary_operator.plan import Plan
-from vespiary_operator.pods import Pod
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
@@ -201,7 +201,9 @@ def _findings(
     stuck = [pod for pod in observed.pods if pods.is_stuck(pod)]
     is_ready = _ready(observed, plan, storage, stuck, ready=ready, failure=failure)
     is_moving = not broker.spec.paused and plan.block is None and not stuck
-    is_at_rest = ready == wanted and (plan.rollout is None or plan.rollout.is_complete)
+    is_made = plan.rollout is not None and plan.rollout.is_complete
+    is_made = is_made and len(observed.pods) >= wanted
+    is_at_rest = ready == wanted and (plan.rollout is None or is_made)
     degraded: Finding = (_FALSE, "AsExpected", "Nothing needs help from outside.")
     if failure:
         degraded = (_TRUE, "ApplyFailed", failure)
@@ -227,8 +229,8 @@ def _findings(
         ConditionType.STORAGE_VERIFIED: storage,
         ConditionType.JOURNAL_ENGINE: _engine(observed, answers),
         ConditionType.NODE_TUNED: _node_tuned(observed, answers),
-        ConditionType.CONFIG_APPLIED: _config_applied(plan),
-        ConditionType.UP_TO_DATE: _up_to_date(plan),
+        ConditionType.CONFIG_APPLIED: _config_applied(plan, is_complete=is_made),
+        ConditionType.UP_TO_DATE: _up_to_date(plan, is_complete=is_made),
         ConditionType.PAUSED: (
             (_TRUE, "Asked", "spec.paused is true: nothing is changed, the status is reported.")
             if broker.spec.paused
@@ -336,21 +338,19 @@ def _node_tuned(observed: Observed, answers: Mapping[str, Verification | None]) 
     return _TRUE, "Enough", "fs.aio-max-nr left room for every broker when it started."
 
 
-def _config_applied(plan: Plan) -> Finding:
-    if plan.block is not None and plan.block.reason == "InvalidConfiguration":
-        return _FALSE, "InvalidConfiguration", plan.block.sentence
+def _config_applied(plan: Plan, *, is_complete: bool) -> Finding:
     if plan.block is not None:
         return _FALSE, plan.block.reason, plan.block.sentence
-    if plan.rollout is None:
-        return _UNKNOWN, "NotStarted", plan.reason
-    if plan.rollout.is_complete:
+    if is_complete:
         return _TRUE, "Applied", "All brokers run with the current settings."
+    if plan.rollout is None or plan.rollout.is_complete:
+        return _UNKNOWN, "NotStarted", "The brokers have yet to be made."
     return _FALSE, "RollingOut", plan.rollout.reason
 
 
-def _up_to_date(plan: Plan) -> Finding:
-    if plan.rollout is None:
-        return _UNKNOWN, "NotStarted", plan.reason
-    if plan.rollout.is_complete:
+def _up_to_date(plan: Plan, *, is_complete: bool) -> Finding:
+    if is_complete:
         return _TRUE, "UpToDate", f"All brokers run {plan.image}."
+    if plan.rollout is None or plan.rollout.is_complete:
+        return _UNKNOWN, "NotStarted", "The brokers have yet to be made."
     return _FALSE, "RollingOut", plan.rollout.reason

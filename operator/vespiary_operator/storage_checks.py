@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from vespiary_operator import names
+from vespiary_operator.builders.pod_template import VOLUMES
+from vespiary_operator.builders.statefulset import access_mode, volume_bytes, volume_spec
+from vespiary_operator.drift import quantity
 from vespiary_spec.filesystems import (
     Verdict,
     verdict_from_persistent_volume,
     verdict_from_provisioner,
 )
 from vespiary_spec.resources import Broker, VolumeSpec
-
-from vespiary_operator import names
-from vespiary_operator.builders.pod_template import VOLUMES
-from vespiary_operator.builders.statefulset import access_mode, volume_bytes, volume_spec
-from vespiary_operator.drift import quantity
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 

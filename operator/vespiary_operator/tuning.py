@@ -11,15 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vespiary_spec.resources import BrokerNodeTuning, TuningMode
-from vespiary_spec.settings import JournalType
-from vespiary_spec.status import (
-    BrokerNodeTuningStatus,
-    ConditionStatus,
-    ConditionType,
-    TunedNode,
-)
-
 from vespiary_operator import kinds, names, pods
 from vespiary_operator.builders import tuning as builders
 from vespiary_operator.drift import difference
@@ -28,6 +19,14 @@ from vespiary_operator.options import Options
 from vespiary_operator.plan import Action, Apply, Delete
 from vespiary_operator.pods import Pod
 from vespiary_operator.status import merged
+from vespiary_spec.resources import BrokerNodeTuning, TuningMode
+from vespiary_spec.settings import JournalType
+from vespiary_spec.status import (
+    BrokerNodeTuningStatus,
+    ConditionStatus,
+    ConditionType,
+    TunedNode,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

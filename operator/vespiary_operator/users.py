@@ -17,9 +17,9 @@ import secrets
 from collections.abc import Mapping
 
 from scramp import ScramException, ScramMechanism
-from vespiary_spec.errors import ConfigError
 
 from vespiary_operator import names
+from vespiary_spec.errors import ConfigError
 
 _MECHANISM = "SCRAM-SHA-256"
 _ITERATIONS = 15_000

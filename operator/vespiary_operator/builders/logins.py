@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from vespiary_spec.resources import Broker
-
 from vespiary_operator import names
+from vespiary_spec.resources import Broker
 
 
 def _encoded(text: str) -> str:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from vespiary_operator import names
+from vespiary_operator.builders import services
+from vespiary_operator.builders.settings_map import FILE
 from vespiary_spec import configuration
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import Broker
 from vespiary_spec.settings import JournalType
-
-from vespiary_operator import names
-from vespiary_operator.builders import services
-from vespiary_operator.builders.settings_map import FILE
 
 VOLUMES = ("bindings", "journal", "paging", "large-messages")
 """Volumes of a pod, as the design names them; each has its own claim."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vespiary_spec.resources import Broker
-
 from vespiary_operator import names
 from vespiary_operator.builders.services import acceptor_ports
+from vespiary_spec.resources import Broker
 
 
 def service_account(broker: Broker) -> dict[str, Any]:

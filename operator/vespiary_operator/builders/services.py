@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vespiary_operator import names
 from vespiary_spec.resources import Broker, ServiceType
 from vespiary_spec.settings import DEFAULT_ACCEPTORS, AcceptorBase
-
-from vespiary_operator import names
 
 _ADMIN_PORT_NAMES = ("http", "admin", "admin-http", "http-admin")
 

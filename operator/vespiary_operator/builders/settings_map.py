@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from vespiary_operator import names
 from vespiary_spec import configuration
 from vespiary_spec.resources import Broker
-
-from vespiary_operator import names
 
 FILE = "broker.yaml"
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vespiary_operator import names
+from vespiary_operator.builders.pod_template import VOLUMES, pod_template
 from vespiary_spec import units
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
@@ -19,9 +21,6 @@ from vespiary_spec.resources import (
     Broker,
     VolumeSpec,
 )
-
-from vespiary_operator import names
-from vespiary_operator.builders.pod_template import VOLUMES, pod_template
 
 
 def volume_spec(broker: Broker, name: str) -> VolumeSpec:

@@ -12,11 +12,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from vespiary_operator import names
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import BrokerNodeTuning
-
-from vespiary_operator import names
 
 PORT = 8083
 HOST_FILE = "/proc/sys/fs/aio-max-nr"

@@ -1,0 +1,205 @@
+"""What the operator made stays as it made it, and is changed one gate at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import (
+    SYSTEM_NAMESPACE,
+    KubernetesCluster,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+BACK_WITHIN_S = 15.0
+"""Far below the 60 s of the resync, so it is the watches that are tested."""
+
+CHILDREN = [
+    ("statefulset", "orders"),
+    ("service", "orders"),
+    ("service", "orders-headless"),
+    ("serviceaccount", "orders-broker"),
+    ("poddisruptionbudget", "orders"),
+    ("secret", "orders-users"),
+    ("networkpolicy", "orders"),
+]
+
+
+def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> None:
+    cluster.apply(small_broker("orders", networkPolicy={"enabled": True}), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    users = found(cluster, "secret", "orders-users", namespace)["data"]
+    (config,) = [
+        c["metadata"]["name"]
+        for c in cluster.items("configmap", namespace)
+        if c["metadata"]["name"].startswith("orders-config-")
+    ]
+
+    for kind, name in [*CHILDREN, ("configmap", config)]:
+        uid = found(cluster, kind, name, namespace)["metadata"]["uid"]
+        cascade = ["--cascade=orphan"] if kind == "statefulset" else []
+        cluster.kubectl("-n", namespace, "delete", kind, name, "--wait=false", *cascade)
+
+        def is_back(kind: str = kind, name: str = name, uid: str = uid) -> bool:
+            there = cluster.get(kind, name, namespace)
+            return there is not None and there["metadata"]["uid"] != uid
+
+        wait_for(f"{kind}/{name} is made again", is_back, BACK_WITHIN_S)
+    assert set(found(cluster, "secret", "orders-users", namespace)["data"]) == set(users)
+
+    for kind, name, patch, path in (
+        ("service", "orders", {"spec": {"selector": {"app": "x"}}}, ["spec", "selector"]),
+        ("poddisruptionbudget", "orders", {"spec": {"maxUnavailable": 3}}, ["spec"]),
+        ("networkpolicy", "orders", {"spec": {"ingress": []}}, ["spec", "ingress"]),
+        ("statefulset", "orders", {"spec": {"replicas": 3}}, ["spec", "replicas"]),
+        (
+            "statefulset",
+            "orders",
+            {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}},
+            ["spec", "template", "spec", "terminationGracePeriodSeconds"],
+        ),
+        ("secret", "orders-users", {"data": {"users": "eA=="}}, ["data", "users"]),
+    ):
+        wanted = part(found(cluster, kind, name, namespace), path)
+        cluster.kubectl(
+            "-n", namespace, "patch", kind, name, "--type=merge", "-p", json.dumps(patch)
+        )
+
+        def is_right(
+            kind: str = kind, name: str = name, path: list[str] = path, wanted: Any = wanted
+        ) -> bool:
+            return bool(part(found(cluster, kind, name, namespace), path) == wanted)
+
+        wait_for(f"{kind}/{name} is put right at {'.'.join(path)}", is_right, BACK_WITHIN_S)
+    cluster.wait_until_ready("orders", namespace)
+    events = {e["reason"] for e in cluster.items("events", namespace)}
+    assert {"Created", "Restored"} <= events
+
+
+def test_nothing_is_written_while_nothing_changes(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    wait_for(
+        "the status says what the broker answered",
+        lambda: cluster.broker("orders", namespace)["status"]["brokers"][0].get("durability"),
+        30,
+    )
+
+    def versions() -> dict[str, str]:
+        return {
+            f"{kind}/{name}": found(cluster, kind, name, namespace)["metadata"]["resourceVersion"]
+            for kind, name in [*CHILDREN[:-1], ("brokers.vespiary.dev", "orders")]
+        }
+
+    before = versions()
+    cluster.restart_operator()  # a new one looks at everything at once
+    wait_for("a log line about the Broker", lambda: "orders" in operator_log(cluster), 30)
+    assert versions() == before
+
+
+def test_the_password_outlives_the_operator(cluster: KubernetesCluster, namespace: str) -> None:
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    before = [found(cluster, "secret", f"orders-{s}", namespace) for s in ("credentials", "users")]
+    pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    cluster.restart_operator()
+    wait_for("a log line about the Broker", lambda: "orders" in operator_log(cluster), 30)
+    after = [found(cluster, "secret", f"orders-{s}", namespace) for s in ("credentials", "users")]
+    assert [s["data"] for s in after] == [s["data"] for s in before]
+    assert [s["metadata"]["uid"] for s in after] == [s["metadata"]["uid"] for s in before]
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
+
+
+def test_a_changed_setting_reaches_one_broker_after_the_other(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    document = small_broker("orders", replicas=2)
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    old = {
+        p["metadata"]["name"]: p["metadata"]["uid"]
+        for p in cluster.items("pods", namespace, "app.kubernetes.io/component=broker")
+    }
+    document["spec"]["config"]["globalMaxSize"] = "64Mi"
+    cluster.apply(document, namespace)
+
+    fewest = 2
+
+    def look() -> bool:
+        nonlocal fewest
+        pods = cluster.items("pods", namespace, "app.kubernetes.io/component=broker")
+        ready = [p for p in pods if is_ready(p)]
+        fewest = min(fewest, len(ready))
+        new = [p for p in pods if old.get(p["metadata"]["name"]) != p["metadata"]["uid"]]
+        return len(new) == 2 and len(ready) == 2
+
+    wait_for("both brokers have the new settings", look, 120, pause_s=0.2)
+    assert fewest == 1, "exactly one broker was away at a time"
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=2)
+    stateful_set = found(cluster, "statefulset", "orders", namespace)
+
+    def rests() -> bool:
+        live = found(cluster, "statefulset", "orders", namespace)
+        return bool(live["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 2)
+
+    wait_for("the partition rests at the number of replicas", rests, 30)
+    assert stateful_set["spec"]["podManagementPolicy"] == "Parallel"
+
+    def maps() -> list[str]:
+        return [
+            c["metadata"]["name"]
+            for c in cluster.items("configmap", namespace)
+            if c["metadata"]["name"].startswith("orders-config-")
+        ]
+
+    wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1, 30)
+
+
+def test_a_wrong_setting_changes_nothing(cluster: KubernetesCluster, namespace: str) -> None:
+    document = small_broker("orders")
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    document["spec"]["addresses"] = [
+        {"name": "a", "queues": [{"name": "q", "routingType": "ANYCAST"}]},
+        {"name": "b", "queues": [{"name": "q", "routingType": "ANYCAST"}]},
+    ]
+    cluster.apply(document, namespace)
+    wrong = cluster.wait_for_condition("orders", namespace, "ConfigApplied", "False", generation=2)
+    assert wrong["reason"] == "InvalidConfiguration"
+    assert "spec.addresses[1].queues[0].name" in wrong["message"]
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
+    assert is_ready(found(cluster, "pod", "orders-0", namespace))
+
+
+def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    there = cluster.get(kind, name, namespace)
+    assert there is not None, f"{kind}/{name} is not there"
+    return there
+
+
+def part(document: dict[str, Any], path: list[str]) -> Any:
+    value: Any = document
+    for name in path:
+        value = value.get(name) if value is not None else None
+    return value
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def operator_log(cluster: KubernetesCluster) -> str:
+    return cluster.kubectl(
+        "-n", SYSTEM_NAMESPACE, "logs", "deployment/vespiary", "--tail=200", check=False
+    ).stdout

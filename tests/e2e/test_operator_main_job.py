@@ -1,0 +1,188 @@
+"""The main job: a Broker becomes a durable broker; what was confirmed survives `kill -9`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import stomp
+import yaml
+
+from vespiary_testkit.kubernetes_cluster import ROOT, KubernetesCluster, small_broker, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+MESSAGES = 10_000
+IN_FLIGHT = 500
+QUEUE = "orders"
+
+
+class Producer(stomp.ConnectionListener):
+    """Sends numbered messages with receipts; keeps the numbers whose receipt came."""
+
+    def __init__(self, port: int, password: str, confirmed: set[int]) -> None:
+        self._confirmed = confirmed
+        self._room = threading.Semaphore(IN_FLIGHT)
+        self._lost = threading.Event()
+        self._connection = stomp.Connection12([("127.0.0.1", port)], heartbeats=(0, 0))
+        self._connection.set_listener("", self)
+        self._connection.connect("admin", password, wait=True)
+
+    def on_receipt(self, frame: Any) -> None:
+        self._confirmed.add(int(frame.headers["receipt-id"]))
+        self._room.release()
+
+    def on_disconnected(self) -> None:
+        self._lost.set()
+
+    def send(self, numbers: list[int], halfway: threading.Event) -> bool:
+        """Send messages; return whether the connection lasted until every receipt was there."""
+        for number in numbers:
+            if self._lost.is_set():
+                return False
+            while not self._room.acquire(timeout=0.1):
+                if self._lost.is_set():
+                    return False
+            if len(self._confirmed) >= MESSAGES // 2:
+                halfway.set()
+                time.sleep(0.005)  # so that the kill comes while messages are on their way
+            try:
+                self._connection.send(
+                    QUEUE,
+                    f"{number}",
+                    headers={"persistent": "true", "receipt": str(number)},
+                )
+            except (stomp.exception.StompException, OSError):
+                return False
+        deadline = time.monotonic() + 30
+        while not set(numbers) <= self._confirmed and time.monotonic() < deadline:
+            if self._lost.is_set():
+                return False
+            time.sleep(0.02)
+        return set(numbers) <= self._confirmed
+
+    def close(self) -> None:
+        if self._connection.is_connected():
+            self._connection.disconnect()
+
+
+class Consumer(stomp.ConnectionListener):
+    """Receives and acknowledges until the queue has been silent for a while."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.last = time.monotonic()
+
+    def on_message(self, frame: Any) -> None:
+        self.numbers.add(int(frame.body))
+        self.last = time.monotonic()
+
+    def drain(self, port: int, password: str) -> set[int]:
+        connection = stomp.Connection12([("127.0.0.1", port)], heartbeats=(0, 0))
+        connection.set_listener("", self)
+        connection.connect("admin", password, wait=True)
+        connection.subscribe(QUEUE, id="1", ack="auto")
+        while time.monotonic() - self.last < 4:
+            time.sleep(0.1)
+        connection.disconnect()
+        return self.numbers
+
+
+def test_what_was_confirmed_survives_kill_9(cluster: KubernetesCluster, namespace: str) -> None:
+    example = yaml.safe_load((ROOT / "examples" / "broker.yaml").read_text("utf-8"))
+    cluster.apply(example, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    shown = cluster.kubectl("get", "br", "-n", namespace).stdout
+    assert "True" in shown
+    assert "ASYNCIO" in shown
+    assert "ext4" in shown
+    password = cluster.password("orders", namespace)
+
+    confirmed: set[int] = set()
+    halfway = threading.Event()
+    killed: list[str] = []
+
+    def kill() -> None:
+        assert halfway.wait(120)
+        killed.append(cluster.kill_broker("orders-0", namespace))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    losses = 0
+    deadline = time.monotonic() + 240
+    while len(confirmed) < MESSAGES:
+        assert time.monotonic() < deadline, f"{len(confirmed)} of {MESSAGES} were confirmed"
+        cluster.wait_until_ready("orders", namespace)
+        with cluster.forwarded("service/orders", 61613, namespace) as port:
+            try:
+                producer = Producer(port, password, confirmed)
+            except (stomp.exception.StompException, OSError):
+                losses += 1
+                time.sleep(1)
+                continue
+            missing = [number for number in range(MESSAGES) if number not in confirmed]
+            losses += not producer.send(missing, halfway)
+            producer.close()
+    killer.join(60)
+    assert killed, "the broker was never killed"
+    assert losses, "the kill was not noticed: it came too late"
+
+    cluster.wait_until_ready("orders", namespace)
+    with cluster.forwarded("service/orders", 61613, namespace) as port:
+        received = Consumer().drain(port, password)
+    assert confirmed <= received, f"{len(confirmed - received)} confirmed messages are lost"
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    if cluster.script is not None:
+        assert pod["status"]["containerStatuses"][0]["restartCount"] >= 1
+
+
+def test_status_tells_engine_volumes_and_endpoints(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+
+    def told() -> dict[str, Any] | None:
+        status: dict[str, Any] = cluster.broker("orders", namespace)["status"]
+        return status if status["brokers"][0].get("durability") else None
+
+    status = wait_for("the broker's own answer in the status", told, 60)
+    (broker,) = status["brokers"]
+    assert broker["engine"] == "ASYNCIO"
+    assert broker["durability"] == "D2"
+    assert broker["aio"]["demand"] == 500
+    assert [v["name"] for v in broker["volumes"]] == [
+        "bindings",
+        "journal",
+        "paging",
+        "large-messages",
+    ]
+    assert all(v["dedicated"] and v["verdict"] == "allow" for v in broker["volumes"])
+    assert {(e["name"], e["port"]) for e in status["endpoints"]} == {
+        ("all", 61616),
+        ("stomp", 61613),
+        ("http", 8161),
+    }
+    assert status["selector"]
+    kinds = {c["type"]: c["status"] for c in status["conditions"]}
+    assert kinds == {
+        "Ready": "True",
+        "Available": "True",
+        "Progressing": "False",
+        "Degraded": "False",
+        "StorageVerified": "True",
+        "JournalEngine": "True",
+        "NodeTuned": "True",
+        "ConfigApplied": "True",
+        "UpToDate": "True",
+        "Paused": "False",
+    }
+    assert all(c["observedGeneration"] == 1 for c in status["conditions"])
+    metadata = cluster.broker("orders", namespace)["metadata"]
+    assert "finalizers" not in metadata
+    assert set(metadata.get("annotations", {})) <= {
+        "kubectl.kubernetes.io/last-applied-configuration"
+    }

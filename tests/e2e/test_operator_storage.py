@@ -1,0 +1,256 @@
+"""Volumes that must not hold a journal are refused, in words, and nothing is written to them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def on_class(storage_class: str, **volume: Any) -> dict[str, Any]:
+    """Return a Broker whose journal is of a storage class."""
+    document = small_broker("orders")
+    journal = document["spec"]["storage"]["volumes"]["journal"]
+    journal |= {"storageClassName": storage_class, **volume}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "filesystem"), [("local-tmpfs", "tmpfs"), ("local-fuse", "fuse")]
+)
+def test_a_refused_filesystem_keeps_the_pod_in_init(
+    cluster: KubernetesCluster, namespace: str, storage_class: str, filesystem: str
+) -> None:
+    if cluster.get("storageclass", storage_class) is None:
+        pytest.skip(f"the cluster has no storage class {storage_class}")
+    cluster.apply(on_class(storage_class), namespace)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    assert found["reason"] == "VolumeRefused"
+    assert f"The volume journal is on {filesystem}" in found["message"]
+    assert "Give it a volume with xfs or ext4" in found["message"]
+
+    ready = cluster.wait_for_condition("orders", namespace, "Ready", "False")
+    assert ready["reason"] == "VolumeRefused"
+    shown = cluster.kubectl("get", "br", "-n", namespace).stdout
+    assert f"journal: {filesystem}" in shown
+    described = cluster.kubectl("describe", "br", "orders", "-n", namespace).stdout
+    assert found["message"] in described
+    events = cluster.items("events", namespace)
+    assert any(
+        e["reason"] == "VolumeRefused" and e["type"] == "Warning" and e["count"] == 1
+        for e in events
+    )
+
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    status = pod["status"]
+    assert "running" not in status["containerStatuses"][0]["state"]
+    assert status["containerStatuses"][0]["restartCount"] == 0, "the broker was never started"
+    verdicts = {
+        v["name"]: v["verdict"]
+        for v in cluster.broker("orders", namespace)["status"]["brokers"][0]["volumes"]
+    }
+    assert verdicts == {
+        "bindings": "allow",
+        "journal": "deny",
+        "paging": "allow",
+        "large-messages": "allow",
+    }
+    assert_untouched(cluster, namespace)
+
+
+def assert_untouched(cluster: KubernetesCluster, namespace: str) -> None:
+    """Look into the volumes: no file of the store, and no stamp, is in any of them."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "look"},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 10001,
+                "fsGroup": 10001,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "look",
+                    "image": cluster.broker_image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["find", "/volumes", "-type", "f"],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [
+                        {"name": name, "mountPath": f"/volumes/{name}"}
+                        for name in ("bindings", "journal", "paging", "large-messages")
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-orders-0"}}
+                for name in ("bindings", "journal", "paging", "large-messages")
+            ],
+        },
+    }
+    cluster.apply(pod, namespace)
+
+    def ended() -> bool:
+        found = cluster.get("pod", "look", namespace) or {}
+        return (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+    wait_for("the pod that looks into the volumes", ended, 60)
+    found = cluster.kubectl("-n", namespace, "logs", "look").stdout.split()
+    assert found == [], "the volumes of a refused broker hold files"
+
+
+def test_another_policy_lets_it_start(cluster: KubernetesCluster, namespace: str) -> None:
+    if cluster.get("storageclass", "local-btrfs") is None:
+        pytest.skip("the cluster has no storage class local-btrfs")
+    document = on_class("local-btrfs")
+    document["spec"]["storage"]["filesystemPolicy"] = {"deny": ["btrfs"]}
+    cluster.apply(document, namespace)
+    cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    document["spec"]["storage"]["filesystemPolicy"] = {"allow": ["ext4", "xfs"], "warn": ["btrfs"]}
+    cluster.apply(document, namespace)
+    cluster.wait_for_condition("orders", namespace, "Ready", "True", generation=2)
+    found = cluster.condition("orders", namespace, "StorageVerified")
+    assert (found["status"], found["reason"]) == ("True", "VerifiedWithWarnings")
+    assert "copy-on-write" in found["message"]
+
+
+@pytest.fixture
+def nfs_volume(cluster: KubernetesCluster) -> Iterator[str]:
+    """Yield the class of a PersistentVolume that is declared as NFS; nothing serves it."""
+    name = f"nfs-{uuid.uuid4().hex[:8]}"
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": name,
+                "nfs": {"server": "192.0.2.1", "path": "/export"},
+            },
+        }
+    )
+    yield name
+    cluster.kubectl("delete", "pv", name, "--wait=false")
+
+
+def test_a_volume_declared_as_nfs_starts_no_pod(
+    cluster: KubernetesCluster, namespace: str, nfs_volume: str
+) -> None:
+    cluster.apply(on_class(nfs_volume), namespace)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    assert found["reason"] == "VolumeRefused"
+    assert "The volume journal is on nfs4, which is refused" in found["message"]
+    assert nfs_volume in found["message"]
+    assert cluster.items("pods", namespace) == []
+    assert cluster.items("statefulsets", namespace) == []
+    assert cluster.items("persistentvolumeclaims", namespace) == []
+    assert "journal: refused" in cluster.kubectl("get", "br", "-n", namespace).stdout
+
+
+def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, namespace: str) -> None:
+    most = int(cluster_value(cluster, namespace, "/proc/sys/fs/aio-max-nr"))
+    if most > 65536:
+        pytest.skip(f"fs.aio-max-nr={most}: no setting of journalMaxIo can exceed it")
+    document = small_broker("orders")
+    document["spec"]["config"]["journalMaxIo"] = 65536
+    other = small_broker("first")
+    cluster.apply(other, namespace)  # holds 500 of the 65536, so that the rest is not enough
+    cluster.wait_until_ready("first", namespace)
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    engine = cluster.wait_for_condition("orders", namespace, "JournalEngine", "False")
+    assert engine["reason"] == "Fallback"
+    assert "65536 AIO operations are needed" in engine["message"]
+    tuned = cluster.condition("orders", namespace, "NodeTuned")
+    assert (tuned["status"], tuned["reason"]) == ("False", "AioShortage")
+    assert f"fs.aio-max-nr={most}" in tuned["message"]
+    assert " NIO " in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout
+    log = cluster.kubectl("-n", namespace, "logs", "orders-0", "-c", "broker").stdout
+    assert '"engine":"NIO"' in log.replace(" ", "")
+    password = cluster.password("orders", namespace)
+    with cluster.forwarded("service/orders", 8161, namespace) as port:
+        metrics = scrape(port, password)
+    assert any("NIO" in line and line.endswith(" 1.0") for line in metrics.splitlines()), metrics
+
+
+def test_a_strict_engine_is_refused_instead(cluster: KubernetesCluster, namespace: str) -> None:
+    if int(cluster_value(cluster, namespace, "/proc/sys/fs/aio-max-nr")) > 65536:
+        pytest.skip("fs.aio-max-nr is so high that no setting of journalMaxIo can exceed it")
+    first = small_broker("first")
+    cluster.apply(first, namespace)
+    cluster.wait_until_ready("first", namespace)
+    document = small_broker("orders")
+    document["spec"]["config"] |= {"journalMaxIo": 65536, "journalTypeStrict": True}
+    cluster.apply(document, namespace)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    assert found["reason"] == "Refused"
+    assert "65536" in found["message"]
+    assert cluster.condition("orders", namespace, "Ready")["status"] == "False"
+
+
+def cluster_value(cluster: KubernetesCluster, namespace: str, path: str) -> str:
+    """Return what a file of /proc says on the node, by a small pod."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "read"},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 10001,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "read",
+                    "image": cluster.broker_image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["cat", path],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+    cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(pod))
+
+    def ended() -> bool:
+        found = cluster.get("pod", "read", namespace) or {}
+        return (found.get("status") or {}).get("phase") == "Succeeded"
+
+    wait_for(f"the pod that reads {path}", ended, 60)
+    value = cluster.kubectl("-n", namespace, "logs", "read").stdout.strip()
+    cluster.kubectl("-n", namespace, "delete", "pod", "read", "--now")
+    return value
+
+
+def scrape(port: int, password: str) -> str:
+    """Return a broker's metrics."""
+    import base64
+    import urllib.request
+
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
+    token = base64.b64encode(f"admin:{password}".encode()).decode()
+    request.add_header("Authorization", f"Basic {token}")
+    with urllib.request.urlopen(request, timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()

@@ -1,0 +1,75 @@
+"""Passwords in, salted hashes out, and nothing changes that need not."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from vespiary_broker.engine.users import parse_users
+from vespiary_operator import users
+from vespiary_spec.errors import ConfigError
+
+
+def encoded(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+def test_the_broker_reads_the_file_and_knows_the_passwords() -> None:
+    text = users.users_file({"admin": "s3cret", "alice": "pw"})
+    found = parse_users(text, "users")
+    assert found["admin"].is_password("s3cret")
+    assert not found["admin"].is_password("pw")
+    assert found["admin"].roles == {"admin"}
+    assert found["alice"].roles == frozenset()
+    assert "s3cret" not in text
+
+
+def test_lines_that_fit_are_kept_and_others_are_made_anew() -> None:
+    first = users.users_file({"a": "1", "b": "2"})
+    assert users.users_file({"a": "1", "b": "2"}, first) == first
+    second = users.users_file({"a": "1", "b": "other", "c": "3"}, first)
+    assert second.splitlines()[0] == first.splitlines()[0]
+    assert second.splitlines()[1] != first.splitlines()[1]
+    assert parse_users(second, "users")["b"].is_password("other")
+    assert users.users_file({"b": "2"}, first).splitlines() == [first.splitlines()[1]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "admin",
+        "admin SCRAM-SHA-256$1:c2FsdA==$eA==:eA== admin",
+        "admin SCRAM-SHA-256$99999999:c2FsdA==$eA==:eA== admin",
+        "admin SCRAM-SHA-256$15000:!!$eA==:eA== admin",
+        "admin SCRAM-SHA-256$15000:c2FsdA==$eA==:eA==",
+    ],
+)
+def test_a_line_that_somebody_spoilt_is_made_anew(line: str) -> None:
+    text = users.users_file({"admin": "pw"}, line + "\n")
+    assert parse_users(text, "users")["admin"].is_password("pw")
+
+
+def test_a_new_password_is_long_and_never_the_same() -> None:
+    assert len({users.new_password() for _ in range(50)}) == 50
+    assert len(users.new_password()) >= 32
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "names no user"),
+        ({"a": encoded(b"")}, "is empty"),
+        ({"a": encoded(b"\xff")}, "is no text"),
+        ({"a": "!"}, "is no text"),
+        ({"a b": encoded(b"x")}, "no user name"),
+    ],
+)
+def test_bad_secrets_are_refused_without_their_content(data: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        users.decoded(data, "people")
+    assert "Secret people" in str(caught.value)
+
+
+def test_a_trailing_line_feed_is_no_part_of_a_password() -> None:
+    assert users.decoded({"a": encoded(b"pw\n")}, "s") == {"a": "pw"}

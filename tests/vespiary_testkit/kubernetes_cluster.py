@@ -1,0 +1,370 @@
+"""A real Kubernetes for the e2e tests: found, given images and the chart, and left as it was.
+
+Owns the search for a cluster (KUBECONFIG, or the script beside the repository) and everything that
+is installed into it. Called by tests/e2e/conftest.py and, for its class, by the tests there.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT.parent / "shared" / "cluster" / "cluster"
+IMAGE_SOURCES = ("Dockerfile", "pyproject.toml", "setup.py", "native", "crds", "broker", "operator")
+SYSTEM_NAMESPACE = "vespiary-e2e"
+RELEASE = "vespiary"
+DEPLOYMENT = "deployment/vespiary"
+BROKER = "brokers.vespiary.dev"
+TUNING = "brokernodetunings.vespiary.dev"
+
+
+class NoCluster(Exception):  # noqa: N818 - a reason to skip, no failure
+    """Why there is no cluster to test on."""
+
+
+def run(
+    *command: str, stdin: str | None = None, timeout_s: float = 120, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if check:
+        assert done.returncode == 0, f"{' '.join(command)[:200]}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def tree_hash() -> str:
+    """Return a hash of everything that gets into the images."""
+    digest = hashlib.sha256()
+    for source in IMAGE_SOURCES:
+        path = ROOT / source
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if not file.is_file() or "__pycache__" in file.parts:
+                continue
+            if file.suffix in (".so", ".o", ".pyc", ".yaml"):
+                continue
+            digest.update(str(file.relative_to(ROOT)).encode() + b"\0")
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def wait_for(what: str, look: Callable[[], T | None], timeout_s: float, pause_s: float = 0.5) -> T:
+    """Return the first result that is true; fail with `what` after a time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(pause_s)
+
+
+def small_broker(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a Broker with small volumes."""
+    volumes = {
+        "bindings": {"size": "64Mi"},
+        "journal": {"size": "256Mi"},
+        "paging": {"size": "64Mi"},
+        "largeMessages": {"size": "64Mi"},
+    }
+    return {
+        "apiVersion": "vespiary.dev/v1beta1",
+        "kind": "Broker",
+        "metadata": {"name": name},
+        "spec": {"storage": {"volumes": volumes}, "config": {"journalMinFiles": 2}, **spec},
+    }
+
+
+class KubernetesCluster:
+    """A cluster with the operator in it.
+
+    Attributes:
+        script: The script that made it, or None for somebody's own cluster.
+        operator_image: Image of the operator, in the cluster.
+        broker_image: Image of brokers, in the cluster.
+    """
+
+    def __init__(self, script: Path | None, operator_image: str, broker_image: str) -> None:
+        self.script = script
+        self.operator_image = operator_image
+        self.broker_image = broker_image
+
+    def kubectl(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        check: bool = True,
+        timeout_s: float = 120,
+    ) -> subprocess.CompletedProcess[str]:
+        return run("kubectl", *arguments, stdin=stdin, check=check, timeout_s=timeout_s)
+
+    def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return run("helm", *arguments, check=check, timeout_s=240)
+
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """Return an object, or None."""
+        where = ["-n", namespace] if namespace else []
+        done = self.kubectl("get", kind, name, *where, "-o", "json", "--ignore-not-found")
+        found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
+        return found
+
+    def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        chosen = ["-l", selector] if selector else []
+        done = self.kubectl("get", kind, "-n", namespace, *chosen, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+        return found
+
+    def apply(self, document: dict[str, Any], namespace: str = "") -> None:
+        where = ["-n", namespace] if namespace else []
+        self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document))
+
+    def install(self, *settings: str) -> None:
+        """Install or upgrade the chart and wait for the operator."""
+        operator, _, operator_tag = self.operator_image.rpartition(":")
+        broker, _, broker_tag = self.broker_image.rpartition(":")
+        values = [
+            f"image.repository={operator}",
+            f"image.tag={operator_tag}",
+            f"brokerImage.repository={broker}",
+            f"brokerImage.tag={broker_tag}",
+            *settings,
+        ]
+        chosen = [part for value in values for part in ("--set-string", value)]
+        self.helm(
+            "upgrade",
+            "--install",
+            RELEASE,
+            str(ROOT / "charts" / "vespiary"),
+            "--namespace",
+            SYSTEM_NAMESPACE,
+            "--create-namespace",
+            "--take-ownership",  # of definitions that an earlier release left, as it should
+            "--wait",
+            "--timeout",
+            "180s",
+            *chosen,
+        )
+
+    def uninstall(self) -> None:
+        self.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", check=False)
+
+    def restart_operator(self) -> None:
+        self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", DEPLOYMENT)
+        self.kubectl(
+            "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=120s", timeout_s=130
+        )
+
+    # --- brokers --------------------------------------------------------------------------------
+
+    def broker(self, name: str, namespace: str) -> dict[str, Any]:
+        found = self.get(BROKER, name, namespace)
+        assert found is not None, f"the Broker {namespace}/{name} is gone"
+        return found
+
+    def condition(self, name: str, namespace: str, kind: str) -> dict[str, Any]:
+        """Return a condition of a Broker; empty as long as it has none."""
+        status = self.broker(name, namespace).get("status") or {}
+        return next((c for c in status.get("conditions") or () if c["type"] == kind), {})
+
+    def wait_for_condition(
+        self,
+        name: str,
+        namespace: str,
+        kind: str,
+        status: str,
+        *,
+        timeout_s: float = 120,
+        generation: int = 0,
+    ) -> dict[str, Any]:
+        """Return the condition once it has this status, for this generation or a later one."""
+
+        def look() -> dict[str, Any] | None:
+            found = self.condition(name, namespace, kind)
+            seen = int(found.get("observedGeneration") or 0)
+            return found if found.get("status") == status and seen >= generation else None
+
+        return wait_for(f"{kind}={status} of the Broker {name}", look, timeout_s)
+
+    def wait_until_ready(self, name: str, namespace: str, *, timeout_s: float = 120) -> None:
+        self.wait_for_condition(name, namespace, "Ready", "True", timeout_s=timeout_s)
+
+    def password(self, name: str, namespace: str) -> str:
+        secret = self.get("secret", f"{name}-credentials", namespace)
+        assert secret is not None
+        return base64.b64decode(secret["data"]["admin"]).decode()
+
+    @contextlib.contextmanager
+    def forwarded(self, target: str, port: int, namespace: str) -> Iterator[int]:
+        """Forward a port of a Service or pod to loopback; yield the local port."""
+        process = subprocess.Popen(
+            ["kubectl", "-n", namespace, "port-forward", target, f":{port}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("Forwarding from"), line
+            yield int(line.split("->")[0].rpartition(":")[2])
+        finally:
+            process.kill()
+            process.wait(10)
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def kill_broker(self, pod: str, namespace: str) -> str:
+        """End a broker's process with signal 9; return how it was done.
+
+        A process 1 cannot be killed from inside its own PID namespace, so it is done from the node
+        where that can be reached, and by deleting the pod without grace where it cannot.
+        """
+        if self.script is None:
+            self.kubectl(
+                "-n", namespace, "delete", "pod", pod, "--force", "--grace-period=0", "--wait=false"
+            )
+            return "pod deleted without grace"
+        found = self.get("pod", pod, namespace)
+        assert found is not None
+        statuses = found["status"]["containerStatuses"]
+        container = next(s["containerID"] for s in statuses if s["name"] == "broker")
+        tasks = run(str(self.script), "enter", "ctr", "-n", "k8s.io", "task", "ls").stdout
+        line = next(
+            line for line in tasks.splitlines() if line.startswith(container.partition("//")[2])
+        )
+        run(str(self.script), "enter", "kill", "-9", line.split()[1])
+        return "kill -9 on the node"
+
+    def describe(self, namespace: str) -> str:
+        """Return what helps to understand a failure."""
+        parts = []
+        for command in (
+            ["get", "brokers.vespiary.dev,statefulsets,pods,pvc", "-n", namespace, "-o", "wide"],
+            ["describe", "brokers.vespiary.dev", "-n", namespace],
+            ["describe", "pods", "-n", namespace],
+            ["logs", "-n", SYSTEM_NAMESPACE, DEPLOYMENT, "--tail=80"],
+        ):
+            done = self.kubectl(*command, check=False)
+            parts.append(f"$ kubectl {' '.join(command)}\n{done.stdout}{done.stderr}")
+        return "\n".join(parts)
+
+
+def _exports(script: Path) -> dict[str, str]:
+    """Start the script's cluster and return the variables that it prints."""
+    done = run(str(script), "up", timeout_s=1200)
+    shown = run("bash", "-c", 'eval "$0"; env -0', done.stdout).stdout
+    after = dict(part.partition("=")[::2] for part in shown.split("\0") if part)
+    return {name: after[name] for name in ("KUBECONFIG", "PATH") if name in after}
+
+
+def _is_up(script: Path) -> bool:
+    return run(str(script), "kubectl", "get", "--raw", "/readyz", check=False).returncode == 0
+
+
+def _images(script: Path | None) -> tuple[str, str]:
+    """Return the images of operator and broker, made from this tree where that can be done.
+
+    Raises:
+        NoCluster: Somebody's own cluster, and no images are named for it.
+    """
+    operator = os.environ.get("VESPIARY_E2E_OPERATOR_IMAGE", "")
+    broker = os.environ.get("VESPIARY_E2E_BROKER_IMAGE", "")
+    if operator and broker:
+        return operator, broker
+    if script is None:
+        raise NoCluster(
+            "VESPIARY_E2E_OPERATOR_IMAGE and VESPIARY_E2E_BROKER_IMAGE have to name images that "
+            "the cluster has (docs/howto/kubernetes.md says how for kind and minikube)"
+        )
+    tag = f"e2e-{tree_hash()}"
+    there = run(str(script), "enter", "ctr", "-n", "k8s.io", "images", "ls", "-q").stdout
+    images = []
+    for target in ("operator", "broker"):
+        image = f"vespiary/{target}:{tag}"
+        if f"docker.io/{image}" not in there.split():
+            run(str(script), "image", str(ROOT), image, "--target", target, timeout_s=900)
+        images.append(image)
+    return images[0], images[1]
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[KubernetesCluster]:
+    """Yield a cluster with the chart installed; take away again what was added.
+
+    Raises:
+        NoCluster: There is none to be had; says why.
+    """
+    script = SCRIPT if SCRIPT.is_file() else None
+    given = os.environ.get("KUBECONFIG", "")
+    was_up = True
+    before = dict(os.environ)
+    if script is not None and (not given or "vespiary-cluster" in given):
+        was_up = _is_up(script)
+        os.environ.update(_exports(script))
+    elif given:
+        script = None
+    else:
+        raise NoCluster("KUBECONFIG names no cluster, and there is no script that makes one")
+    try:
+        for tool in ("kubectl", "helm"):
+            if shutil.which(tool) is None:
+                raise NoCluster(f"{tool} is not on PATH")
+        found = KubernetesCluster(script, *_images(script))
+        with _installed(found):
+            yield found
+    finally:
+        if script is not None and not was_up:
+            run(str(script), "down", timeout_s=120)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _installed(found: KubernetesCluster) -> Iterator[None]:
+    others = json.loads(
+        found.kubectl(
+            "get",
+            "deployments",
+            "-A",
+            "-l",
+            "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator",
+            "-o",
+            "json",
+        ).stdout
+    )["items"]
+    places = {item["metadata"]["namespace"] for item in others} - {SYSTEM_NAMESPACE}
+    if places:
+        raise NoCluster(f"an operator looks after this cluster already, in {', '.join(places)}")
+    definitions = found.kubectl("get", "crd", "-o", "name").stdout
+    had_crds = BROKER in definitions
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+    namespace["metadata"] = {
+        "name": SYSTEM_NAMESPACE,
+        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+    }
+    found.apply(namespace)
+    try:
+        found.install()
+        yield
+    finally:
+        found.uninstall()
+        found.kubectl("delete", TUNING, "default", "--ignore-not-found", check=False)
+        if not had_crds:
+            for definition in (BROKER, TUNING):
+                found.kubectl(
+                    "delete", "crd", definition, "--ignore-not-found", "--timeout=60s", check=False
+                )
+        found.kubectl("delete", "namespace", SYSTEM_NAMESPACE, "--wait=false", check=False)
