@@ -1,4 +1,4 @@
-/* Consumers: opening, credit, who holds what. Delivery is in delivery.c, acknowledgement in publish.c. */
+/* Consumers: opening, credit, who holds what and in which order it came. Delivery is in delivery.c, acknowledgement in publish.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,4 +71,60 @@ int vespiary_core_holder(const vespiary_core *core, uint32_t connection_handle, 
         return -1;
     const consumer *by = &core->consumers[item->owner];
     return by->is_open && by->connection == connection_handle ? (int)item->owner : -1;
+}
+
+/* --- the order of giving --------------------------------------------------------------------------------------------
+ * A cumulative ACK means everything that was given to the subscription before that message. Mostly that is everything
+ * with a lower sequence. Once a message is given behind a higher one that is still held (it came back, from this or
+ * from another consumer), what is held stands in a list, until nothing is held. */
+static int order_reserve(consumer *by)
+{
+    if (by->order_end < by->order_capacity)
+        return 0;
+    if (by->order_first > by->order_capacity / 2) {
+        by->order_end -= by->order_first;
+        memmove(by->order, by->order + by->order_first, by->order_end * sizeof *by->order);
+        by->order_first = 0;
+        return 0;
+    }
+    return grow_array((void **)&by->order, &by->order_capacity, by->order_end, sizeof *by->order);
+}
+
+static int order_begin(consumer *by, uint32_t handle)
+{
+    by->order_first = by->order_end = 0;
+    for (uint64_t at = by->held_from; at <= by->given_last;) {
+        const entry *item = queue_entry(by->queue, at);
+        if (is_held(item, handle)) {
+            int bad = order_reserve(by);
+            if (bad)
+                return bad;
+            by->order[by->order_end++] = at;
+        }
+        at = item ? at + 1 : first_of_next_segment(at);
+    }
+    by->is_listed = true;
+    return 0;
+}
+
+/* Make sure that order_given can note this message. 0 or -ENOMEM. */
+int order_prepare(consumer *by, uint32_t handle, uint64_t sequence)
+{
+    if (!by->held)
+        by->is_listed = false;
+    if (!by->is_listed) {
+        if (!by->held || sequence > by->given_last)
+            return 0;
+        int bad = order_begin(by, handle);
+        if (bad)
+            return bad;
+    }
+    return order_reserve(by);
+}
+
+void order_given(consumer *by, uint64_t sequence)
+{
+    by->given_last = sequence;
+    if (by->is_listed)
+        by->order[by->order_end++] = sequence;
 }

@@ -159,8 +159,10 @@ void vespiary_core_free(vespiary_core *core)
         free(q);
     }
     map_free(&core->queues);
-    for (uint32_t i = 0; i < core->consumers_count; i++)
+    for (uint32_t i = 0; i < core->consumers_count; i++) {
         free(core->consumers[i].prefix);
+        free(core->consumers[i].order);
+    }
     for (uint32_t i = 0; i < core->routes_count; i++)
         free(core->routes[i].queues);
     for (uint32_t i = 0; i < core->connections_count; i++)

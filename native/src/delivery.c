@@ -129,6 +129,8 @@ static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, ui
     if (!by->held || sequence < by->held_from)
         by->held_from = sequence;
     by->held++;
+    if (by->mode == 1)
+        order_given(by, sequence);
 }
 
 static int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
@@ -169,6 +171,10 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             break;
         }
         int bad = scratch_room(core, used, frame_room(by, item));
+        if (!bad && by->mode == 1)
+            bad = order_prepare(by, handle, sequence);
+        if (bad && count)
+            break; /* those that were given must leave */
         if (bad)
             return bad;
         uint64_t length =

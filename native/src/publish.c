@@ -283,18 +283,27 @@ static int finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item,
     return 0;
 }
 
-static bool is_held(const entry *item, uint32_t handle)
+/* Acknowledge what a cumulative consumer was given up to a message that it holds, where that is not ascending. */
+static int acknowledge_listed(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block)
 {
-    return item && item->state == ENTRY_DELIVERED && item->owner == handle;
+    queue *q = by->queue;
+    uint64_t at;
+    int done = 0;
+    do {
+        at = by->order[by->order_first];
+        int bad = finish(core, q, at, queue_entry(q, at), block);
+        if (bad)
+            return bad;
+        by->order_first++;
+        by->held--;
+        done++;
+    } while (at != sequence);
+    queue_ready(core, q);
+    return done;
 }
 
-static uint64_t first_of_next_segment(uint64_t sequence)
-{
-    return (sequence / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
-}
-
-/* Acknowledge one held message (CLIENT: all up to it). Returns how many, 0 if it is not held, or -errno; with
- * -ENOSPC those before it may be acknowledged, and the same call goes on where it stopped. */
+/* Acknowledge one held message (CLIENT: and all given before it). Returns how many, 0 if it is not held, or -errno;
+ * with -ENOSPC those before it may be acknowledged, and the same call goes on where it stopped. */
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block)
 {
     uint32_t handle = (uint32_t)(by - core->consumers);
@@ -302,6 +311,8 @@ int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *
     entry *item = queue_entry(q, sequence);
     if (!is_held(item, handle))
         return 0;
+    if (by->is_listed)
+        return acknowledge_listed(core, by, sequence, block);
     int done = 0;
     uint64_t from = by->mode == 1 ? by->held_from : sequence;
     for (uint64_t at = from; at <= sequence;) {
@@ -416,6 +427,22 @@ static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from,
     return done;
 }
 
+/* Give back what a cumulative consumer was given up to a message that it holds, where that is not ascending. */
+static int64_t give_listed_back(vespiary_core *core, consumer *by, uint64_t sequence)
+{
+    queue *q = by->queue;
+    uint64_t at;
+    int64_t done = 0;
+    do {
+        at = by->order[by->order_first++];
+        give_one_back(core, q, at, queue_entry(q, at));
+        by->held--;
+        done++;
+    } while (at != sequence);
+    queue_ready(core, q);
+    return done;
+}
+
 int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence)
 {
     consumer *by = consumer_of(core, handle);
@@ -423,6 +450,8 @@ int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t s
         return -EINVAL;
     if (!is_held(queue_entry(by->queue, sequence), handle))
         return 0;
+    if (by->is_listed)
+        return give_listed_back(core, by, sequence);
     return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence);
 }
 
@@ -434,6 +463,7 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle)
     int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->next) : 0;
     by->queue->consumers--;
     free(by->prefix);
+    free(by->order);
     *by = (consumer){.is_open = false};
     return done;
 }

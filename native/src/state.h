@@ -145,6 +145,11 @@ typedef struct {
     uint64_t held;
     uint64_t held_from; /* no held message has a lower sequence */
     queue *queue;
+    /* Cumulative consumers: what they hold, in the order of giving, once that is not ascending. */
+    bool is_listed;
+    uint64_t given_last; /* sequence of the message given last */
+    uint64_t *order;
+    uint32_t order_first, order_end, order_capacity;
     char *prefix; /* "MESSAGE\nsubscription:S\nmessage-id:Q-" */
     uint32_t prefix_length;
 } consumer;
@@ -312,6 +317,21 @@ void entry_returned(queue *q, uint64_t sequence, entry *item);
 void queue_ready(vespiary_core *core, queue *q);
 queue *queue_find(const vespiary_core *core, uint32_t id);
 void queue_free(vespiary_core *core, queue *q);
+
+/* consumer.c */
+/* Before and after a message is given to a cumulative consumer. */
+int order_prepare(consumer *by, uint32_t handle, uint64_t sequence);
+void order_given(consumer *by, uint64_t sequence);
+
+static inline bool is_held(const entry *item, uint32_t handle)
+{
+    return item && item->state == ENTRY_DELIVERED && item->owner == handle;
+}
+
+static inline uint64_t first_of_next_segment(uint64_t sequence)
+{
+    return (sequence / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+}
 
 /* core.c */
 int note_queue(vespiary_core *core, queue *q);

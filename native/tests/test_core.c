@@ -232,10 +232,90 @@ static void run(unsigned long long which)
     vespiary_core_free(w.core);
 }
 
+/* --- cumulative acknowledgement against a list of what was given ------------------------------------------------- */
+enum { GIVEN_MAX = 4096 };
+
+typedef struct {
+    uint64_t items[GIVEN_MAX];
+    uint32_t count;
+} given_list;
+
+static void take_given(vespiary_core *core, uint32_t consumer, given_list *list)
+{
+    vespiary_result out;
+    const uint8_t *frames;
+    int count = vespiary_core_deliver(core, consumer, 1 + below(6), 100000, &out, &frames);
+    CHECK(count >= 0);
+    const char *at = (const char *)frames;
+    for (int i = 0; i < count; i++) {
+        static const char id[] = "message-id:1-";
+        at = memmem(at, out.position - (uint64_t)(at - (const char *)frames), id, sizeof id - 1);
+        CHECK(at && list->count < GIVEN_MAX);
+        list->items[list->count++] = strtoull(at + sizeof id - 1, NULL, 10);
+        at += sizeof id - 1;
+    }
+}
+
+static void forget_given(given_list *list, uint32_t count)
+{
+    list->count -= count;
+    memmove(list->items, list->items + count, list->count * sizeof *list->items);
+}
+
+static void run_cumulative(unsigned long long which)
+{
+    static world w;
+    seed = which;
+    state = which * 2654435761u + 88172645463325252u;
+    open_world(&w);
+    uint32_t c = (uint32_t)w.connection, other;
+    CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[0]) == 0);
+    uint32_t by = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 1, 60, (const uint8_t *)"s", 1, 12);
+    other = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 2, 9, (const uint8_t *)"t", 1, 12);
+    static given_list mine, others;
+    mine.count = others.count = 0;
+    uint32_t disorders = 0;
+    for (uint32_t step = 0; step < 3000; step++) {
+        uint32_t before = mine.count, covered = mine.count ? 1 + below(mine.count) : 0;
+        switch (below(8)) {
+        case 0:
+        case 1:
+            CHECK(vespiary_core_publish(w.core, (uint32_t)w.routes[0], w.memory, 0, w.memory, 10, 1, 1, 4, 0, 0) == 1);
+            write_out(&w, true);
+            break;
+        case 2:
+        case 3:
+            take_given(w.core, by, &mine);
+            disorders += before && mine.count > before && mine.items[before] < mine.items[before - 1];
+            break;
+        case 4: take_given(w.core, other, &others); break;
+        case 5:
+            CHECK(vespiary_core_close_consumer(w.core, other) == others.count);
+            others.count = 0;
+            other = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 2, 9, (const uint8_t *)"t", 1, 12);
+            break;
+        default:
+            if (!covered)
+                break;
+            uint64_t sequence = mine.items[covered - 1];
+            CHECK((below(4) ? vespiary_core_acknowledge(w.core, by, sequence, 0)
+                            : vespiary_core_give_back(w.core, by, sequence)) == covered);
+            forget_given(&mine, covered);
+            for (uint32_t i = 0; i < mine.count; i++)
+                CHECK(vespiary_core_holder(w.core, c, 1, mine.items[i]) == (int)by);
+        }
+        reclaim(&w);
+    }
+    CHECK(disorders > 20);
+    vespiary_core_free(w.core); /* with a list in use, if there is one */
+}
+
 int main(void)
 {
-    for (unsigned long long which = 1; which <= 40; which++)
+    for (unsigned long long which = 1; which <= 40; which++) {
         run(which);
+        run_cumulative(which);
+    }
     printf("core: 40 runs of %d steps\n", STEPS);
     return 0;
 }

@@ -431,7 +431,8 @@ class Core(Protocol):
     def acknowledge(self, consumer: int, sequence: int, *, transaction: int = 0) -> int:
         """Acknowledge a message that the consumer holds.
 
-        CLIENT: all that it holds up to that sequence.
+        CLIENT: and all that it holds and was given before that message. Mostly these are the lower
+        sequences; a message that came back is given behind higher ones.
 
         Returns:
             Number of messages acknowledged; 0 when it does not hold that message.
@@ -446,7 +447,8 @@ class Core(Protocol):
     def give_back(self, consumer: int, sequence: int) -> int:
         """Return a held message to the queue, counted as delivered once more (NACK).
 
-        CLIENT: all that it holds up to that sequence. A COUNT record is staged if there is room.
+        CLIENT: and all that it holds and was given before, in that order. A COUNT record is staged
+        for each if there is room.
 
         Returns:
             Number of messages given back; 0 when it does not hold that message.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from vespiary_native.loader import is_wanted
 
 if not is_wanted():

@@ -310,6 +310,7 @@ class Driver:
             (14, self.deliver),
             (6, self.settle_message),
             (1, self.close_a_consumer),
+            (3, self.disorder),
             (1, lambda: self.core.receipt(pick.choice(sorted(self.connections)), b"RECEIPT x")),
             (2, self.core.take_receipts),
             (2, self.core.take_ready_queues),
@@ -325,6 +326,24 @@ class Driver:
         with contextlib.suppress(NoRoom, ValueError):  # both said the same
             operation()
         self.compare()
+
+    def disorder(self) -> None:
+        """Have a cumulative consumer be given messages that come back behind higher ones."""
+        pick = self.random
+        queue, connection = pick.choice(sorted(self.queues)), pick.choice(sorted(self.connections))
+        first, other = (
+            self.core.open_consumer(connection, queue, mode, 50, b"s", 12)
+            for mode in (AckMode.CLIENT, AckMode.INDIVIDUAL)
+        )
+        self.consumers[first] = self.consumers[other] = connection
+        for consumer in (other, first, other, first):
+            self.note_given(self.core.deliver(consumer, pick.randint(1, 4), 10**6)[2])
+        self.core.close_consumer(other)
+        del self.consumers[other]
+        _, _, frames = self.core.deliver(first, pick.randint(1, 6), 10**6)
+        self.note_given(frames)
+        for act in pick.choices([self.core.acknowledge, self.core.give_back], k=2):
+            act(first, pick.choice(self.given)[1] if self.given else 1)
 
     def tick(self) -> None:
         self.now += self.random.randint(0, 5)

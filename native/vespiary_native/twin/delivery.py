@@ -75,7 +75,7 @@ def deliver(
             else:
                 queue.next = sequence + 1
             queue.delivering += 1
-            consumer.hold(sequence, message)
+            held[sequence] = message
         parts += (head, properties, b"\n", body, b"\0")
         used += length
         count += 1
@@ -130,7 +130,7 @@ def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
 
 
 def give_back(staging: Staging, consumer: Consumer, sequences: list[int]) -> int:
-    """Return held messages to their queue, lowest first; return how many."""
+    """Return held messages to their queue, in this order; return how many."""
     for sequence in sequences:
         staging.give_back(consumer.queue, sequence, consumer.held.pop(sequence))
     if sequences:

@@ -294,14 +294,12 @@ class Consumer:
         mode: Acknowledgement mode.
         credit: Messages that may be out.
         version: 10, 11 or 12.
-        held: Messages given out to it and not acknowledged.
+        held: Messages given out to it and not acknowledged, in the order of giving.
         prefix: `MESSAGE` and the headers up to the sequence in `message-id`.
         ack_prefix: What stands between the sequences of `message-id` and `ack`; None without `ack`.
     """
 
     __slots__ = (
-        "_highest",
-        "_is_ascending",
         "ack_prefix",
         "connection",
         "credit",
@@ -330,28 +328,17 @@ class Consumer:
         self.credit = credit
         self.version = version
         self.held: dict[int, Message] = {}
-        self._is_ascending = True
-        self._highest = 0
         self.prefix = b"MESSAGE\nsubscription:%b\nmessage-id:%d-" % (subscription, queue.queue_id)
         has_ack = version == 12 and mode is not AckMode.AUTO
         self.ack_prefix = b"\nack:%d-" % queue.queue_id if has_ack else None
 
-    def hold(self, sequence: int, message: Message) -> None:
-        """Note that a message was given out to this consumer."""
-        if sequence < self._highest:
-            self._is_ascending = False
-        self._highest = sequence
-        self.held[sequence] = message
-
     def held_up_to(self, sequence: int) -> list[int]:
-        """Return what an ACK or NACK of a held message means, in ascending order."""
+        """Return what an ACK or NACK of a held message means, in the order of giving."""
         if self.mode is not AckMode.CLIENT:
             return [sequence]
-        if not self._is_ascending:
-            return sorted(held for held in self.held if held <= sequence)
         covered = []
         for held in self.held:
-            if held > sequence:
-                break
             covered.append(held)
+            if held == sequence:
+                break
         return covered

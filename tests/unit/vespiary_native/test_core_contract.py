@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+
 from vespiary_codec.journal.record import (
     AckRecord,
     AddRecord,
@@ -359,6 +360,91 @@ def test_client_mode_is_cumulative(rig: CoreRig) -> None:
     rig.flush()
     acks = [record for record in rig.records() if isinstance(record, AckRecord)]
     assert acks == [AckRecord(1, (SequenceRange(1, 2), SequenceRange(4, 1)))]
+
+
+def given_out_of_order(rig: CoreRig) -> int:
+    """Return a cumulative consumer that was given 5, 6, then 3 and 4, which came back, and 7."""
+    for _ in range(7):
+        rig.publish()
+    rig.flush()
+    other = rig.consume()
+    assert ids(rig.deliver(other, 4)) == [1, 2, 3, 4]
+    consumer = rig.consume(AckMode.CLIENT)
+    assert ids(rig.deliver(consumer, 2)) == [5, 6]
+    rig.core.acknowledge(other, 1)
+    rig.core.acknowledge(other, 2)
+    rig.core.close_consumer(other)
+    assert ids(rig.deliver(consumer)) == [3, 4, 7]
+    return consumer
+
+
+def acknowledged(rig: CoreRig) -> list[tuple[SequenceRange, ...]]:
+    rig.flush()
+    return [record.ranges for record in rig.records() if isinstance(record, AckRecord)]
+
+
+def test_cumulative_means_the_order_of_delivery(rig: CoreRig) -> None:
+    consumer = given_out_of_order(rig)
+    rig.flush()
+    assert rig.core.acknowledge(consumer, 6) == 2, "3 and 4 were given behind it"
+    assert [rig.core.holder(rig.connection, 1, n) for n in range(3, 8)] == [
+        consumer, consumer, -1, -1, consumer,
+    ]  # fmt: skip
+    assert rig.core.acknowledge(consumer, 3) == 1
+    assert rig.core.acknowledge(consumer, 7) == 2
+    assert acknowledged(rig)[-1] == (SequenceRange(5, 2), SequenceRange(3, 2), SequenceRange(7, 1))
+    assert rig.core.queue_statistics(1).head == 8
+    rig.publish()
+    rig.publish()
+    rig.flush()
+    assert ids(rig.deliver(consumer)) == [8, 9]
+    assert rig.core.acknowledge(consumer, 9) == 2, "in order again"
+
+
+def test_cumulative_acks_on_the_fast_path_keep_the_order_of_delivery(rig: CoreRig) -> None:
+    consumer = given_out_of_order(rig)
+    frame = b"ACK\nid:1-4\n\n\0"
+    assert rig.scan(frame) == (ScanStatus.NEED_DATA, len(frame), 0)
+    assert rig.core.queue_statistics(1).delivering == 1
+    assert rig.core.holder(rig.connection, 1, 7) == consumer
+
+
+def test_what_is_given_back_goes_by_the_order_of_delivery_too(rig: CoreRig) -> None:
+    consumer = given_out_of_order(rig)
+    assert rig.core.give_back(consumer, 3) == 3
+    frames = rig.deliver(consumer)
+    assert ids(frames) == [3, 5, 6]
+    assert [b"delivery-count:%d\n" % n in f for f, n in zip(frames, (2, 1, 1), strict=True)] == [
+        True
+    ] * 3
+    assert rig.core.acknowledge(consumer, 5) == 4, "4 and 7 were given before 3 and 5"
+    assert rig.core.close_consumer(consumer) == 1
+    assert ids(rig.deliver(rig.consume())) == [6]
+
+
+def test_a_cumulative_ack_without_room_goes_on_where_it_stopped(
+    make: Callable[..., CoreRig],
+) -> None:
+    def filled(records: int) -> tuple[CoreRig, int, int]:
+        rig = make(file_bytes=16 * KIB, files=1, block_bytes=4 * KIB).begin()
+        consumer = given_out_of_order(rig)
+        for number in range(records):
+            try:
+                rig.core.append_record(40, b"")
+            except NoRoom:
+                return rig, consumer, number
+        return rig, consumer, records
+
+    _, _, most = filled(10_000)
+    rig, consumer, _ = filled(most - 4)  # 32 bytes are left: one record with one range
+    with pytest.raises(NoRoom):
+        rig.core.acknowledge(consumer, 7)
+    assert [rig.core.holder(rig.connection, 1, n) for n in range(3, 8)] == [
+        consumer, consumer, -1, -1, consumer,
+    ]  # fmt: skip
+    rig.add_file()
+    assert rig.core.acknowledge(consumer, 3) == 1
+    assert rig.core.acknowledge(consumer, 7) == 2
 
 
 def test_auto_mode_acknowledges_at_once(rig: CoreRig) -> None:

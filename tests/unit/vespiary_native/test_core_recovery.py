@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+
 from vespiary_codec.journal.block import decode_block
 from vespiary_codec.journal.record import (
     AckRecord,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from vespiary_codec.journal.record import (
     AddRecord,
 )

@@ -11,6 +11,7 @@ import crc32c as package
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from vespiary_native import loader
 from vespiary_native.crc32c import crc32c
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import vespiary_native
 from vespiary_native import loader
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from vespiary_native import loader
 from vespiary_native.abc_ring import DEPTH_MAX
 from vespiary_native.ring import open_ring

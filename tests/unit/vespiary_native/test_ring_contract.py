@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from vespiary_native import loader
 from vespiary_native.abc_ring import DEPTH_MAX, LENGTH_MAX, Completion, Ring
 from vespiary_native.memory import AlignedBuffer

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from vespiary_native.threads import Request, RequestKind, ThreadRing, perform
 
 
