@@ -8,6 +8,7 @@ Called by: `observation`, `reconciler`.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from typing import Any
@@ -34,12 +35,12 @@ class Remote:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def _json(self, url: str, auth: aiohttp.BasicAuth | None = None) -> Any:
+    async def _json(self, url: str, headers: dict[str, str] | None = None) -> Any:
         """Return a JSON document; None if it cannot be had."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:
             async with self._session.get(
-                url, auth=auth, timeout=timeout, allow_redirects=False
+                url, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status != 200:
                     log.debug("%s answered %d", url, response.status)
@@ -60,8 +61,9 @@ class Remote:
         """
         if not password:
             return None
+        login = base64.b64encode(f"{names.ADMIN_USER}:{password}".encode()).decode()
         document = await self._json(
-            _url(pod, port, "/api/v1/brokers"), aiohttp.BasicAuth(names.ADMIN_USER, password)
+            _url(pod, port, "/api/v1/brokers"), {"Authorization": f"Basic {login}"}
         )
         return broker_answer_of(document)
 

@@ -1,0 +1,106 @@
+"""The pod: restricted, without a token, and with the commands that the images have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from vespiary_broker.cli.checking import check
+from vespiary_operator.builders.pod_template import aio_demand, pod_template, verify_command
+from vespiary_spec.resources import API_VERSION, Broker
+
+
+def broker(**spec: Any) -> Broker:
+    return Broker.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Broker",
+            "metadata": {"name": "orders", "namespace": "ns", "uid": "u-1"},
+            "spec": spec,
+        }
+    )
+
+
+def template(found: Broker) -> dict[str, Any]:
+    return pod_template(found, image="b:1", pull_policy="IfNotPresent", config_map="c")
+
+
+def test_every_container_keeps_to_the_restricted_profile() -> None:
+    spec = template(broker())["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    for container in (*spec["initContainers"], *spec["containers"]):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert security["runAsUser"] == 10001
+        assert not {"hostPath", "hostPort"} & set(json.dumps(container).split('"'))
+
+
+def test_the_image_knows_every_option_of_the_verification() -> None:
+    """An option that the command does not have ends with exit code 2, before anything is read."""
+    command = ["0" if part == "$(VESPIARY_ORDINAL)" else part for part in verify_command(broker())]
+    assert command[:2] == ["vespiary", "check"]
+    offered = {name for parameter in check.params for name in parameter.opts}
+    used = {part for part in command if part.startswith("--")}
+    assert used <= offered
+    assert "--ephemeral" in verify_command(broker(storage={"ephemeral": True}))
+    assert CliRunner().invoke(check, ["--help"]).exit_code == 0
+
+
+def test_the_owner_and_the_policy_are_told() -> None:
+    command = verify_command(broker(storage={"filesystemPolicy": {"deny": ["zfs"]}}))
+    told = dict(zip(command[2::2], command[3::2], strict=False))
+    assert told["--owner-name"] == "ns/orders"
+    assert told["--owner-uid"] == "u-1"
+    assert json.loads(told["--filesystem-policy"]) == {"deny": ["zfs"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "demand"),
+    [
+        ({}, 500),
+        ({"journalMaxIo": 7}, 7),
+        ({"journalType": "NIO"}, 0),
+        ({"persistenceEnabled": False}, 0),
+    ],
+)
+def test_the_demand_is_on_the_pod(config: dict[str, Any], demand: int) -> None:
+    assert aio_demand(broker(config=config)) == demand
+    annotations = template(broker(config=config))["metadata"]["annotations"]
+    assert annotations["vespiary.dev/aio-demand"] == str(demand)
+
+
+def test_people_cannot_take_over_labels_that_select_pods() -> None:
+    found = template(broker(podLabels={"app.kubernetes.io/instance": "other", "team": "x"}))
+    labels = found["metadata"]["labels"]
+    assert labels["app.kubernetes.io/instance"] == "orders"
+    assert labels["team"] == "x"
+
+
+def test_tls_secrets_and_scheduling_reach_the_pod() -> None:
+    spec = template(
+        broker(
+            tls={"secretName": "cert"},
+            nodeSelector={"disk": "nvme"},
+            tolerations=[{"operator": "Exists"}],
+            priorityClassName="high",
+            imagePullSecrets=[{"name": "pull"}],
+            resources={"limits": {"memory": "1Gi"}},
+            shutdownTimeout="90s",
+        )
+    )["spec"]
+    assert {"name": "tls-0", "mountPath": "/etc/vespiary/tls/cert", "readOnly": True} in spec[
+        "containers"
+    ][0]["volumeMounts"]
+    assert spec["nodeSelector"] == {"disk": "nvme"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["priorityClassName"] == "high"
+    assert spec["terminationGracePeriodSeconds"] == 90
+    assert spec["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}

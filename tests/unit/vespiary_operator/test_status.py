@@ -1,0 +1,173 @@
+"""Conditions: what they say in each state, and when their time of transition moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vespiary_operator.observation import Observed
+from vespiary_operator.options import Options
+from vespiary_operator.plan import Block, Plan, plan
+from vespiary_operator.rollout import Rollout
+from vespiary_operator.status import compute, merged
+from vespiary_spec.resources import API_VERSION, Broker
+from vespiary_spec.status import Condition, ConditionStatus, ConditionType, VerdictLevel
+from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+
+NOW = "2026-01-02T00:00:00Z"
+DONE = Rollout(1, True, "All brokers run with the current settings.")
+
+
+def broker(**spec: Any) -> Broker:
+    return Broker.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Broker",
+            "metadata": {"name": "orders", "namespace": "ns", "generation": 4},
+            "spec": spec,
+        }
+    )
+
+
+def pod(answer: Any = None, *, is_ready: bool = True) -> dict[str, Any]:
+    message = encode(answer).decode() if answer is not None else ""
+    state = {"terminated": {"exitCode": 0, "message": message}}
+    return {
+        "metadata": {"name": "orders-0"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(is_ready)}],
+            "initContainerStatuses": [{"name": "verify", "state": state}],
+        },
+    }
+
+
+def volumes(**journal: Any) -> tuple[VolumeResult, ...]:
+    return (
+        VolumeResult(name="bindings", filesystem="ext4"),
+        VolumeResult(name="journal", **journal),
+    )
+
+
+def said(answer: Any, *, is_ready: bool = True, **spec: Any) -> dict[str, Condition]:
+    observed = Observed(broker=broker(**spec), pods=(pod(answer, is_ready=is_ready),))
+    planned = Plan(actions=(), reason="", image="b:1", rollout=DONE)
+    found = compute(observed, planned, now=NOW)
+    assert len(found.conditions) == len(ConditionType)
+    return {c.type: c for c in found.conditions}
+
+
+def test_a_warning_is_verified_with_words() -> None:
+    answer = summarise(
+        volumes(filesystem="btrfs", verdict=VerdictLevel.WARN, reason="Copy-on-write."),
+        AioResult(max_nr=65536, nr=0, demand=500),
+        engine="ASYNCIO",
+    )
+    found = said(answer)["StorageVerified"]
+    assert (found.status, found.reason) == (ConditionStatus.TRUE, "VerifiedWithWarnings")
+    assert found.message == "Copy-on-write."
+
+
+def test_a_refusal_names_the_volume_in_every_place() -> None:
+    reason = "The volume journal is on nfs4, which is refused."
+    answer = summarise(
+        volumes(filesystem="nfs4", verdict=VerdictLevel.DENY, reason=reason),
+        AioResult(),
+        engine="",
+    )
+    found = said(answer, is_ready=False)
+    for kind in ("StorageVerified", "Ready", "Degraded", "Available"):
+        assert reason in found[kind].message, kind
+    assert found["Ready"].reason == "VolumeRefused"
+    assert found["Progressing"].status is ConditionStatus.FALSE
+
+
+def test_a_shortage_of_aio_has_the_numbers() -> None:
+    answer = summarise(
+        volumes(filesystem="ext4"),
+        AioResult(max_nr=65536, nr=65500, demand=500),
+        engine="NIO",
+        engine_reason="NIO is used instead of ASYNCIO: 36 are free.",
+    )
+    found = said(answer)
+    assert found["NodeTuned"].reason == "AioShortage"
+    for number in ("500", "36", "fs.aio-max-nr=65536", "fs.aio-nr=65500"):
+        assert number in found["NodeTuned"].message
+    assert found["JournalEngine"].reason == "Fallback"
+    assert "36 are free" in found["JournalEngine"].message
+    assert found["Ready"].status is ConditionStatus.TRUE
+
+
+@pytest.mark.parametrize(
+    ("config", "engine", "tuned"),
+    [
+        ({"journalType": "NIO"}, "AsAsked", "NotNeeded"),
+        ({"persistenceEnabled": False}, "InMemory", "NotNeeded"),
+    ],
+)
+def test_other_engines_need_no_tuning(config: dict[str, Any], engine: str, tuned: str) -> None:
+    answer = summarise((), AioResult(), engine="NIO")
+    found = said(answer, config=config)
+    assert found["JournalEngine"].reason == engine
+    assert found["NodeTuned"].reason == tuned
+
+
+def test_before_there_are_pods_nothing_is_claimed() -> None:
+    observed = Observed(broker=broker(), classes={}, volumes=())
+    found = compute(observed, plan(observed, Options()), now=NOW)
+    kinds = {c.type: c.status.value for c in found.conditions}
+    assert kinds == {
+        "Ready": "False",
+        "Available": "False",
+        "Progressing": "True",
+        "Degraded": "False",
+        "StorageVerified": "Unknown",
+        "JournalEngine": "Unknown",
+        "NodeTuned": "Unknown",
+        "ConfigApplied": "Unknown",
+        "UpToDate": "Unknown",
+        "Paused": "False",
+    }
+    assert (found.summary, found.replicas, found.observed_generation) == ("0/1", 0, 4)
+
+
+def test_no_brokers_asked_for_is_said() -> None:
+    observed = Observed(broker=broker(replicas=0))
+    planned = Plan(actions=(), reason="", image="b:1", rollout=DONE)
+    ready = compute(observed, planned, now=NOW).conditions[0]
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, "ScaledToZero")
+
+
+def test_a_block_and_a_failure_are_degraded() -> None:
+    observed = Observed(broker=broker())
+    block = Block(reason="NameTaken", sentence="The Service orders belongs to somebody else.")
+    found = compute(observed, Plan(actions=(), reason="", image="", block=block), now=NOW)
+    by_type = {c.type: c for c in found.conditions}
+    assert by_type["Degraded"].reason == by_type["Ready"].reason == "NameTaken"
+    found = compute(observed, Plan(actions=(), reason="", image=""), now=NOW, failure="refused")
+    by_type = {c.type: c for c in found.conditions}
+    assert (by_type["Degraded"].reason, by_type["Degraded"].message) == ("ApplyFailed", "refused")
+
+
+def test_the_time_moves_only_with_the_status() -> None:
+    old = Condition(
+        type="Ready",
+        status=ConditionStatus.TRUE,
+        reason="Serving",
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    for status, expected in (
+        (ConditionStatus.TRUE, "2026-01-01T00:00:00Z"),
+        (ConditionStatus.FALSE, NOW),
+    ):
+        (found,) = merged(
+            (old,), {ConditionType.READY: (status, "Other", "")}, generation=5, now=NOW
+        )
+        assert found.last_transition_time == expected
+        assert found.observed_generation == 5
+
+
+def test_tls_is_told_with_the_endpoints() -> None:
+    observed = Observed(broker=broker(tls={"secretName": "cert"}))
+    found = compute(observed, Plan(actions=(), reason="", image=""), now=NOW)
+    assert {e.name: e.tls for e in found.endpoints} == {"all": True, "stomp": True, "http": False}
