@@ -909,7 +909,7 @@ static void report(const struct load *l)
            l->order_checked && l->consumers > 0 ? "true" : "false");
     printf("\"generator\":{\"user_us_per_message\":%.3f,\"system_us_per_message\":%.3f,"
            "\"cores\":%.3f},\"per_second\":[", user * each, system * each, (user + system) * per_s);
-    for (uint32_t s = 0; s < SERIES_LIMIT && (double)s + 0.01 < seconds; s++)
+    for (uint32_t s = 0; s < SERIES_LIMIT && (s == 0 || (double)s + 0.01 < seconds); s++)
         printf("%s[%" PRIu32 ",%" PRIu32 "]", s > 0 ? "," : "", l->series[s][0], l->series[s][1]);
     puts("]}");
 }
