@@ -407,7 +407,8 @@ class NativeCore:
         self, file_id: int, offset: int, block: memoryview
     ) -> list[tuple[int, bytes]]:
         """See `Core.restore_block`."""
-        room = int.from_bytes(block[36:40], "little")
+        # As many as the block says, but never more than fit into it: a record has 8 bytes at least.
+        room = min(int.from_bytes(block[36:40], "little"), len(block) // 8)
         others = ffi.new("vespiary_other_record[]", max(room, 1))
         bad_offset = self._length
         count = lib.vespiary_core_restore_block(

@@ -16,6 +16,8 @@ from vespiary_native.abc import AckMode, QueueStatistics
 from vespiary_native.twin.image import Slab
 
 DELIVERIES_MAX = 65535
+SHAPE_PATIENCE = 4
+"""Frames before a connection learns their shape: who sends one or two is not worth it."""
 
 
 Message = tuple[Slab, int, int, int, bool]
@@ -241,7 +243,7 @@ class Connection:
         self.plans: dict[bytes, SendPlan | None] = {}
         self.shape: SendShape | None = None
         self.shape_misses = 0
-        self.shape_patience = 1
+        self.shape_patience = SHAPE_PATIENCE
         self.consumers: dict[int, list[Consumer]] = {}
         self.last_block = 0
         self.note: Note | None = None
@@ -254,7 +256,7 @@ class Connection:
         self.plans.clear()
         self.shape = None
         self.shape_misses = 0
-        self.shape_patience = 1
+        self.shape_patience = SHAPE_PATIENCE
 
     def frame_taken(self) -> None:
         """Forget how far the frame was scanned."""

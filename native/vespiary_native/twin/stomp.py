@@ -19,6 +19,9 @@ from vespiary_native.twin.state import Connection, SendPlan, SendShape
 
 LOGIN_BYTES_MAX: Final = 8192
 PLANS_MAX: Final = 64
+PLAN_BYTES_MAX: Final = 512
+"""Bounds what a client can make a connection remember: frames with longer headers are read anew."""
+
 DIGITS_MAX: Final = 18
 LINE_SLACK: Final = 2
 HEADERS_SLACK: Final = 32
@@ -306,7 +309,7 @@ def _learn_shape(connection: Connection, headers: bytes, plan: SendPlan) -> None
     misses until the next.
     """
     connection.shape_misses += 1
-    if connection.shape_misses < connection.shape_patience:
+    if connection.shape_misses < connection.shape_patience or len(headers) > PLAN_BYTES_MAX:
         return
     connection.shape_misses = 0
     connection.shape_patience *= 2
@@ -343,9 +346,11 @@ def _is_trimmed(name: bytes, value: bytes) -> bool:
 
 def _make_plan(connection: Connection, rest: bytes) -> SendPlan | None:
     """Keep what the lines of a SEND say without receipt and content-length; None: not plain."""
-    if len(connection.plans) >= PLANS_MAX:
-        connection.plans.clear()
-    plan = connection.plans[rest] = _parse_plan(connection, rest)
+    plan = _parse_plan(connection, rest)
+    if len(rest) <= PLAN_BYTES_MAX:
+        if len(connection.plans) >= PLANS_MAX:
+            connection.plans.clear()
+        connection.plans[rest] = plan
     return plan
 
 

@@ -339,6 +339,17 @@ def test_malformed_records_are_refused(rig: CoreRig, at: int, value: int) -> Non
     assert again.core.live_places(1) == 0
 
 
+def test_a_declared_number_of_records_takes_no_memory(rig: CoreRig) -> None:
+    rig.publish()
+    rig.flush()
+    block = bytearray(rig.files[1][4096:8192])
+    block[36:40] = b"\xff" * 4
+    again = CoreRig(type(rig.core), rig.verify, files=0)
+    again.core.restore_file(1, SALT + 1, 256 * KIB)
+    with pytest.raises(ValueError):
+        again.core.restore_block(1, 4096, memoryview(block))
+
+
 # --- verify_blocks ------------------------------------------------------------------------------
 
 
