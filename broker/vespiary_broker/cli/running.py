@@ -134,10 +134,13 @@ def event_printer() -> Callable[[dict[str, Any]], None]:
 
 
 def _listener_line(event: dict[str, Any]) -> str:
-    host, port = event["host"], event["port"]
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    place = _place(event["host"], event["port"])
     scheme = "http" if event["name"] == "http" else "tcp"
     return f"listening  {event['name']:<10} {scheme}://{place:<22} {' '.join(event['protocols'])}"
+
+
+def _place(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _ready_lines(event: dict[str, Any], ports: dict[str, tuple[str, int]]) -> list[str]:
@@ -156,5 +159,5 @@ def _line_to_try(ports: dict[str, tuple[str, int]]) -> str:
     words = name if name.startswith((".", "/")) and "/bin/" in name else "vespiary"
     host, port = next((place for key, place in ports.items() if key != "http"), ("", 0))
     is_default = host in ("127.0.0.1", "localhost") and port == 61616
-    url = "" if is_default else f" --url stomp://{host}:{port}"
+    url = "" if is_default else f" --url stomp://{_place(host, port)}"
     return f'{words} send{url} orders "hello" && {words} receive{url} orders'

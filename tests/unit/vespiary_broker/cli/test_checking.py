@@ -1,0 +1,146 @@
+"""`vespiary check`: its flags, its table, the termination message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.cli.checking import policy_of
+from vespiary_broker.cli.program import run_program
+from vespiary_broker.store.volumes.identity import STAMP_NAME
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.status import VerdictLevel
+from vespiary_spec.verification import decode
+
+EVERYTHING = '{"allow": ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "zfs"]}'
+
+
+def check(*arguments: str) -> int:
+    return run_program(["check", "--filesystem-policy", EVERYTHING, *arguments])
+
+
+def test_a_policy_is_json_or_a_file(tmp_path: Path):
+    assert policy_of(None) is None
+    policy = policy_of('{"allow": ["xfs"], "deny": ["zfs"]}')
+    assert policy is not None
+    assert (policy.allow, policy.warn, policy.deny) == (("xfs",), None, ("zfs",))
+    (tmp_path / "policy").write_text("allow: [xfs]\n")
+    assert policy_of(str(tmp_path / "policy")) == policy_of('{"allow": ["xfs"]}')
+
+
+@pytest.mark.parametrize("text", ["{", '{"allow": "xfs"}', '{"permit": []}', "/nowhere/policy"])
+def test_other_policies_are_refused(text: str):
+    with pytest.raises(ConfigError):
+        policy_of(text)
+
+
+@pytest.mark.parametrize("ordinal", ["x", "-1", "orders-", "orders-x", "", "1.5", "Orders-1"])
+def test_a_wrong_ordinal_is_a_usage_error(ordinal: str, capsys):
+    assert check(f"--ordinal={ordinal}") == 2
+    assert "--ordinal" in capsys.readouterr().err
+
+
+def test_a_good_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    message = tmp_path / "message"
+    code = check(
+        "--data",
+        str(tmp_path / "data"),
+        "--owner-name",
+        "shop/orders",
+        "--owner-uid",
+        "11",
+        "--ordinal",
+        "orders-2",
+        "--termination-message",
+        str(message),
+        "--aio-demand",
+        "16",
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert (code, lines[-1]) == (0, "good")
+    assert [line.split()[0] for line in lines[1:5]] == [
+        "bindings",
+        "journal",
+        "paging",
+        "large-messages",
+    ]
+    answer = decode(message.read_bytes())
+    assert answer.verdict is not VerdictLevel.DENY
+    assert answer.aio.demand == 16
+    stamp = json.loads((tmp_path / "data/journal" / STAMP_NAME).read_text())
+    assert (stamp["brokerName"], stamp["brokerUid"], stamp["ordinal"]) == ("shop/orders", "11", 2)
+
+
+def test_without_an_owner_no_stamp_is_left(tmp_path: Path):
+    assert check("--data", str(tmp_path)) == 0
+    assert not (tmp_path / "journal" / STAMP_NAME).exists()
+
+
+def test_the_volumes_of_another_are_refused_and_can_be_adopted(tmp_path: Path, capsys):
+    data = ["--data", str(tmp_path)]
+    assert check(*data, "--owner-name", "shop/orders") == 0
+    assert check(*data, "--owner-name", "shop/bills") == 1
+    assert "belongs to another" in capsys.readouterr().out
+    (tmp_path / "paging" / STAMP_NAME).unlink()
+    (tmp_path / "paging" / "page").touch()
+    assert check(*data, "--owner-name", "shop/orders") == 1
+    assert check(*data, "--owner-name", "shop/orders", "--adopt") == 0
+
+
+def test_json_has_every_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert check("--data", str(tmp_path), "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"] in ("allow", "warn")
+    assert {"name", "filesystem", "flushUsP50", "freeBytes"} <= set(report["volumes"][0])
+
+
+def test_a_refused_filesystem_is_exit_code_1(tmp_path: Path, capsys):
+    message = tmp_path / "message"
+    nothing = '{"allow": ["nonesuch"], "warn": []}'
+    data = tmp_path / "data"
+    arguments = ["--data", str(data), "--termination-message", str(message)]
+    code = run_program(["check", "--filesystem-policy", nothing, *arguments])
+    assert code == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "refused"
+    assert decode(message.read_bytes()).verdict is VerdictLevel.DENY
+    assert not data.exists()
+
+
+def test_a_wrong_configuration_leaves_a_message_too(tmp_path: Path, capsys):
+    (tmp_path / "broker.yaml").write_text("jurnal-type: NIO\n")
+    message = tmp_path / "message"
+    code = check("--config", str(tmp_path / "broker.yaml"), "--termination-message", str(message))
+    assert code == 1
+    answer = decode(message.read_bytes())
+    assert "journal-type" in answer.refusal
+    assert answer.refusal in capsys.readouterr().err
+
+
+def test_a_message_that_cannot_be_written_changes_no_verdict(tmp_path: Path, capsys):
+    code = check(
+        "--data", str(tmp_path / "data"), "--termination-message", str(tmp_path / "no" / "where")
+    )
+    assert code == 0
+    assert "termination message cannot be written" in capsys.readouterr().err
+
+
+def test_a_resource_is_checked_as_it_would_run(tmp_path: Path, capsys):
+    manifest = tmp_path / "broker.yaml"
+    manifest.write_text(
+        "apiVersion: vespiary.dev/v1beta1\nkind: Broker\nmetadata: {name: orders}\n"
+        "spec: {storage: {filesystemPolicy: {allow: [nonesuch], warn: []}}}\n"
+    )
+    arguments = ["check", "-c", str(manifest), "--data", str(tmp_path / "data")]
+    assert run_program(arguments) == 1  # its own policy
+    assert not (tmp_path / "data").exists()
+    assert run_program([*arguments, "--filesystem-policy", EVERYTHING]) == 0
+    assert (tmp_path / "data/journal" / STAMP_NAME).exists()
+    assert run_program([*arguments, "--set", "journal-type=NIO"]) == 2
+
+
+def test_memory_only_needs_no_disk(tmp_path: Path, capsys):
+    assert check("--data", str(tmp_path / "x"), "--set", "persistence-enabled=false") == 0
+    assert "nothing is written to disk" in capsys.readouterr().out
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,244 @@
+"""`vespiary send` and `receive`: their options, their target, what the server may do to them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from vespiary_broker.cli.program import run_program
+from vespiary_broker.cli.stomp_connection import Target, parse_target
+from vespiary_broker.cli.terminal import CommandFailed
+from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder, encode
+
+Script = Callable[["Server", Frame], None]
+
+
+class Server:
+    """A STOMP server that answers one connection as a script says, frame by frame."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.frames: list[Frame] = []
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.settimeout(10)
+        self.connection = self.listening
+        self.url = f"stomp://127.0.0.1:{self.listening.getsockname()[1]}"
+
+    def run(self) -> None:
+        self.connection, _ = self.listening.accept()
+        decoder = StompDecoder(role="server")
+        with self.connection:
+            while data := self.connection.recv(65536):
+                decoder.feed(data)
+                while (event := decoder.next_event()) is not NEED_DATA:
+                    assert isinstance(event, Frame)
+                    if event.command == "CONNECT":
+                        decoder.set_version("1.2")
+                    self.frames.append(event)
+                    self.script(self, event)
+
+    def answer(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self.connection.sendall(encode(Frame(command, list(headers.items()), body), "1.2"))
+
+    def receipt(self, frame: Frame) -> None:
+        receipt_id = frame.get("receipt")
+        if receipt_id is not None:
+            self.answer("RECEIPT", {"receipt-id": receipt_id})
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[Server]:
+    server = Server(script)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        thread.join(10)
+        server.listening.close()
+
+
+def polite(messages: tuple[bytes, ...] = ()) -> Script:
+    """Answer everything; give the messages to the first subscription."""
+
+    def script(server: Server, frame: Frame) -> None:
+        if frame.command == "CONNECT":
+            server.answer("CONNECTED", {"version": "1.2"})
+        server.receipt(frame)
+        if frame.command == "SUBSCRIBE":
+            for number, body in enumerate(messages):
+                headers = {
+                    "subscription": frame.get("id", ""),
+                    "message-id": str(number),
+                    "ack": str(number),
+                    "destination": "orders",
+                    "colour": "red",
+                }
+                server.answer("MESSAGE", headers, body)
+
+    return script
+
+
+def refusing(message: str, on: str = "CONNECT", body: bytes = b"") -> Script:
+    def script(server: Server, frame: Frame) -> None:
+        if frame.command == on:
+            server.answer("ERROR", {"message": message}, body)
+            server.connection.shutdown(socket.SHUT_WR)
+        elif frame.command == "CONNECT":
+            server.answer("CONNECTED", {"version": "1.2"})
+
+    return script
+
+
+def test_a_message_is_sent_with_its_headers_and_confirmed(capsys):
+    with serving(polite()) as server:
+        options = ["--header", "colour=red=blue", "--url", server.url]
+        assert run_program(["send", "orders", "grüße", *options]) == 0
+    assert "1 message to orders: confirmed" in capsys.readouterr().out
+    sent = server.frames[1]
+    assert (sent.command, sent.body) == ("SEND", "grüße".encode())
+    assert sent.get("destination") == "orders"
+    assert sent.get("destination-type") == "ANYCAST"
+    assert sent.get("persistent") == "true"
+    assert sent.get("colour") == "red=blue"
+    assert server.frames[-1].command == "DISCONNECT"
+
+
+def test_many_messages_are_counted_when_confirmed(capsys):
+    with serving(polite()) as server:
+        options = ["-n", "2500", "--topic", "--no-persistent", "--json", "--url", server.url]
+        assert run_program(["send", "t", "x", *options]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert (outcome["confirmed"], outcome["destination"]) == (2500, "t")
+    sent = [frame for frame in server.frames if frame.command == "SEND"]
+    assert len(sent) == 2500
+    assert (sent[0].get("destination-type"), sent[0].get("persistent")) == ("MULTICAST", "false")
+
+
+def test_a_destination_with_a_prefix_says_itself_what_it_is():
+    with serving(polite()) as server:
+        assert run_program(["send", "/topic/prices", "x", "--url", server.url]) == 0
+    assert server.frames[1].get("destination-type") is None
+
+
+def test_a_refusal_is_told_with_the_broker_s_sentence(capsys):
+    body = b"the queue is closed. [VSP-P102]\nThe connection is closed.\n"
+    with serving(refusing("the queue is closed.", "SEND", body)) as server:
+        assert run_program(["send", "orders", "x", "--url", server.url]) == 1
+    assert capsys.readouterr().err == (
+        "vespiary: the broker refused: the queue is closed. [VSP-P102]\n"
+    )
+
+
+def test_a_refused_login_says_how_to_name_a_user(capsys):
+    with serving(refusing("this broker needs a login.")) as server:
+        assert run_program(["send", "orders", "x", "--url", server.url]) == 1
+    assert "--url stomp://USER@" in capsys.readouterr().err
+
+
+def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VESPIARY_PASSWORD", "secret")
+    with serving(polite()) as server:
+        url = server.url.replace("stomp://", "stomp://alice@")
+        assert run_program(["send", "orders", "x", "--url", url]) == 0
+    assert server.frames[0].get("login") == "alice"
+    assert server.frames[0].get("passcode") == "secret"
+
+
+def test_a_closed_connection_is_a_sentence(capsys):
+    def script(server: Server, frame: Frame) -> None:
+        if frame.command == "CONNECT":
+            server.answer("CONNECTED", {"version": "1.2"})
+        else:
+            server.connection.shutdown(socket.SHUT_RDWR)
+
+    with serving(script) as server:
+        assert run_program(["send", "orders", "x", "--url", server.url]) == 1
+    assert "the broker closed the connection" in capsys.readouterr().err
+
+
+def test_messages_are_printed_and_acknowledged(capsys):
+    with serving(polite((b"one", b"two\n"))) as server:
+        assert run_program(["receive", "orders", "-n", "2", "--url", server.url]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    commands = [frame.command for frame in server.frames]
+    assert commands == ["CONNECT", "SUBSCRIBE", "ACK", "ACK", "UNSUBSCRIBE", "DISCONNECT"]
+    assert server.frames[1].get("prefetch-count") == "2"
+    assert server.frames[1].get("subscription-type") == "ANYCAST"
+    assert [server.frames[i].get("id") for i in (2, 3)] == ["0", "1"]
+
+
+def test_raw_bodies_and_headers(capsysbinary):
+    with serving(polite((b"a\0b",))) as server:
+        assert run_program(["receive", "orders", "--raw", "--url", server.url]) == 0
+    assert capsysbinary.readouterr().out == b"a\0b"
+    with serving(polite((b"a",))) as server:
+        assert run_program(["receive", "orders", "--headers", "--url", server.url]) == 0
+    assert b"colour: red\ncontent-length: 1\n\na\n" in capsysbinary.readouterr().out
+
+
+def test_messages_as_json(capsys):
+    with serving(polite(("ö".encode(), b"\xff"))) as server:
+        assert run_program(["receive", "orders", "-n", "2", "--json", "--url", server.url]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["body"], first["headers"]["colour"]) == ("ö", "red")
+    assert second["bodyBase64"] == "/w=="
+
+
+def test_too_few_messages_are_exit_code_1(capsys):
+    with serving(polite((b"one",))) as server:
+        options = ["-n", "3", "--timeout", "0.05", "--url", server.url]
+        assert run_program(["receive", "orders", *options]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "one\n"
+    assert "1 of 3 messages came" in captured.err
+    assert "ACK" in [frame.command for frame in server.frames]
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("stomp://h", Target("h", 61616, None, is_tls=False)),
+        ("stomp://u@h:1", Target("h", 1, "u", is_tls=False)),
+        ("stomp+ssl://[::1]:5/", Target("::1", 5, None, is_tls=True)),
+    ],
+)
+def test_urls(url: str, target: Target):
+    assert parse_target(url) == target
+
+
+@pytest.mark.parametrize("url", ["h:61616", "tcp://h", "stomp://", "stomp://h:x", "stomp://u:p@h"])
+def test_other_urls_are_refused(url: str):
+    with pytest.raises(CommandFailed):
+        parse_target(url)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "orders"],
+        ["send", "orders", "x", "--file", "/dev/null"],
+        ["send", "orders", "x", "--header", "novalue"],
+        ["send", "/queue/orders", "x", "--topic"],
+        ["send", "orders", "x", "-n", "0"],
+        ["send", "orders", "x", "--password-file", "/dev/null"],
+        ["receive", "orders", "--follow", "-n", "1"],
+        ["receive"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]):
+    assert run_program(arguments) == 2
+
+
+def test_nobody_there(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"stomp://127.0.0.1:{server.getsockname()[1]}"
+    assert run_program(["send", "orders", "x", "--url", url]) == 1
+    error = capsys.readouterr().err
+    assert "cannot connect: Connection refused" in error
+    assert "vespiary run" in error
