@@ -7,18 +7,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import KubernetesCluster, NoCluster
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, NoCluster, installed
 from vespiary_testkit.kubernetes_cluster import cluster as found_cluster
 
 _PHASE = pytest.StashKey[dict[str, bool]]()
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[KubernetesCluster]:
-    """Yield a cluster in which the chart is installed from this tree."""
+def bare_cluster() -> Iterator[KubernetesCluster]:
+    """Yield a cluster as it was found; kubectl and helm are on PATH, and KUBECONFIG is set."""
     try:
         with found_cluster() as found:
             yield found
+    except NoCluster as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def cluster(bare_cluster: KubernetesCluster) -> Iterator[KubernetesCluster]:
+    """Yield a cluster in which the chart is installed from this tree."""
+    try:
+        with installed(bare_cluster):
+            yield bare_cluster
     except NoCluster as reason:
         pytest.skip(str(reason))
 

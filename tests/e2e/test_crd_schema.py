@@ -1,14 +1,12 @@
 """The generated CRDs on a real API server: what it takes, what it refuses, and in which words.
 
-Needs KUBECONFIG. Works in a namespace of its own, which it deletes; a definition that
+Works in a namespace of its own, which it deletes; a definition that
 was there before stays there.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import time
 import uuid
@@ -18,25 +16,24 @@ from typing import Any
 
 import pytest
 
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster
+
 ROOT = Path(__file__).resolve().parents[2]
 API_VERSION = "vespiary.dev/v1beta1"
-KUBECTL = shutil.which("kubectl")
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(
-        not os.environ.get("KUBECONFIG"), reason="KUBECONFIG names no cluster to try the CRDs on"
-    ),
-    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH"),
-]
+pytestmark = pytest.mark.e2e
 
 
 def kubectl(
     *arguments: str, stdin: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    assert KUBECTL is not None
     done = subprocess.run(
-        [KUBECTL, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
+        ["kubectl", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0 or not check, done.stderr
     return done
@@ -54,7 +51,7 @@ def wait_until_established(definition: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def namespace() -> Iterator[str]:
+def namespace(bare_cluster: KubernetesCluster) -> Iterator[str]:
     definitions = sorted((ROOT / "crds").glob("vespiary.dev_*.yaml"))
     assert len(definitions) == 2
     listed = kubectl("get", "crd", "-o", "name").stdout

@@ -168,6 +168,39 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
     wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1, 30)
 
 
+def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None:
+    if cluster.get("storageclass", "local-xfs") is None:
+        pytest.skip("the cluster has no storage class local-xfs, whose volumes grow in use")
+    document = small_broker("orders")
+    journal = document["spec"]["storage"]["volumes"]["journal"]
+    journal |= {"storageClassName": "local-xfs", "size": "320Mi"}
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    assert "ext4, xfs" in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout
+    pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    journal["size"] = "400Mi"
+    cluster.apply(document, namespace)
+
+    def has_grown() -> bool:
+        claim = found(cluster, "pvc", "journal-orders-0", namespace)
+        return bool(claim["status"]["capacity"]["storage"] == "400Mi")
+
+    wait_for("the claim of the journal has grown", has_grown, 60)
+    cluster.kubectl("-n", namespace, "scale", "broker", "orders", "--replicas=2")
+    wait_for(
+        "two brokers serve",
+        lambda: cluster.broker("orders", namespace)["status"].get("summary") == "2/2",
+        90,
+    )
+    wait_for("the second claim has the new size", lambda: second_size(cluster, namespace), 60)
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
+
+
+def second_size(cluster: KubernetesCluster, namespace: str) -> bool:
+    claim = found(cluster, "pvc", "journal-orders-1", namespace)
+    return bool(claim["spec"]["resources"]["requests"]["storage"] == "400Mi")
+
+
 def test_a_wrong_setting_changes_nothing(cluster: KubernetesCluster, namespace: str) -> None:
     document = small_broker("orders")
     cluster.apply(document, namespace)

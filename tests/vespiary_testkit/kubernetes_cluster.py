@@ -93,14 +93,14 @@ class KubernetesCluster:
 
     Attributes:
         script: The script that made it, or None for somebody's own cluster.
-        operator_image: Image of the operator, in the cluster.
-        broker_image: Image of brokers, in the cluster.
+        operator_image: Image of the operator, in the cluster; empty before `installed`.
+        broker_image: Image of brokers, in the cluster; empty before `installed`.
     """
 
-    def __init__(self, script: Path | None, operator_image: str, broker_image: str) -> None:
+    def __init__(self, script: Path | None) -> None:
         self.script = script
-        self.operator_image = operator_image
-        self.broker_image = broker_image
+        self.operator_image = ""
+        self.broker_image = ""
 
     def kubectl(
         self,
@@ -302,7 +302,7 @@ def _images(script: Path | None) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[KubernetesCluster]:
-    """Yield a cluster with the chart installed; take away again what was added.
+    """Yield a cluster as it is found; end it again if it was started for this.
 
     Raises:
         NoCluster: There is none to be had; says why.
@@ -322,9 +322,7 @@ def cluster() -> Iterator[KubernetesCluster]:
         for tool in ("kubectl", "helm"):
             if shutil.which(tool) is None:
                 raise NoCluster(f"{tool} is not on PATH")
-        found = KubernetesCluster(script, *_images(script))
-        with _installed(found):
-            yield found
+        yield KubernetesCluster(script)
     finally:
         if script is not None and not was_up:
             run(str(script), "down", timeout_s=120)
@@ -333,7 +331,12 @@ def cluster() -> Iterator[KubernetesCluster]:
 
 
 @contextlib.contextmanager
-def _installed(found: KubernetesCluster) -> Iterator[None]:
+def installed(found: KubernetesCluster) -> Iterator[None]:
+    """Have the chart of this tree in the cluster, with images of this tree.
+
+    Raises:
+        NoCluster: An operator is there already, or there are no images; says so.
+    """
     others = json.loads(
         found.kubectl(
             "get",
@@ -348,6 +351,7 @@ def _installed(found: KubernetesCluster) -> Iterator[None]:
     places = {item["metadata"]["namespace"] for item in others} - {SYSTEM_NAMESPACE}
     if places:
         raise NoCluster(f"an operator looks after this cluster already, in {', '.join(places)}")
+    found.operator_image, found.broker_image = _images(found.script)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}

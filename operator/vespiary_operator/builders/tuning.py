@@ -60,19 +60,8 @@ def orders(
     }
 
 
-def daemon_set(
-    tuning: BrokerNodeTuning, namespace: str, *, image: str, pull_policy: str
-) -> dict[str, Any]:
-    """Return the DaemonSet.
-
-    Args:
-        tuning: The resource.
-        namespace: The operator's own namespace.
-        image: Image of the operator.
-        pull_policy: When it is pulled.
-    """
-    labels = names.tuning_labels(tuning)
-    container = {
+def _container(image: str, pull_policy: str) -> dict[str, Any]:
+    return {
         "name": "node-tuning",
         "image": image,
         "imagePullPolicy": pull_policy,
@@ -106,11 +95,25 @@ def daemon_set(
             {"name": "knob", "mountPath": KNOB},
         ],
     }
+
+
+def daemon_set(
+    tuning: BrokerNodeTuning, namespace: str, *, image: str, pull_policy: str
+) -> dict[str, Any]:
+    """Return the DaemonSet.
+
+    Args:
+        tuning: The resource.
+        namespace: The operator's own namespace.
+        image: Image of the operator.
+        pull_policy: When it is pulled.
+    """
+    labels = names.tuning_labels(tuning)
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "containers": [container],
+        "containers": [_container(image, pull_policy)],
         "volumes": [
             {
                 "name": "orders",
