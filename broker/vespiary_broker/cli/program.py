@@ -12,8 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -177,6 +175,9 @@ def run_program(arguments: Sequence[str], **extra: Any) -> int:
 
 def _report(error: Exception) -> None:
     """Say what nobody expected, and how to report it."""
+    import tempfile
+    import traceback
+
     text = traceback.format_exc()
     if os.environ.get(DEBUG_VARIABLE):
         click.echo(text, err=True, nl=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import click
 import pytest
 
-from vespiary_broker.cli import program as program_module
 from vespiary_broker.cli import reference, running
 from vespiary_broker.cli.program import COMMANDS, CommandEntry, program, run_program
 from vespiary_spec.errors import ConfigError
@@ -130,7 +130,7 @@ def test_with_json_the_error_is_an_object_besides(failing, capsys: pytest.Captur
 def test_a_defect_says_how_to_report_it(
     failing, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(program_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     failing(KeyError("inner"))
     assert run_program(["run"]) == 1
     captured = capsys.readouterr()
@@ -144,7 +144,7 @@ def test_a_defect_says_how_to_report_it(
 def test_a_defect_without_a_place_for_details(
     failing, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(program_module.tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     failing(KeyError("inner"))
     assert run_program(["run"]) == 1
     assert "VESPIARY_DEBUG=1" in capsys.readouterr().err
