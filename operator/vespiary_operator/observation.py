@@ -215,7 +215,8 @@ class Observer:
         file = children.get((kinds.SECRET.name, names.users_secret(owner[1])))
         now = _users_text(file)
         try:
-            text = self._users.users_file(owner, passwords, now)
+            # Hashing takes milliseconds of CPU for each user.
+            text = await asyncio.to_thread(self._users.users_file, owner, passwords, now)
         except ConfigError as error:
             return Credentials(problem=str(error))
         return Credentials(
