@@ -83,7 +83,8 @@ def _definition(
                 "plural": plural,
                 "singular": kind.lower(),
                 "shortNames": short_names,
-                "categories": ["all"] if scope == "Namespaced" else [],
+                # The API server drops an empty list, and every later apply would find a conflict.
+                **({"categories": ["all"]} if scope == "Namespaced" else {}),
             },
             "versions": [
                 {
