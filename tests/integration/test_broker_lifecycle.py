@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,12 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path) -> None:
             other.send("SEND", {"destination": "/queue/volatile", "receipt": "1"}, b"x")
             other.receive_receipt("1")
         assert "no journal file can be made" in limited.log_text()
+        # Consumers have to come to make room: the broker stays in its Service, and says why.
+        http = f"http://127.0.0.1:{limited.port('http')}"
+        with urllib.request.urlopen(f"{http}/readyz") as answer:
+            assert answer.read() == b"ready\n"
+        with urllib.request.urlopen(f"{http}/metrics") as answer:
+            assert b"vespiary_journal_blocked 1.0" in answer.read()
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

@@ -141,16 +141,17 @@ class BrokerApp:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the broker takes messages."""
+        """Whether the broker takes connections."""
         return not self.not_ready_reason
 
     @property
     def not_ready_reason(self) -> str:
-        """Why the broker takes no messages now, as one sentence; empty while it does."""
-        if self._not_ready_reason or self._journal is None:
-            return self._not_ready_reason
-        blocked = self._journal.blocked
-        return str(blocked) if blocked is not None else ""
+        """Why the broker takes no connections now, as one sentence; empty while it does.
+
+        A full disk is no reason: consumers have to reach the broker to make room. The journal's
+        `blocked` says it, and the metric of that name.
+        """
+        return self._not_ready_reason
 
     async def _start(self, stack: AsyncExitStack) -> None:
         configuration = self.configuration
