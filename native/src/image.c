@@ -127,20 +127,25 @@ bool slabs_obtainable(const vespiary_core *core, uint32_t count)
     return true;
 }
 
+static void evict(vespiary_core *core, slab_list *from, uint32_t at, uint8_t **memory)
+{
+    slab *victim = slab_of(core, from->items[at]);
+    list_remove(from, at);
+    *memory = victim->memory;
+    victim->memory = NULL;
+    victim->state = SLAB_ABSENT;
+}
+
 int slab_take(vespiary_core *core, uint8_t **memory)
 {
     if (!core->free_count) {
-        int bad = slab_make_free(core);
-        if (bad == -ENOSPC) {
-            uint32_t at;
-            slab_list *from = evictable(core, 0, &at);
-            if (!from)
-                return -ENOSPC;
-            slab *victim = slab_of(core, from->items[at]);
-            list_remove(from, at);
-            *memory = victim->memory;
-            victim->memory = NULL;
-            victim->state = SLAB_ABSENT;
+        /* New memory is slow to touch (milliseconds), so it is made ahead of need by another thread. When that
+         * lags behind, what will be read last is dropped first; only then is memory made here. */
+        uint32_t at;
+        slab_list *from = evictable(core, 0, &at);
+        int bad = from == &core->closed ? -ENOSPC : slab_make_free(core);
+        if (bad == -ENOSPC && from) {
+            evict(core, from, at, memory);
             return 0;
         }
         if (bad)

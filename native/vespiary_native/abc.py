@@ -42,10 +42,11 @@ How records become blocks (both implementations give the same bytes)
     - `seal_write` takes sealed blocks in order while they are neighbours in one slab and the sum
       stays within `WRITE_BYTES` (the first always); if none is left over and the filling block has
       records and still fits, it is closed and taken too.
-    - Eviction: when a slab is needed and none is free and `slabs_max` is reached, the durable,
-      closed slab of the journal that was closed last is dropped, except the four that were closed
-      most recently of those present; then the slab that was loaded longest ago. Slabs being loaded
-      stay. Closed, durable slabs without live places go at once.
+    - Eviction: when a slab is needed and none is free, the durable, closed slab of the journal that
+      was closed last is dropped, except the four that were closed most recently of those present.
+      If there is no such slab, memory is made, up to `slabs_max`; then the slab that was loaded
+      longest ago is dropped. Slabs being loaded stay. Closed, durable slabs without live places go
+      at once.
 
 What waits for what
     - A message is deliverable once its record's block is durable, and everything before it in its
@@ -256,9 +257,9 @@ class Core(Protocol):
             connection: Handle.
             version: 10, 11 or 12.
             limits: Header lines, bytes of one header line, bytes of all headers of a frame, bytes
-                of a body. The scanner allows two bytes more for the end of a line and 32 for the
-                command and the empty line: the codec is exact. Before the login a whole frame has
-                at most 8 KiB.
+                of a body. Headers are `ODD` only when they are two bytes beyond for a line, or 32
+                for all of them: which ends of line count, the codec knows. Before the login a whole
+                frame has at most 8 KiB.
         """
 
     def teach(self, connection: int, destination: bytes, route: int) -> None:
@@ -291,11 +292,12 @@ class Core(Protocol):
         `destination-type`, `receipt` and `content-length` there is one at most. Then:
 
         - SEND with a taught destination, without `priority` and the headers of journal-format §3.2
-          that are left out but `content-length` and `receipt`; no colon in a value that is stored
-          (stored, it would be escaped). It is journalled if it says `persistent:true` (the first
+          that are left out but `content-length` and `receipt`; no colon in a value (in RECEIPTs
+          and when stored it is escaped). It is journalled if it says `persistent:true` (the first
           such header counts) and a queue of its route is durable.
-        - ACK with `id` or `message-id` of a message that this connection holds, and no others but
-          `subscription`, `receipt` and `content-length`.
+        - ACK without a body, with `id` (1.2) or `message-id` (1.0, 1.1) of a message that this
+          connection holds, in its one spelling, in 1.1 with the `subscription` of its consumer; no
+          other headers but `subscription`, `receipt` and `content-length`, no colon in a value.
 
         Receipts go out when all that the connection staged is durable. Line feeds between frames
         are skipped, with a carriage return in front of them too.

@@ -38,7 +38,7 @@ from vespiary_spec.errors import DiskFull, NativeError, VespiaryError
 logger = logging.getLogger(__name__)
 
 ATTIC = "attic"
-_FILL_BYTES = 1024 * 1024
+_FILL_BYTES = 256 * 1024
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -47,6 +49,11 @@ SLABS_FREE_MIN = 6
 _WRITE_TOKEN = 0
 _SUBMIT_TRIES = 1000
 _SUBMIT_PAUSE_S = 0.001
+
+
+def _yield_processor() -> None:
+    """Let this thread run when nothing else wants the processor."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 class MessageJournal:
@@ -105,7 +112,9 @@ class MessageJournal:
         self._current_file = 0
         self._grown_bytes = 0
         self._slabs_coming = 0
-        self._memory_executor = ThreadPoolExecutor(1, thread_name_prefix="memory")
+        self._memory_executor = ThreadPoolExecutor(
+            1, thread_name_prefix="memory", initializer=_yield_processor
+        )
         self._histogram = FlushHistogram()
         self._writes = 0
         self._written_bytes = 0

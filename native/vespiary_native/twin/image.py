@@ -173,14 +173,22 @@ class Image:
         Raises:
             NoRoom: None can be had.
         """
-        if not self._free and not self._make_free():
+        if not self._free:
+            # New memory is slow to touch, so it is made ahead of need by another thread. When that
+            # lags behind, what will be read last is dropped first; only then is memory made here.
             victims = self._evictable()
-            if not victims:
-                raise NoRoom("no slab is free and none may be evicted")
-            self._closed.pop(victims[0], None)
-            self._loaded.pop(victims[0], None)
-            self.give(victims[0])
+            if not (victims and victims[0] in self._closed) and not self._make_free():
+                if not victims:
+                    raise NoRoom("no slab is free and none may be evicted")
+                self._drop(victims[0])
+            elif not self._free:
+                self._drop(victims[0])
         slab.buffer = self._free.pop()
+
+    def _drop(self, victim: Slab) -> None:
+        self._closed.pop(victim, None)
+        self._loaded.pop(victim, None)
+        self.give(victim)
 
     def close_slab(self, slab: Slab) -> None:
         """Say that nothing is added to a slab any more."""
