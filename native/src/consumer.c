@@ -7,7 +7,7 @@
 #include "state.h"
 
 /* "MESSAGE\nsubscription:S\nmessage-id:Q-", cached: it stands before every message. */
-static char *make_prefix(const uint8_t *subscription, uint32_t length, uint32_t queue_id, uint32_t *prefix_length)
+static bool make_prefix(consumer *of, const uint8_t *subscription, uint32_t length, uint32_t queue_id)
 {
     static const char start[] = "MESSAGE\nsubscription:";
     const size_t head = sizeof start - 1;
@@ -15,12 +15,15 @@ static char *make_prefix(const uint8_t *subscription, uint32_t length, uint32_t 
     int tail_length = snprintf(tail, sizeof tail, "\nmessage-id:%u-", queue_id);
     char *made = malloc(head + length + (size_t)tail_length);
     if (!made)
-        return NULL;
+        return false;
     memcpy(made, start, head);
     memcpy(made + head, subscription, length);
     memcpy(made + head + length, tail, (size_t)tail_length);
-    *prefix_length = (uint32_t)(head + length + (size_t)tail_length);
-    return made;
+    of->prefix = made;
+    of->prefix_length = (uint32_t)(head + length + (size_t)tail_length);
+    of->subscription_at = (uint32_t)head;
+    of->subscription_length = length;
+    return true;
 }
 
 int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection_handle, uint32_t queue_id, uint32_t mode,
@@ -43,8 +46,7 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection_handle,
                      .connection = connection_handle,
                      .credit = credit,
                      .queue = q};
-    made.prefix = make_prefix(subscription, subscription_length, queue_id, &made.prefix_length);
-    if (!made.prefix)
+    if (!make_prefix(&made, subscription, subscription_length, queue_id))
         return -ENOMEM;
     core->consumers[handle] = made;
     if (handle == core->consumers_count)

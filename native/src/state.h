@@ -151,7 +151,7 @@ typedef struct {
     uint64_t *order;
     uint32_t order_first, order_end, order_capacity;
     char *prefix; /* "MESSAGE\nsubscription:S\nmessage-id:Q-" */
-    uint32_t prefix_length;
+    uint32_t prefix_length, subscription_at, subscription_length; /* where S stands in the prefix */
 } consumer;
 
 typedef struct {

@@ -102,38 +102,39 @@ static bool is_transfer_header(piece name)
 /* Take one header of a SEND: what the fast path knows is noted, what it leaves to Python makes the frame not plain. */
 static void send_header(frame *f, piece line, piece name, piece value)
 {
+    if (NAME(name, "content-length")) {
+        f->dropped[f->dropped_count++ & 1] = line;
+        return;
+    }
+    if (memchr(value.data, ':', value.length))
+        f->is_plain = false; /* a second colon is data that RECEIPTs and the canonical properties escape */
     if (NAME(name, "destination")) {
         f->is_plain &= !f->destination.data;
         f->destination = value;
     } else if (NAME(name, "persistent")) {
         f->is_persistent = f->has_persistent ? f->is_persistent : NAME(value, "true");
         f->has_persistent = true; /* of a repeated header the first counts */
-    } else if (NAME(name, "content-length")) {
-        f->dropped[f->dropped_count++ & 1] = line;
-        return;
     } else if (NAME(name, "receipt")) {
         f->is_plain &= !f->receipt.data;
         f->receipt = value;
         f->dropped[f->dropped_count++ & 1] = line;
-        return;
     } else if (NAME(name, "destination-type")) {
         f->is_plain &= !f->type.data;
         f->type = value;
     } else if (is_transfer_header(name)) {
         f->is_plain = false;
     }
-    if (value.length && memchr(value.data, ':', value.length))
-        f->is_plain = false; /* a second colon is data that the canonical properties escape */
 }
 
-static void ack_header(frame *f, piece name, piece value)
+static void ack_header(const connection *c, frame *f, piece name, piece value)
 {
-    piece *known = NAME(name, "id") || NAME(name, "message-id") ? &f->id
-                   : NAME(name, "subscription")                 ? &f->subscription
-                   : NAME(name, "receipt")                      ? &f->receipt
-                                                                : NULL;
+    bool is_id = c->version == 12 ? NAME(name, "id") : NAME(name, "message-id");
+    piece *known = is_id                        ? &f->id
+                   : NAME(name, "subscription") ? &f->subscription
+                   : NAME(name, "receipt")      ? &f->receipt
+                                                : NULL;
     if (known) {
-        f->is_plain &= !known->data;
+        f->is_plain &= !known->data && !memchr(value.data, ':', value.length);
         *known = value;
     } else if (!NAME(name, "content-length")) {
         f->is_plain = false; /* `transaction` and what may come */
@@ -156,7 +157,7 @@ static bool read_headers(const connection *c, frame *f)
     bool is_ack = f->command_length == 3 && !memcmp(f->at, "ACK", 3);
     bool is_fast = c->is_ready && (is_send || is_ack) && is_ascii_plain(f->at, f->headers_end);
     uint32_t lines = 0;
-    f->is_plain = is_fast;
+    f->is_plain = is_fast && f->headers_end <= c->headers_max;
     f->content_length = -1;
     for (;; lines++) {
         const uint8_t *stop = memchr(line, '\n', (size_t)(end - line));
@@ -168,6 +169,7 @@ static bool read_headers(const connection *c, frame *f)
             return false;
         piece name = {line, (uint32_t)(colon - line)};
         piece value = {colon + 1, length - name.length - 1};
+        f->is_plain &= length <= c->header_line_max;
         if (c->version == 10 && trim(&name, &value))
             f->is_plain = false;
         if (NAME(name, "content-length")) {
@@ -185,7 +187,7 @@ static bool read_headers(const connection *c, frame *f)
         if (is_fast && is_send)
             send_header(f, (piece){line, length + 1}, name, value);
         else if (is_fast)
-            ack_header(f, name, value);
+            ack_header(c, f, name, value);
         line = stop + 1;
     }
 }
@@ -362,18 +364,32 @@ static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64
     return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
 }
 
-static int take_ack(vespiary_core *core, uint32_t handle, const frame *f)
+/* Part of a message id: as `parse_number`, but there is one spelling only. */
+static int64_t parse_id(const uint8_t *at, uint32_t length)
+{
+    return length > 1 && *at == '0' ? -1 : parse_number(at, length);
+}
+
+static bool is_subscription(const consumer *by, piece value)
+{
+    return value.data && by->subscription_length == value.length &&
+           !memcmp(by->prefix + by->subscription_at, value.data, value.length);
+}
+
+static int take_ack(vespiary_core *core, uint32_t handle, const frame *f, int64_t length)
 {
     connection *c = &core->connections[handle];
     const uint8_t *dash = f->id.length ? memchr(f->id.data, '-', f->id.length) : NULL;
-    if (!dash)
+    if (!dash || length != (int64_t)f->headers_end + 1) /* an ACK has no body */
         return 1;
     uint32_t digits = (uint32_t)(dash - f->id.data);
-    int64_t id = parse_number(f->id.data, digits), sequence = parse_number(dash + 1, f->id.length - digits - 1);
+    int64_t id = parse_id(f->id.data, digits), sequence = parse_id(dash + 1, f->id.length - digits - 1);
     if (id < 0 || sequence < 0 || id > INT32_MAX)
         return 1;
     int holder = vespiary_core_holder(core, handle, (uint32_t)id, (uint64_t)sequence);
     if (holder < 0 || core->consumers[holder].mode == 0)
+        return 1;
+    if (c->version == 11 && !is_subscription(&core->consumers[holder], f->subscription))
         return 1;
     uint64_t block = 0;
     int done = acknowledge(core, &core->consumers[holder], (uint64_t)sequence, &block);
@@ -412,7 +428,7 @@ int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buff
         if (f.is_plain && f.command_length == 4)
             left = take_send(core, handle, &f, length);
         else if (f.is_plain)
-            left = take_ack(core, handle, &f);
+            left = take_ack(core, handle, &f, length);
         if (left < 0 && left != -ENOSPC)
             return left;
         if (left == -ENOSPC) {

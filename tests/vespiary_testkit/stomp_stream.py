@@ -23,11 +23,61 @@ class FrameSource:
     def frame(self) -> bytes:
         """Return one frame, with what follows it."""
         kind = self.random.random()
-        if kind < 0.62:
+        if kind < 0.58:
             return self.send_frame()
-        if kind < 0.9:
+        if kind < 0.86:
             return self.ack_frame()
+        if kind < 0.9:
+            return self.edge_frame()
         return self.odd_frame()
+
+    def edge_frame(self) -> bytes:
+        """Return a SEND at the limits: 12 headers, lines of 300 bytes, headers of 1200."""
+        pick = self.random
+        lines = [b"destination:/queue/1"]
+        kind = pick.randint(0, 2)
+        if kind == 0:
+            lines.append(b"x:" + b"y" * (298 + pick.randint(-3, 4)))
+        elif kind == 1:
+            lines += [b"x:y"] * (11 + pick.randint(-2, 2))
+        else:
+            lines += [b"x:" + b"y" * 250] * 4
+            # The command, and the ends of all lines, count too.
+            length = sum(map(len, lines)) + len(lines) + 5 + 1
+            lines.append(b"z:" + b"y" * (1200 - length - 3 + pick.randint(-3, 40)))
+        if kind != 2 and pick.random() < 0.5:
+            lines.append(b"receipt:" + b"r" * pick.choice([1, 290, 291, 292, 293, 294, 295, 296]))
+        pick.shuffle(lines)
+        body = self.body() if pick.random() < 0.8 else b"z" * (30_000 + pick.randint(-2, 2))
+        if pick.random() < 0.5 and kind == 0:
+            lines.append(b"content-length:%d" % len(body))
+        else:
+            body = body.replace(b"\0", b"0")
+        return b"SEND\n" + b"\n".join(lines) + b"\n\n" + body + b"\0"
+
+    def mutated(self, frame: bytes) -> bytes:
+        """Return the frame with one thing wrong, or turned into another frame."""
+        pick = self.random
+        at = pick.randrange(min(len(frame), 200))
+        act = pick.randint(0, 6)
+        if act == 0:
+            octet = pick.choice([b"\0", b"\n", b"\r", b":", b"\\", b" ", b"a", pick.randbytes(1)])
+            return frame[:at] + octet + frame[at + 1 :]
+        if act == 1:
+            return frame[:at] + frame[at + 1 :]
+        if act == 2:
+            return frame[:at] + pick.choice([b"\0", b"\n", b"\r\n", b":", b" "]) + frame[at:]
+        if act == 3:
+            return frame[:at]
+        if act == 4:
+            return frame.replace(b"\n", b"\r\n", pick.choice([1, 2, -1]))
+        lines = frame.split(b"\n")
+        line = pick.randrange(len(lines))
+        if act == 5:
+            lines.insert(line, lines[line])
+        else:
+            del lines[line]
+        return b"\n".join(lines)
 
     def send_frame(self) -> bytes:
         pick = self.random
@@ -38,7 +88,7 @@ class FrameSource:
         if pick.random() < 0.7 or b"\0" in body:
             lines.append(b"content-length:%d" % len(body))
         if pick.random() < 0.5:
-            lines.append(b"receipt:" + pick.choice([b"r-%d" % pick.randint(0, 99), b"7", b"a b"]))
+            lines.append(b"receipt:" + self.receipt())
         if pick.random() < 0.1:
             lines.append(b"destination-type:ANYCAST")
         if pick.random() < 0.15:
@@ -55,6 +105,10 @@ class FrameSource:
         frame = b"SEND\n" + b"\n".join(lines) + b"\n\n" + body + b"\0"
         return frame + pick.choice([b"", b"", b"\n", b"\r\n", b"\n\n\r\n"])
 
+    def receipt(self) -> bytes:
+        pick = self.random
+        return pick.choice([b"r-%d" % pick.randint(0, 99), b"7", b"7", b"a b", b""])
+
     def body(self) -> bytes:
         pick = self.random
         size = pick.choice([0, 1, 7, 8, 60, 200, pick.randint(0, 900), pick.randint(0, 31_000)])
@@ -67,9 +121,12 @@ class FrameSource:
         if pick.random() < 0.1:
             sequence += pick.randint(0, 3)
         name = pick.choice([b"id", b"id", b"message-id"])
-        lines = [b"%b:%d-%d" % (name, queue, sequence)]
+        zero = b"0" if pick.random() < 0.05 else b""
+        lines = [b"%b:%b%d-%b%d" % (name, zero, queue, zero[: pick.randint(0, 1)], sequence)]
         if pick.random() < 0.3:
             lines.append(b"receipt:ack-%d" % sequence)
+        if pick.random() < 0.4:
+            lines.append(pick.choice([b"subscription:s1", b"subscription:s1", b"subscription:s2"]))
         if pick.random() < 0.1:
             lines += pick.choices(
                 [
@@ -85,7 +142,7 @@ class FrameSource:
                 k=1,
             )
         pick.shuffle(lines)
-        return b"ACK\n" + b"\n".join(lines) + b"\n\n\0"
+        return b"ACK\n" + b"\n".join(lines) + b"\n\n" + (b"x" * (pick.random() < 0.05)) + b"\0"
 
     def odd_frame(self) -> bytes:
         pick = self.random

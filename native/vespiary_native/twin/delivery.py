@@ -118,7 +118,8 @@ def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
     if sequence not in consumer.held:
         return 0
     queue, held = consumer.queue, consumer.held
-    covered = consumer.held_up_to(sequence)
+    is_alone = consumer.mode is not AckMode.CLIENT
+    covered = (sequence,) if is_alone else tuple(consumer.held_up_to(sequence))
     for one in covered:
         block = staging.finish(queue, one, held[one])
         del held[one]

@@ -297,6 +297,7 @@ class Consumer:
         credit: Messages that may be out.
         version: 10, 11 or 12.
         held: Messages given out to it and not acknowledged, in the order of giving.
+        subscription: The value of its `subscription` header, escaped.
         prefix: `MESSAGE` and the headers up to the sequence in `message-id`.
         ack_prefix: What stands between the sequences of `message-id` and `ack`; None without `ack`.
     """
@@ -310,6 +311,7 @@ class Consumer:
         "mode",
         "prefix",
         "queue",
+        "subscription",
         "version",
     )
 
@@ -330,6 +332,7 @@ class Consumer:
         self.credit = credit
         self.version = version
         self.held: dict[int, Message] = {}
+        self.subscription = subscription
         self.prefix = b"MESSAGE\nsubscription:%b\nmessage-id:%d-" % (subscription, queue.queue_id)
         has_ack = version == 12 and mode is not AckMode.AUTO
         self.ack_prefix = b"\nack:%d-" % queue.queue_id if has_ack else None

@@ -45,20 +45,15 @@ _LEFT_TO_PYTHON: Final = frozenset(
         b"content-length",
     }
 )
-_ACK_NAMES: Final = {
-    b"id": b"id",
-    b"message-id": b"id",
-    b"subscription": b"subscription",
-    b"receipt": b"receipt",
-    b"content-length": b"content-length",
-}
+_ACK_NAMES: Final = frozenset({b"subscription", b"receipt", b"content-length"})
 
 _RECEIPT: Final = b"\nreceipt:"
 _CONTENT_LENGTH: Final = b"\ncontent-length:"
 _VARYING: Final = {_RECEIPT: rb"([0-9A-Za-z]+)", _CONTENT_LENGTH: rb"([0-9]{1,18})"}
 """Header lines that differ from frame to frame, and the values that need no second look."""
 
-_PLAIN_ACK: Final = re.compile(rb"ACK\nid:([0-9]{1,18})-([0-9]{1,18})\n\n\0")
+_PLAIN_ACK: Final = re.compile(rb"ACK\nid:(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})\n\n\0")
+_MESSAGE_ID: Final = re.compile(rb"(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})")
 _S: Final = 0x53
 
 # What `_take_send` and `_take_ack` answer when they did not take the frame.
@@ -327,14 +322,14 @@ def _learn_shape(connection: Connection, headers: bytes, plan: SendPlan) -> None
 
 def _is_within_limits(connection: Connection, plan: SendPlan, longest_line: int, head: int) -> bool:
     return (
-        max(plan.longest_line, longest_line) <= connection.header_line_max + LINE_SLACK
-        and head <= connection.headers_max + HEADERS_SLACK
+        max(plan.longest_line, longest_line) - 1 <= connection.header_line_max
+        and head <= connection.headers_max
     )
 
 
 def _is_plain(connection: Connection, value: bytes) -> bool:
     """Whether a header's value needs no codec: ASCII, no escapes, nothing that a version trims."""
-    if not value.isascii() or any(octet in value for octet in _NOT_PLAIN):
+    if not value.isascii() or b":" in value or any(octet in value for octet in _NOT_PLAIN):
         return False
     return connection.version != 10 or value == value.strip(_BLANKS)
 
@@ -388,46 +383,52 @@ def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
 
 def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int, end: int) -> int:
     """Take the ACK frame at `at` if it is whole and plain; return its length, or a code."""
-    plain = _PLAIN_ACK.match(data, at, end)
-    if plain is not None and plain.end() - at <= connection.safe_bytes:
-        taken = _acknowledge(staging, connection, int(plain[1]), int(plain[2]))
-        return plain.end() - at if taken > 0 else taken
+    if connection.version == 12:
+        plain = _PLAIN_ACK.match(data, at, end)
+        if plain is not None and plain.end() - at <= connection.safe_bytes:
+            taken = _acknowledge(staging, connection, int(plain[1]), int(plain[2]), b"")
+            return plain.end() - at if taken > 0 else taken
     feeds = data.find(b"\n\n", at + (connection.scanned or 4) - 1, end)
     if feeds < 0:
         return _LEFT
     headers = bytes(data[at : feeds + 1])
     head = len(headers) + 1
-    announced = -1
     known = _parse_ack(connection, headers)
-    if known is None:
+    if known is None or head > connection.headers_max:
         return _LEFT
-    message_id = known.get(b"id", b"")
-    receipt = known.get(b"receipt")
+    announced = -1
     if b"content-length" in known:
         announced = _number(known[b"content-length"])
-        if announced < 0 or announced > connection.body_max:
+        if announced < 0:
             return _LEFT
-    if head > connection.headers_max + HEADERS_SLACK:
-        return _LEFT
     length = _body_end(connection, data, at, end, head, announced)
-    if length <= 0:
+    message_id = _MESSAGE_ID.fullmatch(known.get(_id_name(connection), b""))
+    if length != head + 1 or message_id is None:  # an ACK has no body
         return _LEFT
-    queue_digits, _, digits = message_id.partition(b"-")
-    queue_id, sequence = _number(queue_digits), _number(digits)
-    if queue_id < 0 or sequence < 0:
+    subscription = known.get(b"subscription", b"")
+    if connection.version == 11 and b"subscription" not in known:
         return _LEFT
-    taken = _acknowledge(staging, connection, queue_id, sequence)
+    taken = _acknowledge(staging, connection, int(message_id[1]), int(message_id[2]), subscription)
     if taken < 0:
         return taken
+    receipt = known.get(b"receipt")
     if receipt is not None:
         staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
     return length
 
 
-def _acknowledge(staging: Staging, connection: Connection, queue_id: int, sequence: int) -> int:
+def _id_name(connection: Connection) -> bytes:
+    return b"id" if connection.version == 12 else b"message-id"
+
+
+def _acknowledge(
+    staging: Staging, connection: Connection, queue_id: int, sequence: int, subscription: bytes
+) -> int:
     """Acknowledge what one of the connection's consumers holds; return how many, or a code."""
     consumer = connection.holder(queue_id, sequence)
     if consumer is None or consumer.mode is AckMode.AUTO:
+        return _LEFT
+    if connection.version == 11 and subscription != consumer.subscription:
         return _LEFT
     try:
         return delivery.acknowledge(staging, consumer, sequence)
@@ -436,19 +437,17 @@ def _acknowledge(staging: Staging, connection: Connection, queue_id: int, sequen
 
 
 def _parse_ack(connection: Connection, headers: bytes) -> dict[bytes, bytes] | None:
-    """Return the headers of an ACK by name (`message-id` as `id`); None: not plain."""
+    """Return the headers of an ACK by name; None: not plain."""
     lines = headers.split(b"\n")[1:-1]
     if len(lines) > connection.header_lines_max:
         return None
     known: dict[bytes, bytes] = {}
+    id_name = _id_name(connection)
     for line in lines:
         name, colon, value = line.partition(b":")
-        known_name = _ACK_NAMES.get(name)
-        if not colon or known_name is None or known_name in known:
+        if not colon or name in known or (name != id_name and name not in _ACK_NAMES):
             return None
-        if not _is_plain(connection, value):
+        if not _is_plain(connection, value) or len(line) > connection.header_line_max:
             return None
-        if len(line) + 1 > connection.header_line_max + LINE_SLACK:
-            return None
-        known[known_name] = value
+        known[name] = value
     return known

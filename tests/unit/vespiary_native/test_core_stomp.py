@@ -162,20 +162,68 @@ def test_everything_is_left_to_python_before_the_login(rig: CoreRig) -> None:
         assert rig.scan(data, other)[0] == ScanStatus.ODD
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"ACK\nid:1-1\n\n\0",
-        b"ACK\nmessage-id:1-1\nsubscription:s\n\n\0",
-        b"ACK\nid:1-1\ncontent-length:0\n\n\0",
-        b"ACK\nreceipt:r\nid:1-1\n\n\0",
-    ],
-)
-def test_plain_acks_are_taken(rig: CoreRig, frame: bytes) -> None:
+PLAIN_ACKS = [
+    (10, b"ACK\nmessage-id:1-1\n\n\0"),
+    (10, b"ACK\nmessage-id:1-1\nsubscription:another\n\n\0"),
+    (11, b"ACK\nmessage-id:1-1\nsubscription:s\n\n\0"),
+    (12, b"ACK\nid:1-1\n\n\0"),
+    (12, b"ACK\nid:1-1\nsubscription:another\n\n\0"),
+    (12, b"ACK\nid:1-1\ncontent-length:0\n\n\0"),
+    (12, b"ACK\nreceipt:r\nid:1-1\n\n\0"),
+]
+
+
+@pytest.mark.parametrize(("version", "frame"), PLAIN_ACKS)
+def test_plain_acks_are_taken(make: Callable[..., CoreRig], version: int, frame: bytes) -> None:
+    rig = make().begin(version)
     rig.publish()
     rig.flush()
-    rig.deliver(rig.consume())
-    other = rig.connect()
+    rig.deliver(rig.consume(version=version))
+    other = rig.connect(version)
     assert rig.scan(frame, other)[0] == ScanStatus.FRAME, "it is not this connection's"
     assert rig.scan(frame) == (ScanStatus.NEED_DATA, len(frame), 0)
     assert rig.core.live_places(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "frame"),
+    [
+        (10, b"ACK\nid:1-1\n\n\0"),
+        (11, b"ACK\nmessage-id:1-1\n\n\0"),
+        (11, b"ACK\nmessage-id:1-1\nsubscription:another\n\n\0"),
+        (11, b"ACK\nid:1-1\nsubscription:s\n\n\0"),
+        (12, b"ACK\nmessage-id:1-1\n\n\0"),
+        (12, b"ACK\nid:01-1\n\n\0"),
+        (12, b"ACK\nid:1-01\n\n\0"),
+        (12, b"ACK\nid:1-1\n\nbody\0"),
+        (12, b"ACK\nid:1-1\nreceipt:a:b\n\n\0"),
+        (12, b"ACK\nid:1-1\nsubscription:%b\n\n\0" % (b"s" * 188)),
+    ],
+)
+def test_other_acks_are_left_to_python(
+    make: Callable[..., CoreRig], version: int, frame: bytes
+) -> None:
+    rig = make().begin(version)
+    rig.publish()
+    rig.flush()
+    consumer = rig.consume(version=version)
+    rig.deliver(consumer)
+    assert rig.scan(frame) == (ScanStatus.FRAME, 0, len(frame))
+    assert rig.core.holder(rig.connection, 1, 1) == consumer
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"x:%b\n" % (b"y" * 198), ScanStatus.NEED_DATA),
+        (b"x:%b\n" % (b"y" * 199), ScanStatus.FRAME),
+        (b"receipt:%b\n" % (b"y" * 192), ScanStatus.NEED_DATA),
+        (b"receipt:%b\n" % (b"y" * 193), ScanStatus.FRAME),
+        # 5 for the command, 21 for the destination, 1 for the empty line: 1000 and 1001.
+        (b"x:%b\n" % (b"y" * 197) * 4 + b"z:%b\n" % (b"y" * 170), ScanStatus.NEED_DATA),
+        (b"x:%b\n" % (b"y" * 197) * 4 + b"z:%b\n" % (b"y" * 171), ScanStatus.FRAME),
+        (b"receipt:a:b\n", ScanStatus.FRAME),
+    ],
+)
+def test_limits_are_those_of_the_codec(rig: CoreRig, headers: bytes, status: ScanStatus) -> None:
+    assert rig.scan(send(headers))[0] == status
