@@ -15,12 +15,14 @@ or `=1-5000` runs others than the usual ones.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
-from typing import Any
 
 import pytest
 
+from vespiary_codec.journal.block import walk_blocks
+from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     Frame,
@@ -74,6 +76,7 @@ class Bench:
             core.open_queue(queue)
             self.observers.append(core.open_consumer(observer, queue, AckMode.AUTO, 1, b"o", 12))
         core.open_queue(HELD)
+        self.added: list[AddRecord] = []
         self.given: list[tuple[int, int]] = []
         self.frames = FrameSource(self.random, self.given)
         self.connect()
@@ -107,6 +110,12 @@ class Bench:
     def settle(self) -> bytes:
         """Have everything written; return the receipts."""
         while (request := self.core.seal_write()) is not None:
+            data = ctypes.string_at(request.address, request.length)
+            for _, header, payload in walk_blocks(
+                data, offset=request.offset, salt=SALT, file_id=1
+            ):
+                records = [decode_record(raw) for raw in walk_records(payload, header.records)]
+                self.added += [record for record in records if isinstance(record, AddRecord)]
             self.core.write_done(request.sequence)
         receipts = dict(self.core.take_receipts())
         self.core.take_ready_queues()
@@ -188,18 +197,25 @@ class Bench:
     # --- what came of it ------------------------------------------------------------------------
 
     def check_effects(self, taken: list[Frame]) -> None:
-        staged = self.core.image_statistics().records_added
+        self.added.clear()
         receipts = self.settle()
-        expected: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: []}
+        expected: dict[int, list[tuple[bytes, bytes]]] = {0: [], 1: [], 2: [], 3: []}
+        journalled: list[tuple[int, bytes, bytes]] = []
         for frame in taken:
             if frame.command == "SEND":
                 key = (frame.get("destination") or "").encode()
                 if (kind := frame.get("destination-type")) is not None:
                     key += b"\0" + kind.encode()
-                expected[TAUGHT[key]].append((canonical_properties(frame), frame.body))
+                queue, properties = TAUGHT[key], canonical_properties(frame)
+                expected[queue].append((properties, frame.body))
+                if frame.get("persistent") == "true":
+                    journalled.append((queue, properties, frame.body))
             else:
                 self.check_ack(frame)
-        assert staged >= sum(frame.get("persistent") == "true" for frame in taken)
+        found = [
+            (record.places[0].queue_id, record.properties, record.body) for record in self.added
+        ]
+        assert found == journalled
         for queue, messages in expected.items():
             head = self.core.queue_statistics(queue).next
             _, _, frames = self.core.deliver(self.observers[queue], 1000, 10**9)

@@ -169,6 +169,7 @@ def test_a_slab_without_live_places_goes_at_once(rig: CoreRig) -> None:
 
 
 def test_files_that_cancel_others_wait_for_them(rig: CoreRig) -> None:
+    rig.core.grow(16)
     rig.add_file()
     consumer = rig.consume()
     rig.fill(12)
@@ -300,6 +301,7 @@ def test_a_moved_message_counts_once(rig: CoreRig) -> None:
 
 
 def test_acknowledgements_tie_files_also_after_a_restart(rig: CoreRig) -> None:
+    rig.core.grow(16)
     rig.add_file()
     rig.fill(12)
     consumer = rig.consume()
