@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+
+from benchmarks.machine import Machine, describe, find_mount
 from vespiary_native.abc_ring import Ring
 from vespiary_native.aio import AioRing
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.threads import Request, RequestKind, ThreadRing, perform
-
-from benchmarks.machine import Machine, describe, find_mount
 
 FILE_BYTES = 64 << 20
 SIZES_BYTES = (4096, 65_536, 262_144)

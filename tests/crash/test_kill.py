@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from vespiary_testkit.broker_process import BrokerProcess
 
 from benchmarks.generator import LoadReport, build
+from vespiary_testkit.broker_process import BrokerProcess
 
 CYCLES = int(os.environ.get("VESPIARY_CRASH_CYCLES", "100"))
 VERIFY_EVERY = 10

@@ -16,6 +16,7 @@ import sys
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

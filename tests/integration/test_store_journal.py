@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.reader import Finding, read_journal

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import aio_limits, identity, mountinfo, probe
 from vespiary_broker.store.volumes.identity import STAMP_NAME, Owner
 from vespiary_broker.store.volumes.report import Report, VolumeReport

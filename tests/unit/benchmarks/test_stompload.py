@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from vespiary_testkit.stomp_server import Faults, running_stomp_server
 
 from benchmarks.generator import GeneratorError, Load, LoadReport, run_load
+from vespiary_testkit.stomp_server import Faults, running_stomp_server
 
 _SHORT = Load(producers=2, consumers=2, queues=2, window=20, warmup=0, seconds=1, messages=400)
 

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import vespiary_codec
 from hypothesis import given
 from hypothesis import strategies as st
+
+import vespiary_codec
 from vespiary_codec import checksum
 
 # RFC 3720, appendix B.4, "CRC Examples".

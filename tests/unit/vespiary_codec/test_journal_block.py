@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import (
     BlockHeader,

@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.file_header import (

@@ -8,6 +8,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.record import (

@@ -1,6 +1,7 @@
 """The sans-I/O client: its states, its receipts, and a server's decoder at the other end."""
 
 import pytest
+
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

@@ -1,6 +1,7 @@
 """Which STOMP commands exist in which version, and what each needs."""
 
 import pytest
+
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

@@ -6,10 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import vespiary_codec
-import vespiary_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import vespiary_codec
+import vespiary_spec
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

@@ -1,6 +1,7 @@
 """Bodies, malformed headers and limits: what the STOMP decoder refuses, and how early."""
 
 import pytest
+
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from vespiary_codec.wire.stomp import (
     Frame,
     HeartBeats,

@@ -5,6 +5,7 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from vespiary_codec.wire.stomp import (
     VERSIONS,
     Frame,

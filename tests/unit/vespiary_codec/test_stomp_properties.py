@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     VERSIONS,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vespiary_spec.configuration import (
     dump,
     from_broker,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError, UnknownSetting, UnsupportedSetting
 from vespiary_spec.model import Spelling

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import vespiary_spec
 from vespiary_spec import errors
 from vespiary_spec.errors import CATALOGUE, ConfigError, NativeError, VespiaryError

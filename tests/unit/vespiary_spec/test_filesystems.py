@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from vespiary_spec import filesystems
 from vespiary_spec.filesystems import (
     Driver,

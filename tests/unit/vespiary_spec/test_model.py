@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from msgspec import inspect
+
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.model import Change, Facts, Spelling, Unit, camel, fields_of, kebab, unwrap
 from vespiary_spec.resources import BrokerNodeTuningSpec, BrokerSpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from vespiary_spec import refusals, resources, settings
 from vespiary_spec.conversion import convert, usable_fields
 from vespiary_spec.errors import UnsupportedSetting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from vespiary_spec.configuration import parse_yaml
 from vespiary_spec.errors import ConfigError, UnknownSetting
 from vespiary_spec.resources import (

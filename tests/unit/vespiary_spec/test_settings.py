@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from vespiary_spec.model import fields_of
 from vespiary_spec.settings import (
     ADDRESS_DEFAULTS,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import (

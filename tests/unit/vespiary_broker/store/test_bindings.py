@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vespiary_broker.store.bindings import (
     VALUE_BYTES_MAX,
     BindingsJournal,

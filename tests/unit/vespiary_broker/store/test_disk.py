@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.disk import Disk
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import NativeError

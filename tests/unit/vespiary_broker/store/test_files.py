@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.files import (
     BINDINGS_FORM,

@@ -7,6 +7,7 @@ import errno
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, NoRoom
 from vespiary_spec.errors import JournalError, JournalFull

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.lock import LOCK_NAME, FolderLock
 from vespiary_spec.errors import JournalLocked, NativeError
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.journal import open_journal
 from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.options import Durability, JournalOptions

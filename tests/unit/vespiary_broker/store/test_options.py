@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.options import Durability, JournalOptions
 
 

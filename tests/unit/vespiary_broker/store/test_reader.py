@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_broker.store.files import BINDINGS_FORM
 from vespiary_broker.store.reader import Finding, read_journal

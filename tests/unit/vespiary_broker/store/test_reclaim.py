@@ -6,6 +6,7 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from vespiary_broker.store.reclaim import choose_files, files_body, files_record, queues_bodies
 from vespiary_codec.journal.record import decode_file_runs, decode_queue_states
 

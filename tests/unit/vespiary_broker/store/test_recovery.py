@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.recovery import Progress, Recovery, log_outcome, seal_tail
 from vespiary_broker.store.survey import survey_folder

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+
 from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import (

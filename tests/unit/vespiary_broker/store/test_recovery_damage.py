@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.survey import survey_folder
 from vespiary_native.abc import BlockFacts

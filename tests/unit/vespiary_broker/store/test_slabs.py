@@ -7,6 +7,7 @@ import errno
 from pathlib import Path
 
 import pytest
+
 from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_spec.errors import CorruptRecord, NativeError
 from vespiary_testkit.faulty_disk import MemoryDisk

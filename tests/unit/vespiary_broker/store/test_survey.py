@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM
 from vespiary_broker.store.survey import BlockReader, survey_folder, verify_blocks_python

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from vespiary_broker.store.verdicts import (
     FileFacts,
     FileVerdict,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from vespiary_spec.gen import __main__ as gen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from vespiary_spec.errors import CATALOGUE
 from vespiary_spec.gen import reference
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError

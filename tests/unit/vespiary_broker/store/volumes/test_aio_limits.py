@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import aio_limits
 from vespiary_broker.store.volumes.aio_limits import AioLimits
 

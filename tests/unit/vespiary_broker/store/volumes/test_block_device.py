@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import block_device
 from vespiary_broker.store.volumes.block_device import UNKNOWN
 

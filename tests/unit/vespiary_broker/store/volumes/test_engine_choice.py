@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.store.volumes import engine_choice
 from vespiary_broker.store.volumes.aio_limits import AioLimits
 from vespiary_broker.store.volumes.engine_choice import EngineChoice

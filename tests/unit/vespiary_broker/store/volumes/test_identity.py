@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import identity
 from vespiary_broker.store.volumes.identity import STAMP_NAME, Action, Decision, Owner
 

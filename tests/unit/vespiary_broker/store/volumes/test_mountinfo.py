@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import mountinfo
 from vespiary_broker.store.volumes.mountinfo import MountinfoError
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import probe
 from vespiary_broker.store.volumes.probe import Capability, Probe
 from vespiary_spec.errors import EngineUnavailable

@@ -1,4 +1,5 @@
 import pytest
+
 from vespiary_broker.store.volumes import trial
 from vespiary_spec.settings import JournalType
 from vespiary_spec.status import VerdictLevel

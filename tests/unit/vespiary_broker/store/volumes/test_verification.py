@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from vespiary_broker.store.volumes import identity, mountinfo, probe, statfs
 from vespiary_broker.store.volumes.identity import STAMP_NAME, Owner
 from vespiary_broker.store.volumes.mountinfo import Mount
