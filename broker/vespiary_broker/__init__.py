@@ -1,1 +1,1 @@
-"""The broker: engine (decides, no I/O), store (disk), server (sockets), app (puts them together)."""
+"""The broker: engine (no I/O), store (disk), server (sockets), app (puts them together)."""
