@@ -36,7 +36,7 @@ class AddressSettings(
         bool | None,
         setting(
             "Create a queue when a client first uses it.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="true",
         ),
     ] = None
@@ -44,7 +44,7 @@ class AddressSettings(
         bool | None,
         setting(
             "Create an address when a client first uses it.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="true",
         ),
     ] = None
@@ -52,7 +52,7 @@ class AddressSettings(
         bool | None,
         setting(
             "Delete a created queue when it is empty and its last consumer has gone.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="true",
         ),
     ] = None
@@ -60,7 +60,7 @@ class AddressSettings(
         bool | None,
         setting(
             "Delete a created address when its last queue has gone.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="true",
         ),
     ] = None
@@ -68,7 +68,7 @@ class AddressSettings(
         RoutingType | None,
         setting(
             "Routing type of a created address when neither client nor prefix names one.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="MULTICAST",
         ),
     ] = None
@@ -76,7 +76,7 @@ class AddressSettings(
         RoutingType | None,
         setting(
             "Routing type of a created queue when neither client nor prefix names one.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="MULTICAST",
         ),
     ] = None
@@ -100,7 +100,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         str,
         setting(
             "Name of the queue, unique in the broker.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -110,12 +110,12 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         setting(
             "ANYCAST: every message goes to one consumer. MULTICAST: this queue is one "
             "subscription of the address.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
         ),
     ] = RoutingType.ANYCAST
     durable: Annotated[
         bool,
-        setting("Whether queue and messages survive a restart.", change=Change.RELOAD),
+        setting("Whether queue and messages survive a restart.", change=Change.RESTART),
     ] = True
 
 
@@ -126,7 +126,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         str,
         setting(
             "Name of the address, unique.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -135,12 +135,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         tuple[RoutingType, ...],
         setting(
             "Routing types that the address serves.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             max_length=2,
             default_text="those of its queues, else `default-address-routing-type`",
         ),
     ] = ()
     queues: Annotated[
         tuple[Queue, ...],
-        setting("Queues of the address.", change=Change.RELOAD, key="name", max_length=1000),
+        setting("Queues of the address.", change=Change.RESTART, key="name", max_length=1000),
     ] = ()

@@ -27,7 +27,6 @@ class Change(enum.StrEnum):
 
     IMMUTABLE = "immutable"
     RESTART = "restart"
-    RELOAD = "reload"
 
 
 class Spelling(enum.StrEnum):

@@ -21,6 +21,7 @@ NOT_YET: dict[str, dict[str, str]] = {
         "node-manager-lock-directory": "shared-store high availability",
         "journal-compact-min-files": "compaction of the journal",
         "journal-compact-percentage": "compaction of the journal",
+        "journal-device-block-size": "blocks of another size than 4096 bytes",
         "journal-file-open-timeout": "a bound on waiting for the next journal file",
         "journal-lock-acquisition-timeout": "waiting for another broker's lock",
         "log-journal-write-rate": "logging of journal rates (the metrics have them)",

@@ -257,18 +257,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             maximum=limits.JOURNAL_WRITE_BYTES_MAX,
         ),
     ] = 490 * _KIB
-    journal_device_block_size: Annotated[
-        int,
-        setting(
-            "Alignment of journal writes: a multiple of the disk's block size. It shapes the "
-            "files, so it cannot change once they exist.",
-            unit=Unit.BYTES,
-            change=Change.IMMUTABLE,
-            minimum=limits.BLOCK_BYTES,
-            maximum=16 * limits.BLOCK_BYTES,
-            multiple_of=limits.BLOCK_BYTES,
-        ),
-    ] = limits.BLOCK_BYTES
     journal_max_attic_files: Annotated[
         int,
         setting(
@@ -297,7 +285,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         setting(
             "Share of the disk above which producers wait. 100 never waits.",
             unit=Unit.PERCENT,
-            change=Change.RELOAD,
+            change=Change.RESTART,
             minimum=1,
             maximum=100,
         ),
@@ -307,7 +295,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         setting(
             "Free space below which producers wait; wins over `max-disk-usage`. -1 is off.",
             unit=Unit.BYTES,
-            change=Change.RELOAD,
+            change=Change.RESTART,
             minimum=0,
             special=-1,
         ),
@@ -317,7 +305,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         setting(
             "Time between two looks at the free space.",
             unit=Unit.MILLISECONDS,
-            change=Change.RELOAD,
+            change=Change.RESTART,
             minimum=100,
             maximum=3_600_000,
         ),
@@ -355,7 +343,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         str | None,
         setting(
             "File of users with salted password hashes, kept by `vespiary user`.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             default_text="`users` below `data-directory`",
         ),
     ] = None
@@ -389,7 +377,7 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
         tuple[Address, ...],
         setting(
             "Addresses that exist from the start.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             key="name",
             max_length=10_000,
         ),
@@ -399,7 +387,7 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Settings by match: a name, or a pattern with `*` for one word and `#` for any "
             "number of words between dots.",
-            change=Change.RELOAD,
+            change=Change.RESTART,
             max_length=1000,
         ),
     ] = msgspec.field(default_factory=dict)

@@ -32,7 +32,7 @@ from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_broker.store.journal import Journal, open_journal
-from vespiary_broker.store.options import JournalOptions
+from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFailed
@@ -48,6 +48,13 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
 log = logging.getLogger(__name__)
+
+
+def _acknowledgement_delay_s(buffer_timeout_ns: int) -> float:
+    """Return how long acknowledgements may wait for company: 0 nanoseconds set no bound."""
+    if buffer_timeout_ns == 0:
+        return ACKNOWLEDGEMENT_DELAY_S
+    return min(ACKNOWLEDGEMENT_DELAY_S, buffer_timeout_ns / 1e9)
 
 
 class BrokerApp:
@@ -299,6 +306,7 @@ class BrokerApp:
             max_io=settings.journal_max_io,
             max_attic_files=settings.journal_max_attic_files,
             record_bytes_max=settings.journal_buffer_size,
+            acknowledgement_delay_s=_acknowledgement_delay_s(settings.journal_buffer_timeout),
             memory_bytes=image_bytes(settings.global_max_size),
             max_disk_usage_percent=settings.max_disk_usage,
             min_disk_free_bytes=settings.min_disk_free,

@@ -19,6 +19,9 @@ ALIGNMENT_BYTES = limits.BLOCK_BYTES
 FILES_AHEAD_MIN = 2
 """Activated files that the core always has before it: a roll never waits for the disk."""
 
+ACKNOWLEDGEMENT_DELAY_S = 0.010
+"""Longest time that acknowledgements alone wait for company."""
+
 
 class Durability(enum.StrEnum):
     """What a confirm is worth."""
@@ -83,7 +86,7 @@ class JournalOptions:
     max_disk_usage_percent: int = 90
     min_disk_free_bytes: int = -1
     disk_scan_period_s: float = 5.0
-    acknowledgement_delay_s: float = 0.010
+    acknowledgement_delay_s: float = ACKNOWLEDGEMENT_DELAY_S
     quiet_delay_s: float = 0.020
     reclaim_period_s: float = 0.5
 
