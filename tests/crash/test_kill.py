@@ -93,20 +93,24 @@ def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
     chance = random.Random(seed)
     ledger = tmp_path / "ledger"
     broker = BrokerProcess(tmp_path / "data", *SETTINGS)
-    for cycle in range(1, CYCLES + 1):
-        if chance.random() < 0.2:
-            kill_while_starting(broker, chance)
-        broker.start()
-        run_until_killed(broker, stompload, ledger, chance)
-        if cycle % VERIFY_EVERY == 0 or cycle == CYCLES:
+    try:
+        for cycle in range(1, CYCLES + 1):
+            if chance.random() < 0.2:
+                kill_while_starting(broker, chance)
             broker.start()
-            checks = verify(broker, stompload, ledger).checks
-            found = f"seed {seed}, cycle {cycle}: {checks}"
-            assert checks.lost == 0, found
-            assert checks.resurrected == 0, found
-            assert checks.duplicates == 0, found
-            assert checks.corrupt == 0, found
-            assert broker.stop() == 0, broker.log_text()
+            run_until_killed(broker, stompload, ledger, chance)
+            if cycle % VERIFY_EVERY == 0 or cycle == CYCLES:
+                broker.start()
+                checks = verify(broker, stompload, ledger).checks
+                found = f"seed {seed}, cycle {cycle}: {checks}"
+                assert checks.lost == 0, found
+                assert checks.resurrected == 0, found
+                assert checks.duplicates == 0, found
+                assert checks.corrupt == 0, found
+                assert broker.stop() == 0, broker.log_text()
+    finally:
+        if broker.process is not None:
+            broker.kill()
     lines = ledger.read_text().split("\n")
     assert sum(line.startswith("S") for line in lines) > CYCLES * 10
     assert sum(line.startswith("A") for line in lines) > CYCLES * 10
