@@ -48,11 +48,6 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
         "oldSelf.?spec.?storage.?ephemeral.orValue(false)",
         "spec.storage.ephemeral cannot change once the Broker exists",
     ),
-    (
-        _kept("spec", "config", "journalDeviceBlockSize"),
-        "spec.config.journalDeviceBlockSize shapes the journal's files and cannot change once the "
-        "Broker exists",
-    ),
 )
 """CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
 

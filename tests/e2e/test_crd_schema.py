@@ -247,12 +247,6 @@ def test_names_that_no_service_can_have_are_refused(namespace: str, name: str) -
             "cannot change once the Broker exists",
         ),
         ({}, {"storage": {"ephemeral": True}}, "spec.storage.ephemeral cannot change"),
-        (
-            {"config": {"journalDeviceBlockSize": 4096}},
-            {"config": {"journalDeviceBlockSize": "8Ki"}},
-            "cannot change once the Broker exists",
-        ),
-        ({"config": {"journalDeviceBlockSize": 4096}}, {"config": {}}, "shapes the journal's"),
     ],
 )
 def test_what_shapes_the_data_cannot_change(
@@ -271,8 +265,8 @@ def test_what_shapes_the_data_cannot_change(
             {"storage": {"volumes": {"journal": {"storageClassName": "fast", "size": "2Gi"}}}},
         ),
         (
-            {"config": {"journalDeviceBlockSize": 4096}},
-            {"config": {"journalDeviceBlockSize": "4Ki"}},
+            {"config": {"journalFileSize": 10485760}},
+            {"config": {"journalFileSize": "10Mi"}},
         ),
         ({}, {"config": {"journalMaxIo": 100}, "replicas": 3}),
     ],
