@@ -176,6 +176,7 @@ class FileKeeper:
             while self._core.files_ahead() < self.files_ahead_wanted:
                 if self._is_retry_due() or self._pool.has_spare:
                     self._journal.add_file(await self._journal.run_blocking(self._pool.activate))
+                    self._core.hold_adds(held=False)  # before those who wait are told to try again
                     self._tell_space()
                 else:
                     return self._full
