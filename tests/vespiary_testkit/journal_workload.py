@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vespiary_broker.store.files import MESSAGE_FORM
+from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.recovery import Recovered, Recovery, seal_tail
@@ -92,6 +93,8 @@ async def open_memory(
     folder: Path,
     disk: MemoryDisk,
     make_ring: Callable[[MemoryDisk], Any] = MemoryRing,
+    *,
+    kept: KeptRecords | None = None,
     **changes: Any,
 ) -> MessageJournal:
     """Open a journal on a `MemoryDisk`; blocking calls are made at once, in the loop's thread."""
@@ -100,6 +103,7 @@ async def open_memory(
         queue_ids=QUEUES,
         parts=memory_parts(disk, make_ring),
         executor=InlineExecutor(),
+        kept=kept,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from vespiary_broker.store.counters import JournalStatistics
+from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import Durability, JournalOptions
@@ -66,6 +67,7 @@ async def open_journal(
     *,
     queue_ids: Iterable[int] = (),
     parts: OpeningParts | None = None,
+    kept: KeptRecords | None = None,
 ) -> Journal:
     """Open the message journal that the options ask for.
 
@@ -73,6 +75,7 @@ async def open_journal(
         options: The settings.
         queue_ids: Durable queues that the bindings know.
         parts: Disk, core, ring and progress to use; None takes the real ones.
+        kept: The owner of records that the core does not keep; None: there are none.
 
     Raises:
         VespiaryError: See `MessageJournal.open`.
@@ -80,4 +83,4 @@ async def open_journal(
     used = parts or OpeningParts()
     if not options.is_persistent:
         return NullJournal(options, used.open_core)
-    return await MessageJournal.open(options, queue_ids=queue_ids, parts=used)
+    return await MessageJournal.open(options, queue_ids=queue_ids, parts=used, kept=kept)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from vespiary_broker.store.files import FilePool, StoredFile
+from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
 from vespiary_broker.store.slabs import SlabLoader
@@ -72,6 +73,7 @@ class FileKeeper:
         core: Core,
         pool: FilePool,
         loader: SlabLoader,
+        kept: KeptRecords,
         *,
         reclaim_period_s: float,
         disk_scan_period_s: float,
@@ -85,6 +87,7 @@ class FileKeeper:
             core: Its core.
             pool: Its files.
             loader: Its reads.
+            kept: The owner of records that the core does not keep.
             reclaim_period_s: Seconds between two looks for files to free.
             disk_scan_period_s: Seconds between two tries while the disk is full.
             is_flushed: Writes are flushed (D2); else files are flushed when they are full.
@@ -94,6 +97,7 @@ class FileKeeper:
         self._core = core
         self._pool = pool
         self._loader = loader
+        self._kept = kept
         self._reclaim_period_s = reclaim_period_s
         self._disk_scan_period_s = disk_scan_period_s
         self._is_flushed = is_flushed
@@ -211,6 +215,7 @@ class FileKeeper:
             self._pool.active_ids,
             current_id=current or self._first_ahead(),
             live_places=self._core.live_places,
+            live_records=self._kept.live_records,
             cancels=self._core.cancels,
             is_busy=self._loader.is_busy,
         )
@@ -234,6 +239,7 @@ class FileKeeper:
             self._journal.drop_file(file_id)
             await self._journal.run_blocking(partial(self._pool.release, file_id))
             self._core.forget_file(file_id)
+            self._kept.forget_file(file_id)
         return bool(chosen)
 
     def _first_ahead(self) -> int:

@@ -23,6 +23,7 @@ from vespiary_broker.store.files import (
     SpaceLimits,
     StoredFile,
 )
+from vespiary_broker.store.kept import KeptRecords, KeptSink
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.recovery import (
@@ -101,7 +102,9 @@ class Opened:
     ahead: list[StoredFile]
 
 
-def open_folder(options: JournalOptions, queue_ids: tuple[int, ...], parts: OpeningParts) -> Opened:
+def open_folder(
+    options: JournalOptions, queue_ids: tuple[int, ...], parts: OpeningParts, kept: KeptRecords
+) -> Opened:
     """Open the folder of a message journal: see `MessageJournal.open`.
 
     Durability: on return every block that the core holds is durable.
@@ -127,7 +130,7 @@ def open_folder(options: JournalOptions, queue_ids: tuple[int, ...], parts: Open
             is_flushed=options.durability == "D2",
             is_direct=options.is_direct,
             progress=parts.progress,
-        ).run(core)
+        ).run(KeptSink(core, kept))
         voided = core.restore_done()
         log_outcome(recovered, options.directory)
         ring, reason = _ring(options, parts)

@@ -29,12 +29,13 @@ def choose_files(
     *,
     current_id: int,
     live_places: Callable[[int], int],
+    live_records: Callable[[int], int],
     cancels: Callable[[int], list[int]],
     is_busy: Callable[[int], bool],
 ) -> list[int]:
     """Return the files that may be freed, in the order in which they must be.
 
-    A file may go when no message in it is live and every file whose messages its records end is
+    A file may go when nothing in it is live and every file whose messages its records end is
     gone or goes before it: else the messages there would rise again at the next start. Records only
     ever end what stands in older files, so one pass in ascending order finds them all.
 
@@ -42,13 +43,16 @@ def choose_files(
         file_ids: The journal's files in use.
         current_id: The file being filled; it and those after it stay.
         live_places: `Core.live_places`.
+        live_records: `KeptRecords.live_records`.
         cancels: `Core.cancels`.
         is_busy: Whether a file is being read or written just now.
     """
     chosen: list[int] = []
     gone: set[int] = set()
     for file_id in sorted(file_ids):
-        if file_id >= current_id or live_places(file_id) or is_busy(file_id):
+        if file_id >= current_id or is_busy(file_id):
+            continue
+        if live_places(file_id) or live_records(file_id):
             continue
         if all(other in gone or other == file_id for other in cancels(file_id)):
             chosen.append(file_id)

@@ -30,6 +30,7 @@ from vespiary_broker.store.counters import FileCounts, FlushHistogram, JournalSt
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.keeper import FileKeeper
+from vespiary_broker.store.kept import KeptRecords, NothingKept
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.opening import Opened, OpeningParts, open_folder
 from vespiary_broker.store.options import Durability, JournalOptions
@@ -79,6 +80,7 @@ class MessageJournal:
         options: JournalOptions,
         opened: Opened,
         executor: Executor,
+        kept: KeptRecords,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Not for callers: `open` makes journals."""
@@ -133,6 +135,7 @@ class MessageJournal:
             self.core,
             self._pool,
             self._loader,
+            kept,
             reclaim_period_s=options.reclaim_period_s,
             disk_scan_period_s=options.disk_scan_period_s,
             is_flushed=self._is_flushed,
@@ -149,6 +152,7 @@ class MessageJournal:
         queue_ids: Iterable[int] = (),
         parts: OpeningParts | None = None,
         executor: Executor | None = None,
+        kept: KeptRecords | None = None,
     ) -> Self:
         """Lock the folder, read the journal back, and be ready to write.
 
@@ -157,6 +161,7 @@ class MessageJournal:
             queue_ids: Durable queues that the bindings know; places of others are void.
             parts: Disk, core, ring and progress to use; None takes the real ones.
             executor: The worker thread; None makes one.
+            kept: The owner of records that the core does not keep; None: there are none.
 
         Raises:
             JournalLocked: Another broker owns the folder.
@@ -166,15 +171,16 @@ class MessageJournal:
             NativeError: A system call failed.
         """
         loop = asyncio.get_running_loop()
+        owner = kept or NothingKept()
         worker = executor or ThreadPoolExecutor(1, thread_name_prefix="journal")
         try:
             opened = await loop.run_in_executor(
-                worker, open_folder, options, tuple(queue_ids), parts or OpeningParts()
+                worker, open_folder, options, tuple(queue_ids), parts or OpeningParts(), owner
             )
         except BaseException:
             worker.shutdown(wait=False)
             raise
-        journal = cls(options, opened, worker, loop)
+        journal = cls(options, opened, worker, owner, loop)
         for file in opened.ahead:
             journal.add_file(file)
         loop.add_reader(journal._ring.fileno(), journal._on_completions)

@@ -12,7 +12,10 @@ from vespiary_codec.journal.record import decode_file_runs, decode_queue_states
 
 
 def choose(
-    files: dict[int, tuple[int, list[int]]], current: int = 99, busy: tuple[int, ...] = ()
+    files: dict[int, tuple[int, list[int]]],
+    current: int = 99,
+    busy: tuple[int, ...] = (),
+    kept: tuple[int, ...] = (),
 ) -> list[int]:
     """Choose among files given as {id: (live places, cancels)}."""
     gone = [other for _, cancels in files.values() for other in cancels if other not in files]
@@ -21,6 +24,7 @@ def choose(
         files,
         current_id=current,
         live_places=lambda file_id: files[file_id][0],
+        live_records=lambda file_id: int(file_id in kept),
         cancels=lambda file_id: files[file_id][1],
         is_busy=lambda file_id: file_id in busy,
     )
@@ -28,6 +32,10 @@ def choose(
 
 def test_a_file_with_live_messages_stays():
     assert choose({1: (1, []), 2: (0, [])}) == [2]
+
+
+def test_a_file_with_kept_records_stays_and_holds_others():
+    assert choose({1: (0, []), 2: (0, [1]), 3: (0, [])}, kept=(1,)) == [3]
 
 
 def test_acknowledgements_stay_as_long_as_what_they_end():

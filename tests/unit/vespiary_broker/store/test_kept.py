@@ -1,0 +1,61 @@
+"""Records that Python keeps in the message journal survive their file, and then let it go."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from vespiary_broker.store.kept import NothingKept
+from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.journal_workload import Client, open_memory, run, until
+from vespiary_testkit.kept_records import NamedRecords
+
+
+async def _pass_by(client: Client, messages: int) -> None:
+    """Send and acknowledge messages, so that files fill and hold nothing."""
+    for _ in range(messages):
+        await client.send(1)
+        await client.receive()
+        await client.acknowledge(len(client.held))
+        await asyncio.sleep(0)
+
+
+@run
+async def test_a_file_with_a_live_record_is_not_freed_until_it_is_rewritten(tmp_path: Path):
+    kept = NamedRecords()
+    journal = await open_memory(tmp_path, MemoryDisk(), kept=kept)
+    kept.core = journal.core
+    client = Client(journal, journal._disk, 1)  # type: ignore[arg-type]
+    kept.add(b"orders")
+    first = journal.core.current_file()
+    await _pass_by(client, 60)
+    await until(lambda: journal.statistics().files_reclaimed >= 2)
+    assert first in journal._pool.active_ids
+    assert kept.live_records(first) == 1
+    assert kept.rewrite(first, 1 << 20)
+    await until(lambda: first not in journal._pool.active_ids)
+    await journal.close()
+
+
+@run
+async def test_a_recovery_hands_over_what_the_core_does_not_know(tmp_path: Path):
+    disk = MemoryDisk()
+    kept = NamedRecords()
+    journal = await open_memory(tmp_path, disk, kept=kept)
+    kept.core = journal.core
+    kept.add(b"orders")
+    kept.add(b"bills")
+    await journal.wait_durable()
+    await journal.close()
+    again = NamedRecords()
+    other = await open_memory(tmp_path, disk, kept=again)
+    assert again.restored == [b"orders", b"bills"]
+    assert again.live_records(1) == 2, "the file that they stand in is told"
+    await other.close()
+
+
+def test_the_owner_of_nothing_holds_no_file():
+    nothing = NothingKept()
+    nothing.restore(1, 100, b"")
+    assert (nothing.live_records(1), nothing.live_bytes(1)) == (0, 0)
+    assert nothing.rewrite(1, 0)
