@@ -154,11 +154,14 @@ void vespiary_core_free(vespiary_core *core)
         queue *q = core->queues.values[i];
         for (uint32_t k = 0; q && k < q->segments_count; k++)
             free(q->segments[k]);
-        if (q)
+        if (q) {
             free(q->segments);
+            map_free(&q->large);
+        }
         free(q);
     }
     map_free(&core->queues);
+    large_free(core);
     for (uint32_t i = 0; i < core->consumers_count; i++) {
         free(core->consumers[i].prefix);
         free(core->consumers[i].order);

@@ -42,6 +42,11 @@ typedef struct {
 } vespiary_block_facts;
 
 typedef struct {
+    uint64_t id, size, sequence; /* sequence: the message's in its queue */
+    uint32_t crc, head_length;   /* head: its frame up to the body */
+} vespiary_large;
+
+typedef struct {
     uint32_t type, offset, length; /* body of a record within the block */
 } vespiary_other_record;
 
@@ -106,7 +111,7 @@ int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t
 /* the slow path */
 int vespiary_core_publish(vespiary_core *core, uint32_t route, const uint8_t *properties, uint32_t properties_length,
                           const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
-                          uint32_t priority, int escaped, uint64_t transaction);
+                          uint32_t priority, int escaped, int large, uint64_t transaction);
 int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records);
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction);
 
@@ -117,6 +122,14 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection, uint32
 /* Returns the number of messages; their frames are at *frames, valid until the next deliver. */
 int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
                           vespiary_result *out, const uint8_t **frames);
+/* Give the large message at which deliver stopped; its frame up to the body is at *head, valid until the next deliver
+ * or take_large. 1 given, 0 there is none, or nothing can be given now. */
+int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head);
+/* What take_large would give, without giving it: 1 filled, 0 the next message is not large. */
+int vespiary_core_next_large(const vespiary_core *core, uint32_t handle, vespiary_large *out);
+/* Ids of the bodies that nobody needs any more, durably. */
+int vespiary_core_take_done_large(vespiary_core *core, uint64_t *out, uint32_t room);
+int64_t vespiary_core_live_large(const vespiary_core *core, vespiary_large *out, uint64_t room); /* number there is */
 void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index);
 int64_t vespiary_core_acknowledge(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction);
 int vespiary_core_holder(const vespiary_core *core, uint32_t connection, uint32_t queue_id, uint64_t sequence);

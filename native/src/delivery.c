@@ -6,7 +6,7 @@
 
 #include "state.h"
 
-enum { DRAINED = 0, LIMIT = 1, ABSENT = 2 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
 static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
@@ -59,11 +59,15 @@ static uint64_t frame_room(const consumer *by, const entry *item)
     return by->prefix_length * 2U + item->properties_length + (uint64_t)item->body_length + 160;
 }
 
-static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
-                               const uint8_t *record)
+static const uint8_t *properties_of(const entry *item, const uint8_t *record)
 {
-    const uint8_t *properties = record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES +
-                                (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
+    return record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES + (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
+}
+
+/* A MESSAGE frame up to its body. */
+static uint8_t *encode_head(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
+                            const uint8_t *properties, uint64_t body_length)
+{
     at = put_text(at, by->prefix, by->prefix_length);
     at = put_number(at, sequence);
     if (by->version == 12 && by->mode != 0) {
@@ -77,13 +81,21 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
         at = put_number(at, item->deliveries);
     }
     at = PUT(at, "\ncontent-length:");
-    at = put_number(at, item->body_length);
+    at = put_number(at, body_length);
     *at++ = '\n';
     if (item->flags & FLAG_ESCAPED && by->version != 12)
         at = put_for_version(at, properties, item->properties_length, by->version);
     else
         at = put_text(at, (const char *)properties, item->properties_length);
     *at++ = '\n';
+    return at;
+}
+
+static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
+                               const uint8_t *record)
+{
+    const uint8_t *properties = properties_of(item, record);
+    at = encode_head(at, by, item, sequence, properties, item->body_length);
     at = put_text(at, (const char *)properties + item->properties_length, item->body_length);
     *at++ = 0;
     return at;
@@ -170,6 +182,10 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             q->waits_for_slab = true;
             break;
         }
+        if (item->flags & FLAG_LARGE) {
+            out->status = LARGE;
+            break;
+        }
         int bad = scratch_room(core, used, frame_room(by, item));
         if (!bad && by->mode == 1)
             bad = order_prepare(by, handle, sequence);
@@ -200,6 +216,42 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
     out->position = used;
     *frames = core->scratch;
     return (int)count;
+}
+
+int vespiary_core_next_large(const vespiary_core *core, uint32_t handle, vespiary_large *out)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    queue *q = core->consumers[handle].queue;
+    uint64_t sequence;
+    const entry *item = next_entry(q, &sequence);
+    const large_message *body = item ? map_get(&q->large, sequence) : NULL;
+    if (!body)
+        return 0;
+    *out = (vespiary_large){.id = body->id, .size = body->size, .sequence = sequence, .crc = body->crc};
+    return 1;
+}
+
+int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head)
+{
+    int found = vespiary_core_next_large(core, handle, out);
+    if (found <= 0)
+        return found;
+    consumer *by = &core->consumers[handle];
+    entry *item = queue_entry(by->queue, out->sequence);
+    const uint8_t *record = record_memory(core, item);
+    if (!record || (by->mode != 0 && by->held >= by->credit))
+        return 0;
+    int bad = scratch_room(core, 0, frame_room(by, item));
+    if (!bad && by->mode == 1)
+        bad = order_prepare(by, handle, out->sequence);
+    if (bad)
+        return bad;
+    uint8_t *end = encode_head(core->scratch, by, item, out->sequence, properties_of(item, record), out->size);
+    out->head_length = (uint32_t)(end - core->scratch);
+    *head = core->scratch;
+    entry_given(by->queue, by, handle, item, out->sequence);
+    return 1;
 }
 
 void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index)

@@ -91,6 +91,7 @@ int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
     core->transaction_slots_count = 0;
     core->transaction_queues_count = 0;
     core->transaction = 0;
+    large_committed(core);
     return bad ? -ENOMEM : 0;
 }
 
@@ -170,14 +171,16 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
         q->live_bytes += (uint64_t)m->body.length + properties;
         f->live++;
         s->live++;
+        if (m->flags & FLAG_LARGE)
+            bad = large_place(core, q, q->tail - 1, m->body.data);
         if (is_plain_volatile) {
             q->available = q->tail;
             queue_ready(core, q);
         }
         if (core->transaction)
-            bad = transaction_queue(core, q);
+            bad |= transaction_queue(core, q);
         else if (is_journalled)
-            bad = note_queue(core, q);
+            bad |= note_queue(core, q);
     }
     if (is_journalled) {
         *block = core->next_sequence;
@@ -192,15 +195,17 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
 
 int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *properties, uint32_t properties_bytes,
                           const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
-                          uint32_t priority, int escaped, uint64_t transaction)
+                          uint32_t priority, int escaped, int large, uint64_t transaction)
 {
+    if (large && body_length != LARGE_REFERENCE)
+        return -EINVAL;
     if (handle >= core->routes_count || !core->routes[handle].is_open || transaction != core->transaction)
         return -EINVAL;
     message m = {.properties = {{properties, properties_bytes}},
                  .body = {body, body_length},
                  .protocol = (uint8_t)protocol,
                  .priority = (uint8_t)priority,
-                 .flags = escaped ? FLAG_ESCAPED : 0,
+                 .flags = (uint8_t)((escaped ? FLAG_ESCAPED : 0) | (large ? FLAG_LARGE : 0)),
                  .is_persistent = persistent != 0};
     uint64_t block;
     return publish(core, &core->routes[handle], &m, &block);

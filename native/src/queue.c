@@ -149,6 +149,8 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
     else if (item->state == ENTRY_RETURNED)
         q->returned--;
     item->state = ENTRY_DONE;
+    if (item->flags & FLAG_LARGE)
+        large_done(core, q, sequence);
     q->live--;
     q->acknowledged++;
     q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
@@ -224,6 +226,7 @@ int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, in
 
 void queue_free(vespiary_core *core, queue *q)
 {
+    large_drop(core, q);
     for (uint32_t i = 0; i < q->segments_count; i++) {
         segment *s = q->segments[i];
         for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)

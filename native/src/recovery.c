@@ -34,7 +34,9 @@ typedef struct {
 } record;
 
 /* --- what records do ---------------------------------------------------------------------------------------- */
-static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const entry *what)
+/* reference: of a large message, else unused. */
+static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const entry *what,
+                     const uint8_t *reference)
 {
     queue *q = queue_find(core, queue_id);
     if (!q)
@@ -47,7 +49,7 @@ static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, 
     file *f = core->slots[what->slot];
     f->live++;
     f->slabs[what->offset >> core->slab_shift].live++;
-    return 0;
+    return what->flags & FLAG_LARGE ? large_place(core, q, sequence, reference) : 0;
 }
 
 /* `in` holds the ACK record, `commit` the COMMIT of its transaction; the same file outside of one. */
@@ -148,7 +150,7 @@ static int apply_commit(const record *r)
                 const pending_member *m = &t->members[k];
                 bad = m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
                                             m->count)
-                                : apply_add(core, m->queue_id, m->sequence, &m->entry);
+                                : apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
                 if (!bad)
                     bad = add_cancel(r->in, m->entry.slot);
             }
@@ -169,14 +171,15 @@ static int read_add(const record *r)
     bool is_member = at[5] & FLAG_TRANSACTIONAL;
     uint32_t body = get32(at + 16), properties = get16(at + 20), places = get16(at + 22);
     uint64_t length = ADD_HEADER + (uint64_t)places * PLACE_BYTES + (is_member ? 8 : 0) + properties + body;
-    if (!places || length != r->length)
+    if (!places || length != r->length || (at[5] & FLAG_LARGE && body != LARGE_REFERENCE))
         return -EBADMSG;
+    const uint8_t *reference = at + length - body;
     entry made = {.slot = r->in->slot,
                   .offset = r->offset,
                   .body_length = body,
                   .properties_length = (uint16_t)properties,
                   .state = ENTRY_READY,
-                  .flags = at[5] & FLAG_ESCAPED,
+                  .flags = at[5] & (FLAG_ESCAPED | FLAG_LARGE),
                   .places = (uint16_t)places};
     pending_transaction *to = NULL;
     if (is_member && !(to = pending_record(r, get64(at + ADD_HEADER + places * PLACE_BYTES))))
@@ -185,8 +188,10 @@ static int read_add(const record *r)
         const uint8_t *place = at + ADD_HEADER + i * PLACE_BYTES;
         uint32_t queue_id = get32(place);
         uint64_t sequence = get64(place + 8);
-        int bad = to ? pending_add(to, (pending_member){.queue_id = queue_id, .sequence = sequence, .entry = made})
-                     : apply_add(r->core, queue_id, sequence, &made);
+        pending_member member = {.queue_id = queue_id, .sequence = sequence, .entry = made};
+        if (to && made.flags & FLAG_LARGE)
+            memcpy(member.reference, reference, LARGE_REFERENCE);
+        int bad = to ? pending_add(to, member) : apply_add(r->core, queue_id, sequence, &made, reference);
         if (bad)
             return bad;
     }
@@ -285,6 +290,7 @@ int vespiary_core_restore_done(vespiary_core *core)
         dropped++;
     }
     core->pending_count = 0;
+    large_forget_done(core); /* bodies that no live message refers to are found in the folder */
     for (uint32_t i = 0; i < core->queues.capacity; i++) {
         queue *q = core->queues.values[i];
         if (!q)

@@ -1,5 +1,5 @@
-/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, core.c, consumer.c,
- * stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
+/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c, core.c,
+ * consumer.c, stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
  * tables grow, and slab by slab (ahead of need by vespiary_core_grow); never per message. */
@@ -31,6 +31,8 @@ enum {
     RECORD_SEAL = 7,
     FLAG_TRANSACTIONAL = 1,
     FLAG_ESCAPED = 2,
+    FLAG_LARGE = 4,       /* the body is a reference to a file */
+    LARGE_REFERENCE = 24,
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 1024,
     PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
@@ -99,6 +101,15 @@ typedef struct {
     uint8_t *memory;
 } filling_block;
 
+/* --- large messages ------------------------------------------------------------------------------------- */
+typedef struct large_message {
+    uint64_t id, size;
+    uint64_t block; /* that must be durable before the body may go; UINT64_MAX: the COMMIT to come */
+    uint32_t crc;
+    uint32_t places; /* live ones */
+    struct large_message *next; /* of those that are done */
+} large_message;
+
 /* --- queues ------------------------------------------------------------------------------------------- */
 typedef enum { ENTRY_NONE = 0, ENTRY_READY, ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DONE } entry_state;
 
@@ -110,7 +121,7 @@ typedef struct {
     uint16_t properties_length;
     uint16_t deliveries;
     uint8_t state;
-    uint8_t flags; /* FLAG_ESCAPED */
+    uint8_t flags; /* FLAG_ESCAPED, FLAG_LARGE */
     uint16_t places;
 } entry;
 _Static_assert(sizeof(entry) == 24, "an entry is 24 bytes: it is what a queued message costs");
@@ -135,6 +146,7 @@ typedef struct {
     uint32_t ack_offset; /* of that record in the block */
     uint32_t consumers;
     bool is_touched_by_transaction, waits_for_slab;
+    number_map large; /* its large messages by sequence */
 } queue;
 
 typedef struct {
@@ -205,6 +217,7 @@ typedef struct {
     uint64_t sequence, count; /* count: acknowledgements */
     entry entry;
     uint64_t record; /* number of its record within the transaction */
+    uint8_t reference[LARGE_REFERENCE];
 } pending_member;
 
 typedef struct {
@@ -267,6 +280,10 @@ struct vespiary_core {
     uint64_t scratch_capacity;
     slab_id absent;
 
+    /* large messages: with live places by id; without any, until their end is durable */
+    number_map large;
+    large_message *large_done, *large_done_last;
+
     /* the transaction being staged */
     uint64_t transaction;
     uint32_t transaction_digest, transaction_records;
@@ -317,6 +334,14 @@ void entry_returned(queue *q, uint64_t sequence, entry *item);
 void queue_ready(vespiary_core *core, queue *q);
 queue *queue_find(const vespiary_core *core, uint32_t id);
 void queue_free(vespiary_core *core, queue *q);
+
+/* large.c */
+int large_place(vespiary_core *core, queue *q, uint64_t sequence, const uint8_t *reference);
+void large_done(vespiary_core *core, queue *q, uint64_t sequence); /* a place of a queue ended, if it was large */
+void large_drop(vespiary_core *core, queue *q);                    /* all of its places ended */
+void large_committed(vespiary_core *core);                         /* the COMMIT stands in the filling block */
+void large_forget_done(vespiary_core *core);
+void large_free(vespiary_core *core);
 
 /* consumer.c */
 /* Before and after a message is given to a cumulative consumer. */

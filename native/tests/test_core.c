@@ -31,7 +31,7 @@ static uint32_t below(uint32_t n)
 typedef struct {
     vespiary_core *core;
     int connection, buffer, routes[3], consumers[QUEUES];
-    uint64_t next_file, written, confirmed, delivered, done, receipts;
+    uint64_t next_file, written, confirmed, delivered, done, receipts, large, large_done;
     uint8_t memory[64 * 1024];
 } world;
 
@@ -99,7 +99,12 @@ static void publish(world *w)
 {
     static const uint8_t properties[] = "destination:/queue/one\n";
     int places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
-                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0);
+                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0, 0);
+    CHECK(places >= 0 || places == -ENOSPC);
+    w->written += places > 0 ? (uint64_t)places : 0;
+    uint64_t reference[3] = {++w->large, 1000000, 0};
+    places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
+                                   (const uint8_t *)reference, sizeof reference, below(4) != 0, 1, 4, 0, 1, 0);
     CHECK(places >= 0 || places == -ENOSPC);
     w->written += places > 0 ? (uint64_t)places : 0;
 }
@@ -114,7 +119,7 @@ static void transaction(world *w, uint64_t id)
         return;
     for (uint32_t i = 0; i < members; i++)
         CHECK(vespiary_core_publish(w->core, (uint32_t)w->routes[below(2)], properties, sizeof properties - 1,
-                                    w->memory, below(1900), 1, 1, 4, 0, id) > 0);
+                                    w->memory, below(1900), 1, 1, 4, 0, 0, id) > 0);
     CHECK(vespiary_core_commit(w->core, id) == 0);
 }
 
@@ -146,6 +151,20 @@ static void deliver(world *w)
         CHECK(frames[out.position - 1] == 0 && !memcmp(frames, "MESSAGE\n", 8));
         w->delivered += (uint64_t)count;
     }
+    if (out.status == 3) { /* large */
+        vespiary_large body;
+        CHECK(vespiary_core_next_large(w->core, (uint32_t)w->consumers[q], &body) == 1 && body.id <= w->large);
+        CHECK(vespiary_core_take_large(w->core, (uint32_t)w->consumers[q], &body, &frames) == 1);
+        CHECK(body.size == 1000000 && !memcmp(frames, "MESSAGE\n", 8) && frames[body.head_length - 1] == '\n');
+        int64_t done = below(2) ? vespiary_core_acknowledge(w->core, (uint32_t)w->consumers[q], body.sequence, 0) : 0;
+        CHECK(done >= 0 || done == -ENOSPC);
+        w->delivered++;
+    }
+    uint64_t gone[4];
+    int bodies = vespiary_core_take_done_large(w->core, gone, 4);
+    for (int i = 0; i < bodies; i++)
+        CHECK(gone[i] && gone[i] <= w->large);
+    w->large_done += (uint64_t)bodies;
     if (out.status == 2) { /* absent: the bytes that were there come back */
         uint64_t file_id;
         uint32_t index;
@@ -280,7 +299,7 @@ static void run_cumulative(unsigned long long which)
         switch (below(8)) {
         case 0:
         case 1:
-            CHECK(vespiary_core_publish(w.core, (uint32_t)w.routes[0], w.memory, 0, w.memory, 10, 1, 1, 4, 0, 0) == 1);
+            CHECK(vespiary_core_publish(w.core, (uint32_t)w.routes[0], w.memory, 0, w.memory, 10, 1, 1, 4, 0, 0, 0) == 1);
             write_out(&w, true);
             break;
         case 2:

@@ -90,6 +90,8 @@ from vespiary_native.values import AckMode as AckMode
 from vespiary_native.values import BlockFacts as BlockFacts
 from vespiary_native.values import DeliverStatus as DeliverStatus
 from vespiary_native.values import ImageStatistics as ImageStatistics
+from vespiary_native.values import LargeBody as LargeBody
+from vespiary_native.values import LargeDelivery as LargeDelivery
 from vespiary_native.values import NoRoom as NoRoom
 from vespiary_native.values import QueueStatistics as QueueStatistics
 from vespiary_native.values import ScanStatus as ScanStatus
@@ -336,14 +338,19 @@ class Core(Protocol):
         protocol: int = 1,
         priority: int = 4,
         escaped: bool = False,
+        large: bool = False,
         transaction: int = 0,
     ) -> int:
         """Stage one message to all queues of a route; return the number of places.
 
+        With `large` the body is the 24 bytes of a reference to a file (journal-format §3.5), whose
+        id was never used before. The file stays until `take_done_large` names it; if there are no
+        places, nobody will.
+
         Raises:
             NoRoom: No slab or no file; nothing was staged.
-            ValueError: The record would be larger than `record_bytes_max`; measured against
-            allowed.
+            ValueError: The record would be larger than `record_bytes_max`, or a reference has
+                another length; measured against allowed.
         """
 
     def begin(self, transaction: int, size_bytes: int, records: int) -> None:
@@ -408,9 +415,36 @@ class Core(Protocol):
         AUTO consumers' messages count as acknowledged at once; without room for that
         acknowledgement the message is not given, and the answer is LIMIT.
 
+        A large message is never among them: the answer before it is LARGE, and it is given by
+        `take_large`.
+
         Returns:
             (status, number of messages, their frames). LIMIT is said before DRAINED when both hold.
         """
+
+    def next_large(self, consumer: int) -> LargeBody | None:
+        """Return the body of the consumer's next message; None if that is not large."""
+
+    def take_large(self, consumer: int) -> LargeDelivery | None:
+        """Give the consumer its next message, which is large.
+
+        It is held like any other, by AUTO consumers too: `acknowledge` it when its body has left.
+
+        Returns:
+            None if the next message is not large or not in memory, or there is no credit.
+        """
+
+    def take_done_large(self) -> list[int]:
+        """Return the ids of the bodies that nobody needs any more, each once.
+
+        Those of which all places are done, and what says so is durable. After a recovery only what
+        ended since then: which bodies are live, `live_large` says.
+
+        Durability: a body named here is in no live message after any crash from now on.
+        """
+
+    def live_large(self) -> list[LargeBody]:
+        """Return the bodies of all large messages that are live, in any order."""
 
     def absent_slab(self, consumer: int) -> tuple[int, int]:
         """Return (file id, slab index) that the consumer's next message needs.

@@ -18,6 +18,8 @@ from vespiary_native.abc import (
     BlockFacts,
     DeliverStatus,
     ImageStatistics,
+    LargeBody,
+    LargeDelivery,
     NoRoom,
     QueueStatistics,
     ScanStatus,
@@ -69,6 +71,8 @@ class NativeCore:
         self._length = ffi.new("uint32_t *")
         self._file_id = ffi.new("uint64_t *")
         self._ids = ffi.new(f"uint32_t[{_BATCH}]")
+        self._large = ffi.new("vespiary_large *")
+        self._large_ids = ffi.new(f"uint64_t[{_BATCH}]")
         self._buffers: dict[int, Any] = {}
 
     # --- the image and its files ----------------------------------------------------------------
@@ -295,12 +299,13 @@ class NativeCore:
         protocol: int = 1,
         priority: int = 4,
         escaped: bool = False,
+        large: bool = False,
         transaction: int = 0,
     ) -> int:
         """See `Core.publish`."""
         result = lib.vespiary_core_publish(
             self._core, route, properties, len(properties), ffi.from_buffer(body), len(body),
-            persistent, protocol, priority, escaped, transaction,
+            persistent, protocol, priority, escaped, large, transaction,
         )  # fmt: skip
         if result == -errno.EMSGSIZE:
             raise ValueError(
@@ -348,6 +353,39 @@ class NativeCore:
             _check(count, f"deliver({consumer})")
         data = bytes(ffi.buffer(frames[0], out.position)) if count else b""
         return _DELIVER[out.status], count, data
+
+    def next_large(self, consumer: int) -> LargeBody | None:
+        """See `Core.next_large`."""
+        out = self._large
+        found = lib.vespiary_core_next_large(self._core, consumer, out)
+        if not _check(found, f"next_large({consumer})"):
+            return None
+        return LargeBody(out.id, out.size, out.crc)
+
+    def take_large(self, consumer: int) -> LargeDelivery | None:
+        """See `Core.take_large`."""
+        out, head = self._large, self._frames
+        found = lib.vespiary_core_take_large(self._core, consumer, out, head)
+        if not _check(found, f"take_large({consumer})"):
+            return None
+        data = bytes(ffi.buffer(head[0], out.head_length))
+        return LargeDelivery(out.sequence, data, LargeBody(out.id, out.size, out.crc))
+
+    def take_done_large(self) -> list[int]:
+        """See `Core.take_done_large`."""
+        ids: list[int] = []
+        while count := lib.vespiary_core_take_done_large(self._core, self._large_ids, _BATCH):
+            ids += ffi.unpack(self._large_ids, count)
+            if count < _BATCH:
+                break
+        return ids
+
+    def live_large(self) -> list[LargeBody]:
+        """See `Core.live_large`."""
+        count = lib.vespiary_core_live_large(self._core, ffi.NULL, 0)
+        out = ffi.new("vespiary_large[]", count)
+        lib.vespiary_core_live_large(self._core, out, count)
+        return [LargeBody(one.id, one.size, one.crc) for one in out[0:count]]
 
     def absent_slab(self, consumer: int) -> tuple[int, int]:
         """See `Core.absent_slab`."""

@@ -29,6 +29,7 @@ class DeliverStatus(IntEnum):
     DRAINED = 0  # nothing (more) to deliver
     LIMIT = 1  # max_messages, max_bytes or the consumer's credit reached
     ABSENT = 2  # the next message's slab is not in memory: load it (`absent_slab`)
+    LARGE = 3  # the next message's body is in a file: give it by itself (`take_large`)
 
 
 class AckMode(IntEnum):
@@ -63,12 +64,42 @@ class WriteRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LargeBody:
+    """A body that stands in a file of its own (journal-format.md §3.5).
+
+    Attributes:
+        large_id: Its id, which is the file's name.
+        size_bytes: Its length.
+        crc: CRC-32C of its bytes.
+    """
+
+    large_id: int
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class LargeDelivery:
+    """A large message that a consumer was given.
+
+    Attributes:
+        sequence: Its sequence in the consumer's queue.
+        head: Its MESSAGE frame up to the body; behind the body comes a NUL.
+        body: Where the body is.
+    """
+
+    sequence: int
+    head: bytes
+    body: LargeBody
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatistics:
     """A queue's counters.
 
     `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `live_bytes` =
-    properties and bodies of all that is live. `added`, `acknowledged` and `redelivered` (given
-    back) count from the end of the recovery on.
+    properties and bodies of all that is live, of large messages the reference. `added`,
+    `acknowledged` and `redelivered` (given back) count from the end of the recovery on.
     """
 
     head: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import random
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,8 @@ class Driver:
         self.last_file = 0
         self.last_transaction = 0
         self.last_queue = 0
+        self.last_large = 0
+        self.done_large: set[int] = set()
         self.queues: dict[int, bool] = {}
         self.now = 1_700_000_000_000
         self.begin_life()
@@ -208,6 +211,12 @@ class Driver:
     # --- what engines do -------------------------------------------------------------------
     def publish(self, transaction: int = 0) -> None:
         pick = self.random
+        body, large = self.frames.body(), pick.random() < 0.15
+        if large:
+            self.last_large += 1
+            body = struct.pack(
+                "<QQII", self.last_large, pick.getrandbits(40), pick.getrandbits(32), 0
+            )
         self.core.publish(
             pick.choice(self.routes),
             pick.choice(
@@ -218,10 +227,11 @@ class Driver:
                     b"k:v\n" * 40,
                 ]
             ),
-            self.frames.body(),
+            body,
             persistent=pick.random() < 0.8,
             priority=pick.randint(0, 9),
             escaped=pick.random() < 0.5,
+            large=large,
             transaction=transaction,
         )
 
@@ -271,11 +281,29 @@ class Driver:
                 consumer, pick.choice([1, 5, 100]), pick.choice([1, 4000, 10**6])
             )
             self.note_given(frames)
+            if status == DeliverStatus.LARGE:
+                self.take_large(consumer)
             if status != DeliverStatus.ABSENT:
                 return
             self.load(consumer)
             if consumer not in self.consumers:
                 return
+
+    def take_large(self, consumer: int) -> None:
+        assert self.core.next_large(consumer) is not None
+        given = self.core.take_large(consumer)
+        assert given is not None
+        self.note_given(given.head)
+        if self.random.random() < 0.5:
+            self.core.acknowledge(consumer, given.sequence)
+
+    def end_large(self) -> None:
+        done = self.core.take_done_large()
+        live = {body.large_id for body in self.core.live_large()}
+        assert len(done) == len(set(done))
+        assert not self.done_large & {*done, *live}, "a body that was given up is needed, or again"
+        assert not live & {*done}
+        self.done_large.update(done)
 
     def note_given(self, frames: bytes) -> None:
         at = frames.find(b"message-id:")
@@ -303,6 +331,7 @@ class Driver:
         weights: list[tuple[int, Callable[[], object]]] = [
             (14, lambda: self.feed(pick.choice(sorted(self.connections)))),
             (6, self.publish),
+            (3, self.end_large),
             (2, self.transaction),
             (12, self.write),
             (12, self.written),
@@ -404,6 +433,7 @@ class Driver:
             self.core.queue_statistics(queue)
         self.core.queue_states()
         self.core.image_statistics()
+        self.core.live_large()
         self.core.current_file()
         for file_id in self.files:
             self.core.live_places(file_id)
@@ -466,5 +496,7 @@ class Driver:
                 watermark = max(watermark, block.watermark)
         assert watermark <= expected
         self.core.restore_done()
+        assert not self.core.take_done_large()
+        self.end_large()  # what was given up before the crash stays so
         self.core.take_ready_queues()
         return expected + 1, crc, expected

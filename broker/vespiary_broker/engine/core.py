@@ -8,9 +8,20 @@ from vespiary_native.abc import (
     AckMode,
     Core,
     DeliverStatus,
+    LargeBody,
+    LargeDelivery,
     NoRoom,
     QueueStatistics,
     ScanStatus,
 )
 
-__all__ = ["AckMode", "Core", "DeliverStatus", "NoRoom", "QueueStatistics", "ScanStatus"]
+__all__ = [
+    "AckMode",
+    "Core",
+    "DeliverStatus",
+    "LargeBody",
+    "LargeDelivery",
+    "NoRoom",
+    "QueueStatistics",
+    "ScanStatus",
+]

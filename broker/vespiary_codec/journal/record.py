@@ -66,6 +66,7 @@ class RecordFlag(IntFlag):
 
     TRANSACTIONAL = 1
     ESCAPED = 2
+    LARGE = 4
 
 
 class Place(NamedTuple):
@@ -98,7 +99,10 @@ class QueueState(NamedTuple):
 
 
 class AddRecord(NamedTuple):
-    """A message and its places (§3.2). `transaction` is 0 outside of one."""
+    """A message and its places (§3.2). `transaction` is 0 outside of one.
+
+    With `is_large` the body is a reference to a file (`large_reference`).
+    """
 
     places: tuple[Place, ...]
     properties: bytes
@@ -108,6 +112,7 @@ class AddRecord(NamedTuple):
     priority: int = 4
     has_escapes: bool = False
     transaction: int = 0
+    is_large: bool = False
 
 
 class AddLayout(NamedTuple):
@@ -122,6 +127,7 @@ class AddLayout(NamedTuple):
     priority: int
     has_escapes: bool
     transaction: int
+    is_large: bool = False
 
 
 class AckRecord(NamedTuple):
@@ -323,6 +329,8 @@ def _encode_add(record: AddRecord) -> bytes:
     if not 0 <= record.priority <= 9:
         raise ValueError(f"priority {record.priority} is not 0 to 9")
     flags = RecordFlag.ESCAPED if record.has_escapes else 0
+    if record.is_large:
+        flags |= RecordFlag.LARGE
     middle = b"".join(PLACE.pack(queue_id, 0, sequence) for queue_id, sequence in record.places)
     if record.transaction:
         flags |= RecordFlag.TRANSACTIONAL
@@ -438,6 +446,7 @@ def decode_add_layout(raw: RawRecord) -> AddLayout:
         priority,
         bool(flags & RecordFlag.ESCAPED),
         TRANSACTION.unpack_from(data, after)[0] if is_member else 0,
+        bool(flags & RecordFlag.LARGE),
     )
 
 
@@ -453,6 +462,7 @@ def _decode_add(raw: RawRecord) -> AddRecord:
         add.priority,
         add.has_escapes,
         add.transaction,
+        add.is_large,
     )
 
 

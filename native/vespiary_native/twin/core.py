@@ -16,6 +16,8 @@ from vespiary_native.abc import (
     AckMode,
     DeliverStatus,
     ImageStatistics,
+    LargeBody,
+    LargeDelivery,
     QueueStatistics,
     WriteRequest,
 )
@@ -58,7 +60,7 @@ class TwinCore:
         )
         self._image = self._staging.image
         self._blocks = self._staging.blocks
-        self._recovery = Recovery(self._image)
+        self._recovery = Recovery(self._image, self._staging.large)
         self._queues: dict[int, Queue] = {}
         self._routes: dict[int, Route] = {}
         self._connections: dict[int, Connection] = {}
@@ -344,6 +346,7 @@ class TwinCore:
         protocol: int = 1,
         priority: int = 4,
         escaped: bool = False,
+        large: bool = False,
         transaction: int = 0,
     ) -> int:
         """See `abc.Core.publish`."""
@@ -357,6 +360,7 @@ class TwinCore:
             protocol=protocol,
             priority=priority,
             has_escapes=escaped,
+            is_large=large,
         )
         return len(to.queues)
 
@@ -414,6 +418,25 @@ class TwinCore:
     ) -> tuple[DeliverStatus, int, bytes]:
         """See `abc.Core.deliver`."""
         return delivery.deliver(self._staging, self._consumer(consumer), max_messages, max_bytes)
+
+    def next_large(self, consumer: int) -> LargeBody | None:
+        """See `abc.Core.next_large`."""
+        return delivery.next_large(self._consumer(consumer).queue)
+
+    def take_large(self, consumer: int) -> LargeDelivery | None:
+        """See `abc.Core.take_large`."""
+        return delivery.take_large(self._consumer(consumer))
+
+    def take_done_large(self) -> list[int]:
+        """See `abc.Core.take_done_large`.
+
+        Durability: only what ended in durable blocks.
+        """
+        return self._staging.large.take_done(self._image.durable_sequence)
+
+    def live_large(self) -> list[LargeBody]:
+        """See `abc.Core.live_large`."""
+        return self._staging.large.live()
 
     def absent_slab(self, consumer: int) -> tuple[int, int]:
         """See `abc.Core.absent_slab`."""

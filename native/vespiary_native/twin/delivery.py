@@ -11,7 +11,7 @@ from typing import Final
 
 from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import properties_for_version
-from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
+from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
@@ -45,6 +45,9 @@ def deliver(
         if view is None:
             status = DeliverStatus.ABSENT
             queue.waits_for_slab = True
+            break
+        if queue.large and sequence in queue.large:
+            status = DeliverStatus.LARGE
             break
         body_at = at + properties_bytes
         properties: bytes | memoryview = view[at:body_at]
@@ -99,6 +102,51 @@ def _finish_given(staging: Staging, queue: Queue, sequence: int, message: Messag
     else:
         queue.next = sequence + 1
     return True
+
+
+def next_large(queue: Queue) -> LargeBody | None:
+    """Return the body of the next message (see `abc.Core.next_large`)."""
+    large = queue.large.get(_next_sequence(queue))
+    return large.body if large is not None else None
+
+
+def take_large(consumer: Consumer) -> LargeDelivery | None:
+    """Give the next message, which is large (see `abc.Core.take_large`)."""
+    queue, held = consumer.queue, consumer.held
+    sequence = _next_sequence(queue)
+    large = queue.large.get(sequence)
+    has_credit = consumer.mode is AckMode.AUTO or len(held) < consumer.credit
+    if large is None or not has_credit:
+        return None
+    message = queue.entries[sequence]
+    slab, at, properties_bytes, _, has_escapes = message
+    if slab.view is None:
+        return None
+    properties = bytes(slab.view[at : at + properties_bytes])
+    version = _VERSIONS[consumer.version]
+    if has_escapes and version != "1.2":
+        properties = properties_for_version(properties, version)
+    head = b"%b%d" % (consumer.prefix, sequence)
+    if consumer.ack_prefix is not None:
+        head += b"%b%d" % (consumer.ack_prefix, sequence)
+    if sequence in queue.deliveries:
+        head += b"\nredelivered:true\ndelivery-count:%d" % queue.deliveries[sequence]
+    head += b"\ncontent-length:%d\n%b\n" % (large.body.size_bytes, properties)
+    if queue.returned:
+        heappop(queue.returned)
+    else:
+        queue.next = sequence + 1
+    queue.delivering += 1
+    held[sequence] = message
+    return LargeDelivery(sequence, head, large.body)
+
+
+def _next_sequence(queue: Queue) -> int:
+    """Return the sequence of the next message; that of none if there is none."""
+    if queue.returned:
+        return queue.returned[0]
+    sequence = queue.next = queue.first_live(queue.next, queue.available)
+    return sequence if sequence < queue.available else -1
 
 
 def next_slab(queue: Queue) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
 from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import (
     START,
     AckRecord,
@@ -26,6 +27,7 @@ from vespiary_codec.journal.record import (
     walk_records,
 )
 from vespiary_native.twin.image import Image, JournalFile, Slab
+from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
 
 SEQUENCE_MAX = 2**63 - 1
@@ -36,21 +38,24 @@ class _Pending:
     """A transaction whose COMMIT has not come.
 
     Attributes:
-        members: Its records with the files that they stand in.
+        members: Its records with the files that they stand in, and the reference of a large body.
         digest: Checksum of the members so far.
         is_cut: Blocks are missing right before one of its members: a reclaimed file.
     """
 
     is_cut: bool = False
-    members: list[tuple[JournalFile, int, AddLayout | AckRecord]] = field(default_factory=list)
+    members: list[tuple[JournalFile, int, AddLayout | AckRecord, bytes]] = field(
+        default_factory=list
+    )
     digest: int = 0
 
 
 class Recovery:
     """Applies records in journal order."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, large: LargeMessages) -> None:
         self._image = image
+        self._large = large
         self._pending: dict[int, _Pending] = {}
         self._sequence = 0
         self._is_after_gap = False
@@ -80,6 +85,7 @@ class Recovery:
         """Drop the transactions without a valid COMMIT; return how many."""
         dropped = len(self._pending)
         self._pending.clear()
+        self._large.forget_done()  # the folder shows what ended before
         return dropped
 
     def _apply(
@@ -88,10 +94,11 @@ class Recovery:
         """Apply one record; False if it is not for the core."""
         if raw.type == RecordType.ADD:
             add = decode_add_layout(raw)
+            reference = _reference(raw, add)
             if add.transaction:
-                self._member(add.transaction, file, offset, raw, add)
+                self._member(add.transaction, file, offset, raw, add, reference)
             else:
-                self._add(queues, file, offset, add)
+                self._add(queues, file, offset, add, reference)
         elif raw.type == RecordType.ACK:
             ack = _checked(decode_ack(raw), raw)
             if ack.transaction:
@@ -115,7 +122,12 @@ class Recovery:
         return True
 
     def _add(
-        self, queues: dict[int, Queue], file: JournalFile, offset: int, add: AddLayout
+        self,
+        queues: dict[int, Queue],
+        file: JournalFile,
+        offset: int,
+        add: AddLayout,
+        reference: bytes,
     ) -> None:
         slab = file.slabs[offset >> self._image.slab_shift]
         at = offset % self._image.slab_bytes + add.properties_at
@@ -132,6 +144,8 @@ class Recovery:
             queue.live_bytes += add.properties_bytes + add.body_bytes
             slab.live += 1
             file.live += 1
+            if add.is_large:
+                self._large.place(queue, sequence, reference)
 
     def _forget(self, queue: Queue, message: Message) -> None:
         queue.live_bytes -= message[2] + message[3]
@@ -156,6 +170,7 @@ class Recovery:
                 _cancel(file, message[0])
                 _cancel(commit, message[0])
                 self._forget(queue, message)
+                self._large.ended(queue, sequence, 0)
 
     # --- transactions -----------------------------------------------------------------------------
     def _member(
@@ -165,13 +180,14 @@ class Recovery:
         offset: int,
         raw: RawRecord,
         record: AddLayout | AckRecord,
+        reference: bytes = b"",
     ) -> None:
         pending = self._pending.get(transaction)
         if pending is None:
             pending = self._pending[transaction] = _Pending()
         pending.is_cut |= self._is_after_gap
         pending.digest = crc32c(raw.data, pending.digest)
-        pending.members.append((file, offset, record))
+        pending.members.append((file, offset, record, reference))
 
     def _commit(self, queues: dict[int, Queue], file: JournalFile, commit: CommitRecord) -> None:
         pending = self._pending.get(commit.transaction)
@@ -185,13 +201,23 @@ class Recovery:
         if not is_whole and not (is_cut and found < commit.members):
             return
         del self._pending[commit.transaction]
-        for member_file, offset, record in pending.members:
+        for member_file, offset, record, reference in pending.members:
             if isinstance(record, AddLayout):
-                self._add(queues, member_file, offset, record)
+                self._add(queues, member_file, offset, record, reference)
             else:
                 self._acknowledge(queues, member_file, file, record)
             if member_file is not file:
                 file.cancels.add(member_file)
+
+
+def _reference(raw: RawRecord, add: AddLayout) -> bytes:
+    """Return the reference of a large message; nothing for others."""
+    if not add.is_large:
+        return b""
+    at = add.properties_at + add.properties_bytes
+    reference = bytes(raw.data[at:])
+    decode_large_reference(reference, offset=raw.offset + at)
+    return reference
 
 
 def _cancel(file: JournalFile, slab: Slab) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final
 
 from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.large_reference import REFERENCE_BYTES
 from vespiary_codec.journal.record import (
     ACK,
     ADD,
@@ -28,6 +29,7 @@ from vespiary_codec.journal.record import (
 from vespiary_native.abc import NoRoom
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
 from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
+from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import Connection, Message, Note, Queue, Route
 
 _U32: Final = struct.Struct("<I")
@@ -36,6 +38,7 @@ _ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"
 _FLAGS_AT: Final = 5  # in a record's start
 _ESCAPED: Final = RecordFlag.ESCAPED.value
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
+_LARGE: Final = RecordFlag.LARGE.value
 PROPERTIES_BYTES_MAX: Final = 65535
 PLACES_MAX: Final = 65535
 
@@ -49,6 +52,7 @@ class Staging:
         transaction: Id of the transaction that is being staged, 0 none.
         ready: Queues to look at, in the order in which they became ready.
         released: Connections with output, in the order in which they got it.
+        large: Bodies in files.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Staging:
         self.transaction = 0
         self.ready: dict[Queue, None] = {}
         self.released: dict[Connection, None] = {}
+        self.large = LargeMessages()
         self._notes: deque[Note] = deque()
         self._volatile: Slab | None = None
         self._volatile_at = 0
@@ -89,6 +94,7 @@ class Staging:
         protocol: int = 1,
         priority: int = 4,
         has_escapes: bool = False,
+        is_large: bool = False,
     ) -> int:
         """Stage a message to all queues of a route; return its block, 0 if it is not journalled.
 
@@ -97,6 +103,8 @@ class Staging:
             ValueError: The record would be too large.
         """
         queues = route.queues
+        if is_large and len(body) != REFERENCE_BYTES:
+            raise ValueError(f"a reference of {len(body)} bytes: {REFERENCE_BYTES} are allowed")
         if not queues:
             return 0
         properties_bytes, body_bytes = len(properties), len(body)
@@ -116,7 +124,8 @@ class Staging:
             # The first place goes with the start: mostly it is the only one.
             first = queues[0]
             _ADD_AND_PLACE.pack_into(
-                view, at, length, 1, _ESCAPED if has_escapes else 0, protocol, priority,
+                view, at, length, 1,
+                (_ESCAPED if has_escapes else 0) | (_LARGE if is_large else 0), protocol, priority,
                 blocks.now_ms, body_bytes, properties_bytes, len(queues),
                 first.queue_id, 0, first.tail,
             )  # fmt: skip
@@ -132,6 +141,8 @@ class Staging:
         view[body_at : at + length] = body
         message = (slab, properties_at, properties_bytes, body_bytes, has_escapes)
         for queue in queues:
+            if is_large:
+                self.large.place(queue, queue.tail, body)
             self._enter(queue, message, is_journalled=is_journalled)
         slab.live += len(queues)
         if not is_journalled:
@@ -236,8 +247,16 @@ class Staging:
             queue.deliveries.pop(sequence, None)
         queue.acknowledged += 1
         queue.live_bytes -= properties_bytes + body_bytes
+        if queue.large:
+            self.large.ended(queue, sequence, self._block_of_now())
         self.unpin(slab)
         return block
+
+    def _block_of_now(self) -> int | None:
+        """Return the block that everything done so far waits for; None for a COMMIT to come."""
+        if self.transaction:
+            return None
+        return 0 if self.blocks.is_all_durable else self.blocks.latest
 
     def unpin(self, slab: Slab) -> None:
         """Count one live place less where a message stands."""
@@ -368,6 +387,7 @@ class Staging:
         self._transaction_files.clear()
         self._transaction_queues.clear()
         self.transaction = 0
+        self.large.committed(blocks.sequence)
 
     # --- what waits -------------------------------------------------------------------------------
     def receipt(self, connection: Connection, data: bytes, *, is_for_all: bool) -> None:
@@ -424,6 +444,8 @@ class Staging:
 
     def forget_queue(self, queue: Queue) -> None:
         """Let go of everything in a queue."""
+        for sequence in list(queue.large):
+            self.large.ended(queue, sequence, self._block_of_now())
         for message in queue.entries.values():
             self.unpin(message[0])
         queue.entries.clear()

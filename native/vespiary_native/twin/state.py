@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import NamedTuple
 
-from vespiary_native.abc import AckMode, QueueStatistics
+from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.twin.image import Slab
 
 DELIVERIES_MAX = 65535
@@ -23,6 +23,23 @@ SHAPE_PATIENCE = 4
 Message = tuple[Slab, int, int, int, bool]
 """Where a message stands: slab, position of its properties in the slab's memory, their bytes, bytes
 of the body, whether the properties have escapes. Made for every message, so it is a plain tuple."""
+
+
+class LargeMessage:
+    """A body in a file, while a place refers to it, and until its end is durable.
+
+    Attributes:
+        body: Where it is.
+        places: Number of live places.
+        block: Block that must be durable before the body may go; None for the COMMIT to come.
+    """
+
+    __slots__ = ("block", "body", "places")
+
+    def __init__(self, body: LargeBody) -> None:
+        self.body = body
+        self.places = 0
+        self.block: int | None = 0
 
 
 class Queue:
@@ -46,6 +63,7 @@ class Queue:
         consumers: Number of open consumers.
         is_listed: Stands in the list of ready queues.
         waits_for_slab: A consumer met an absent slab.
+        large: Its large messages, by sequence.
     """
 
     __slots__ = (
@@ -63,6 +81,7 @@ class Queue:
         "entries",
         "is_durable",
         "is_listed",
+        "large",
         "live_bytes",
         "next",
         "note",
@@ -89,6 +108,7 @@ class Queue:
         self.consumers = 0
         self.is_listed = self.waits_for_slab = False
         self._restored: list[int] = []
+        self.large: dict[int, LargeMessage] = {}
 
     @property
     def is_deliverable(self) -> bool:
