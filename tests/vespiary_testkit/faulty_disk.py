@@ -141,6 +141,10 @@ class MemoryDisk:
         """Flip one bit of a file."""
         self.files[path].data[offset] ^= 1 << bit
 
+    def start_inodes(self, number: int) -> None:
+        """Give files that are made from now on numbers from `number` on."""
+        self._next_inode = number
+
     # --- what files and rings say ----------------------------------------------------------------
 
     def open_fd(self, file: MemoryFile) -> int:
@@ -156,14 +160,15 @@ class MemoryDisk:
             inode.data, inode.is_shared = bytearray(inode.data), False
         end = offset + len(data)
         more = max(end - len(inode.data), 0)
-        if self._used() + more > self.capacity_bytes:
+        if self.used_bytes() + more > self.capacity_bytes:
             raise NativeError("cannot write", errno.ENOSPC)
         if more:
             inode.data.extend(bytes(more))
         inode.data[offset:end] = data
         self.log.append(Op("write", inode.number, offset, data, token=token))
 
-    def _used(self) -> int:
+    def used_bytes(self) -> int:
+        """Return what all files take."""
         return sum(len(inode.data) for inode in self.files.values())
 
     # --- DiskLike --------------------------------------------------------------------------------
@@ -204,7 +209,7 @@ class MemoryDisk:
         self.log.append(Op("folder", name=str(folder)))
 
     def usage(self, folder: Path) -> Usage:
-        return Usage(self.capacity_bytes, self.capacity_bytes - self._used())
+        return Usage(self.capacity_bytes, self.capacity_bytes - self.used_bytes())
 
 
 # --- power cuts ----------------------------------------------------------------------------------
@@ -226,25 +231,27 @@ class Image(NamedTuple):
     label: str
 
 
-class _Pending(NamedTuple):
+class PendingWrite(NamedTuple):
+    """A write, or a part of one, that no flush has covered."""
+
     inode: int
     offset: int
     data: bytes
 
 
-class _State:
+class DiskState:
     """The durable part of a disk, and what is under way, at one moment of a log."""
 
     def __init__(self) -> None:
         self.content: dict[int, bytearray] = {}
         self.names: dict[Path, int] = {}
-        self.pending: list[tuple[int, _Pending]] = []  # (token, write)
+        self.pending: list[tuple[int, PendingWrite]] = []  # (token, write)
         self.names_pending: list[Op] = []
         self.marks: list[str] = []
 
     def apply(self, op: Op) -> None:
         if op.kind == "write":
-            self.pending.append((op.token, _Pending(op.inode, op.offset, op.data)))
+            self.pending.append((op.token, PendingWrite(op.inode, op.offset, op.data)))
         elif op.kind == "done":
             self._settle(lambda token, _: token == op.token)
         elif op.kind == "flush":
@@ -258,7 +265,7 @@ class _State:
         elif op.kind == "mark":
             self.marks.append(op.name)
 
-    def _settle(self, is_flushed: Callable[[int, _Pending], bool]) -> None:
+    def _settle(self, is_flushed: Callable[[int, PendingWrite], bool]) -> None:
         kept = []
         for token, write in self.pending:
             if is_flushed(token, write):
@@ -313,13 +320,13 @@ def crash_images(
         is_boundary: Steps behind which the power may go.
     """
     chance = random.Random(seed)
-    state = _State()
+    state = DiskState()
     for cut, op in enumerate(log, 1):
         state.apply(op)
         if cut <= start or not is_boundary(op):
             continue
         pages = [
-            _Pending(write.inode, write.offset + at, write.data[at : at + PAGE])
+            PendingWrite(write.inode, write.offset + at, write.data[at : at + PAGE])
             for _, write in state.pending
             for at in range(0, len(write.data), PAGE)
         ]
@@ -329,8 +336,8 @@ def crash_images(
 
 
 def _choices(
-    pages: list[_Pending], chance: random.Random, subsets_max: int, torn_max: int
-) -> Iterator[tuple[str, list[_Pending]]]:
+    pages: list[PendingWrite], chance: random.Random, subsets_max: int, torn_max: int
+) -> Iterator[tuple[str, list[PendingWrite]]]:
     count = len(pages)
     if count <= 10 and 2**count <= subsets_max:
         for chosen in itertools.product((False, True), repeat=count):
@@ -363,7 +370,9 @@ def _choices(
         )
 
 
-def _image(state: _State, chosen: list[_Pending], names_done: int, cut: int, label: str) -> Image:
+def _image(
+    state: DiskState, chosen: list[PendingWrite], names_done: int, cut: int, label: str
+) -> Image:
     touched = {page.inode for page in chosen}
     content = {
         number: bytearray(data) if number in touched else data
@@ -373,9 +382,9 @@ def _image(state: _State, chosen: list[_Pending], names_done: int, cut: int, lab
         put(content, page.inode, page.offset, page.data)
     names = dict(state.names)
     for op in state.names_pending[:names_done]:
-        _State.rename(names, op)
+        DiskState.rename(names, op)
     disk = MemoryDisk()
-    disk._next_inode = 1_000_000
+    disk.start_inodes(1_000_000)
     for path, number in names.items():
         disk.files[path] = Inode(number, content.get(number, bytearray()), is_shared=True)
     return Image(disk, cut, tuple(state.marks), label)

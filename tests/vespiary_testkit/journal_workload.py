@@ -28,7 +28,6 @@ from vespiary_codec.journal.record import (
     AckRecord,
     AddRecord,
     CommitRecord,
-    RawRecord,
     decode_record,
     digest_members,
     walk_records,
@@ -181,17 +180,15 @@ class LiveSet:
 
     def __init__(self) -> None:
         self.live: set[Key] = set()
-        self._open: dict[int, list[tuple[RawRecord, Any]]] = defaultdict(list)
+        self._open: dict[int, list[tuple[bytes, Any]]] = defaultdict(list)
 
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         pass
 
     def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
-        (records,) = struct.unpack_from("<I", block, 36)
-        for raw in walk_records(block[64:], records, offset=offset + 64):
-            record = decode_record(raw)
+        for data, record in self.decode(offset, block):
             if isinstance(record, AddRecord | AckRecord) and record.transaction:
-                self._open[record.transaction].append((bytes(raw.data), record))
+                self._open[record.transaction].append((data, record))
             elif isinstance(record, CommitRecord):
                 members = self._open.pop(record.transaction, [])
                 digest = digest_members([data for data, _ in members])
@@ -201,6 +198,12 @@ class LiveSet:
             else:
                 self._apply(record)
         return []
+
+    def decode(self, offset: int, block: memoryview) -> list[tuple[bytes, Any]]:
+        """Return the records of a block, each with its bytes."""
+        (records,) = struct.unpack_from("<I", block, 36)
+        raws = walk_records(block[64:], records, offset=offset + 64)
+        return [(bytes(raw.data), decode_record(raw)) for raw in raws]
 
     def _apply(self, record: Any) -> None:
         if isinstance(record, AddRecord):

@@ -139,6 +139,7 @@ class MessageJournal:
             reclaim_period_s=options.reclaim_period_s,
             disk_scan_period_s=options.disk_scan_period_s,
             is_flushed=self._is_flushed,
+            clock_s=loop.time,
         )
         self._keeper_task: asyncio.Task[None] | None = None
 

@@ -1,0 +1,134 @@
+"""Power cuts at every step of generated lives of a journal: nothing is lost, nothing rises again.
+
+20 000 images in an everyday run (`VESPIARY_IMAGES`), from seeds that start at
+`VESPIARY_IMAGES_SEED`; `make campaign` does a million. What an image is and what is compared:
+docs/internals/proofs.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_lives import record_lives
+from vespiary_testkit.power_cut_checks import SeedCheck, Tally, check_images
+from vespiary_testkit.power_cuts import Model, cuts, images
+
+IMAGES = int(os.environ.get("VESPIARY_IMAGES", "20000"))
+SEED = int(os.environ.get("VESPIARY_IMAGES_SEED", "1"))
+SHARDS = 8
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_power_cut_keeps_what_was_confirmed(
+    tmp_path: Path, shard: int, record_property
+) -> None:
+    count = -(-IMAGES // SHARDS)
+    tally = check_images(tmp_path, SEED + shard, count, step=SHARDS)
+    record_property("images", tally.images)
+    print(tally)
+    assert not tally.failures, "\n".join(tally.failures[:5])
+    assert tally.images >= count
+    assert tally.openings > 0
+    assert tally.inner_images > 0
+    assert tally.further_lives > 0
+
+
+def test_a_seed_makes_the_same_log_again(tmp_path: Path) -> None:
+    logs = [
+        [(op.kind, op.inode, op.offset, len(op.data), op.name) for op in record_lives(tmp_path, 7)]
+        for _ in range(2)
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_the_lives_go_through_what_matters(tmp_path: Path) -> None:
+    kinds, marks, freed = set(), set(), 0
+    for seed in range(1, 9):
+        for op in record_lives(tmp_path, seed):
+            kinds.add(op.kind)
+            if op.kind == "mark":
+                marks.add(op.name.split()[0])
+            elif op.kind == "write" and op.data[:8] == b"VSPYJRNL" and op.data[10] == 1:
+                freed += bool(int.from_bytes(op.data[32:40], "little"))
+    assert {"make", "write", "done", "flush", "rename", "remove", "folder"} <= kinds
+    assert marks >= {"sent", "confirmed", "acking", "acked", "adds", "acks", "settled", "found"}
+    assert freed >= 20, "files are reclaimed"
+
+
+def test_without_the_flush_the_cuts_do_find_a_loss(tmp_path: Path) -> None:
+    """The mutation: were the flush of a write to go missing, this harness would see it."""
+    tally = Tally()
+    ring = functools.partial(MemoryRing, is_forgetful=True)
+    SeedCheck(tmp_path, 3, tally, make_ring=ring, opening_every=10**9, life_every=10**9).run(2000)
+    assert any("confirmed and lost" in failure for failure in tally.failures)
+    assert all("again: " in failure for failure in tally.failures)
+
+
+# --- the judge itself -----------------------------------------------------------------------------
+
+
+def _model(*marks: str) -> Model:
+    model = Model()
+    for mark in marks:
+        model.apply(mark)
+    return model
+
+
+def test_the_judge_knows_what_must_be_there() -> None:
+    model = _model("sent 1 1", "confirmed 1 1", "sent 1 2")
+    assert model.judge({(1, 1)}) == []
+    assert model.judge({(1, 1), (1, 2)}) == []
+    assert "lost" in model.judge({(1, 2)})[0]
+    assert "back" in model.judge({(1, 1), (1, 3)})[0]
+
+
+def test_the_judge_knows_what_must_be_gone() -> None:
+    model = _model("sent 1 1", "confirmed 1 1", "acking 1 1")
+    assert model.judge({(1, 1)}) == model.judge(set()) == []
+    model.apply("acked 1 1")
+    assert "back" in model.judge({(1, 1)})[0]
+
+
+def test_the_judge_knows_half_a_transaction() -> None:
+    begun = ("sent 1 1", "confirmed 1 1", "sent 2 1", "adds 9 2 1", "acking 1 1", "acks 9 1 1")
+    model = _model(*begun)
+    assert model.judge({(1, 1)}) == []
+    assert model.judge({(2, 1)}) == []
+    assert "half" in model.judge({(1, 1), (2, 1)})[0]
+    assert "half" in model.judge(set())[0]
+
+
+def test_the_judge_holds_on_to_what_a_recovery_found() -> None:
+    model = _model("sent 1 1", "sent 1 2", "restart", "found 1 2")
+    assert "lost" in model.judge(set())[0]
+    assert "back" in model.judge({(1, 1), (1, 2)})[0]
+
+
+def test_images_tear_and_drop_and_reorder(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    file = disk.create(tmp_path / "a", is_direct=True)
+    file.write(memoryview(b"o" * 8192), 4096)
+    file.flush()
+    disk.flush_folder(tmp_path)
+    file.write(memoryview(b"n" * 8192), 4096)
+    (cut,) = list(cuts(disk.log, start=len(disk.log) - 1))
+    seen = {
+        bytes(i.disk.files[tmp_path / "a"].data) for i in images(cut.state, random.Random(1), 200)
+    }
+    pages = [data[4096:8192] for data in seen]
+    assert b"n" * 4096 in pages
+    assert b"o" * 4096 in pages
+    assert any(set(page) == set(b"no") for page in pages), "sectors of old and new"
+    assert any(0 in page and b"n" in page for page in pages), "zeros beside what is new"
+    assert any(len(set(page)) > 100 for page in pages), "garbage"
+    assert all(data[:4096] == bytes(4096) for data in seen)
