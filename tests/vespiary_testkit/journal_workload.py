@@ -175,29 +175,52 @@ class Client:
             self.disk.mark(f"acked {queue_id} {sequence}")
 
 
+class _Open:
+    """The members so far of a transaction without its COMMIT.
+
+    Attributes:
+        members: Their bytes and records.
+        is_cut: Block sequences are missing right before one of them: a file was reclaimed there.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[tuple[bytes, Any]] = []
+        self.is_cut = False
+
+
 class LiveSet:
     """A sink that keeps the live messages as a set: the rules of the format, said once more."""
 
     def __init__(self) -> None:
         self.live: set[Key] = set()
-        self._open: dict[int, list[tuple[bytes, Any]]] = defaultdict(list)
+        self._open: dict[int, _Open] = defaultdict(_Open)
+        self._sequence = 0
 
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         pass
 
     def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
+        (sequence,) = struct.unpack_from("<Q", block, 8)
+        is_gap, self._sequence = sequence != self._sequence + 1, sequence
         for data, record in self.decode(offset, block):
             if isinstance(record, AddRecord | AckRecord) and record.transaction:
-                self._open[record.transaction].append((data, record))
+                self._open[record.transaction].members.append((data, record))
+                self._open[record.transaction].is_cut |= is_gap
             elif isinstance(record, CommitRecord):
-                members = self._open.pop(record.transaction, [])
-                digest = digest_members([data for data, _ in members])
-                if (len(members), digest) == (record.members, record.digest):
-                    for _, member in members:
-                        self._apply(member)
+                self._commit(record, is_gap)
             else:
                 self._apply(record)
+            is_gap = False
         return []
+
+    def _commit(self, commit: CommitRecord, is_gap: bool) -> None:
+        """Apply a transaction: whole, or what is left of it where files were reclaimed (§3.3)."""
+        found = self._open.pop(commit.transaction, _Open())
+        digest = digest_members([data for data, _ in found.members])
+        is_whole = (len(found.members), digest) == (commit.members, commit.digest)
+        if is_whole or ((found.is_cut or is_gap) and len(found.members) < commit.members):
+            for _, member in found.members:
+                self._apply(member)
 
     def decode(self, offset: int, block: memoryview) -> list[tuple[bytes, Any]]:
         """Return the records of a block, each with its bytes."""

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vespiary_broker.store.kept import NothingKept
 from vespiary_broker.store.opening import open_folder
 from vespiary_native.abc import Core
 from vespiary_native.choice import open_core
@@ -113,7 +114,7 @@ def recover_both(disk: MemoryDisk, folder: Path) -> tuple[set[Key], dict[int, in
 def open_and_let_go(disk: MemoryDisk, folder: Path, options: dict[str, Any]) -> None:
     """Open the journal as a broker does at its start, and end before anything is written."""
     parts = memory_parts(disk, MemoryRing, seed=len(disk.files))
-    opened = open_folder(small_options(folder, **options), QUEUES, parts)
+    opened = open_folder(small_options(folder, **options), QUEUES, parts, NothingKept())
     opened.ring.close()
     opened.pool.close()
     opened.lock.close()
