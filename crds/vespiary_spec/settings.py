@@ -69,12 +69,13 @@ class JournalType(enum.StrEnum):
 
 
 class Directories(NamedTuple):
-    """The four folders of a broker, absolute."""
+    """The folders of a broker, absolute; that of the JMS journal may be that of the bindings."""
 
     bindings: Path
     journal: Path
     paging: Path
     large_messages: Path
+    jms: Path
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -91,7 +92,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     data_directory: Annotated[
         str,
         setting(
-            "Base of the four directories below when they are relative or not given.",
+            "Base of the directories below when they are relative or not given.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
         ),
@@ -113,6 +114,16 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             is_in_resource=False,
         ),
     ] = True
+    jms_directory: Annotated[
+        str | None,
+        setting(
+            "Folder of the JMS journal: JMS queues, topics, connection factories and JNDI names "
+            "made through the API. It has files from its first use on.",
+            change=Change.IMMUTABLE,
+            is_in_resource=False,
+            default_text="`bindings-directory`",
+        ),
+    ] = None
     journal_directory: Annotated[
         str | None,
         setting(
@@ -318,7 +329,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         return 500 if engine is JournalType.ASYNCIO else 1
 
     def directories(self, base: Path | None = None) -> Directories:
-        """Return the four folders.
+        """Return the folders.
 
         Args:
             base: Replaces `data-directory` (the `--data` option); None uses the setting.
@@ -328,11 +339,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         def place(own: str | None, name: str) -> Path:
             return (root / (own or name)).absolute()
 
+        bindings = place(self.bindings_directory, "bindings")
         return Directories(
-            place(self.bindings_directory, "bindings"),
+            bindings,
             place(self.journal_directory, "journal"),
             place(self.paging_directory, "paging"),
             place(self.large_messages_directory, "large-messages"),
+            place(self.jms_directory, "jms") if self.jms_directory else bindings,
         )
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
+from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
@@ -27,6 +29,7 @@ from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
 from vespiary_spec.errors import RemoteProtocolError, WriterFailed
 from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_testkit.memory_journal import MemoryBindings
 
 START_S = 10.0
 
@@ -97,6 +100,7 @@ class MemoryBroker:
         self.consumer_states: list[states.ConsumerStatistics] = []
         self.journal = journal_statistics()
         self.failure: Exception | None = None
+        self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
     @property
     def logins(self) -> Logins | None:
@@ -147,6 +151,16 @@ class MemoryBroker:
         return states.AddressState(
             name=name, routing_types=types, is_auto_created=False, queues=queues, messages=0
         )
+
+    def has_address(self, name: str) -> bool:
+        return name in self.address_types
+
+    def queues_of(self, address: str) -> list[str]:
+        return [q.name for q in self.queue_states.values() if q.address == address]
+
+    def check_unused(self, name: str) -> None:
+        if self.queue_states[name].messages:
+            raise RemoteProtocolError(f"the queue {name} is in use")
 
     def connections(self) -> list[states.ConnectionState]:
         return self.connection_states

@@ -231,6 +231,10 @@ class Site:
             headers = {"Location": answer.location} if answer.location else None
             if answer.value is None:
                 return web.Response(status=answer.status, headers=headers)
+            if isinstance(answer.value, str):
+                return web.Response(
+                    status=answer.status, text=answer.value, content_type=route.text_type
+                )
             return web.Response(
                 status=answer.status,
                 body=msgspec.json.encode(answer.value),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final, TypeVar
@@ -50,7 +50,7 @@ class Answer:
     """What an operation answers with.
 
     Attributes:
-        value: Record for the body; None for no body.
+        value: Record for the body, or its text; None for no body.
         status: HTTP status.
         location: Path of what was made; empty if nothing was.
     """
@@ -136,27 +136,27 @@ async def queue_records(broker: Broker, names: list[str]) -> list[records.Queue]
 class Api:
     """The operations.
 
-    Args:
+    Attributes:
         broker: The broker.
     """
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        self.broker = broker
 
     # --- looking --------------------------------------------------------------------------------
 
     async def brokers(self, _: Call) -> Answer:
         """List the brokers that this one knows."""
-        return Answer(records.BrokerPage(items=(broker_record(self._broker),)))
+        return Answer(records.BrokerPage(items=(broker_record(self.broker),)))
 
     async def journal(self, _: Call) -> Answer:
         """Show the message journal."""
-        return Answer(journal_record(self._broker))
+        return Answer(journal_record(self.broker))
 
     async def queues(self, call: Call) -> Answer:
         """List queues."""
-        names, following = _cut(self._broker.queue_names(), call)
-        items = await queue_records(self._broker, names)
+        names, following = cut(self.broker.queue_names(), call)
+        items = await queue_records(self.broker, names)
         return Answer(records.QueuePage(items=tuple(items), next=following))
 
     async def queue(self, call: Call) -> Answer:
@@ -165,8 +165,8 @@ class Api:
 
     async def addresses(self, call: Call) -> Answer:
         """List addresses."""
-        names, following = _cut(self._broker.address_names(), call)
-        states = [self._broker.address(name) for name in names]
+        names, following = cut(self.broker.address_names(), call)
+        states = [self.broker.address(name) for name in names]
         items = tuple(shown(state, records.Address) for state in states if state is not None)
         return Answer(records.AddressPage(items=items, next=following))
 
@@ -176,7 +176,7 @@ class Api:
 
     async def connections(self, call: Call) -> Answer:
         """List connections."""
-        items = [shown(state, records.Connection) for state in self._broker.connections()]
+        items = [shown(state, records.Connection) for state in self.broker.connections()]
         items.sort(key=lambda item: item.id)
         after = _number(call.query["after"])
         if after is not None:
@@ -187,7 +187,7 @@ class Api:
 
     async def consumers(self, call: Call) -> Answer:
         """List consumers."""
-        items = [shown(state, records.Consumer) for state in self._broker.consumers()]
+        items = [shown(state, records.Consumer) for state in self.broker.consumers()]
         queue, after = call.query["queue"], call.query["after"]
         items.sort(key=lambda item: (item.connection, item.subscription))
         if queue is not None:
@@ -207,15 +207,15 @@ class Api:
         """Make an address, or widen it by routing types."""
         wanted: records.NewAddress = call.body
         _check_name(wanted.name, "address")
-        is_new = self._broker.address(wanted.name) is None
-        state = await self._broker.create_address(wanted.name, set(wanted.routing_types))
+        is_new = self.broker.address(wanted.name) is None
+        state = await self.broker.create_address(wanted.name, set(wanted.routing_types))
         value = shown(state, records.Address)
         return Answer(value, 201 if is_new else 200, _path("addresses", value.name))
 
     async def delete_address(self, call: Call) -> Answer:
         """Delete an address that has no queues."""
         self._address(call.name)
-        self._broker.delete_address(call.name)
+        self.broker.delete_address(call.name)
         return Answer(None, 204)
 
     async def create_queue(self, call: Call) -> Answer:
@@ -224,8 +224,8 @@ class Api:
         address = wanted.name if wanted.address is None else wanted.address
         _check_name(wanted.name, "queue")
         _check_name(address, "address")
-        is_new = self._broker.queue(wanted.name) is None
-        state = await self._broker.create_queue(
+        is_new = self.broker.queue(wanted.name) is None
+        state = await self.broker.create_queue(
             wanted.name, address, wanted.routing_type, is_durable=wanted.durable
         )
         value = shown(state, records.Queue)
@@ -238,28 +238,32 @@ class Api:
     async def delete_queue(self, call: Call) -> Answer:
         """Delete a queue and everything in it."""
         self._queue(call.name)
-        count = self._broker.delete_queue(call.name, is_forced=call.query["force"])
+        count = self.broker.delete_queue(call.name, is_forced=call.query["force"])
         return Answer(records.Removed(messages=count))
 
     async def purge_queue(self, call: Call) -> Answer:
         """Remove the messages that wait in a queue; those given out stay."""
         self._queue(call.name)
-        return Answer(records.Removed(messages=await self._broker.purge_queue(call.name)))
+        return Answer(records.Removed(messages=await self.broker.purge_queue(call.name)))
 
     def _queue(self, name: str) -> object:
-        state = self._broker.queue(name)
+        state = self.broker.queue(name)
         if state is None:
             raise Refused(404, f"There is no queue {name[:200]!r}.")
         return state
 
     def _address(self, name: str) -> object:
-        state = self._broker.address(name)
+        state = self.broker.address(name)
         if state is None:
             raise Refused(404, f"There is no address {name[:200]!r}.")
         return state
 
 
-def _cut(names: list[str], call: Call) -> tuple[list[str], str | None]:
+Handler = Callable[[Api, Call], Awaitable[Answer]]
+"""An operation."""
+
+
+def cut(names: list[str], call: Call) -> tuple[list[str], str | None]:
     """Return the page of sorted names that a call asks for, and where the next one begins."""
     after, limit = call.query["after"], call.query["limit"]
     start = bisect.bisect_right(names, after) if after is not None else 0

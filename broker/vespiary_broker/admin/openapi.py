@@ -124,6 +124,8 @@ def _responses(route: Route) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if kind is not None:
             answer["content"] = {"application/json": {"schema": _link(kind)}}
+        elif route.text_type:
+            answer["content"] = {route.text_type: {"schema": {"type": "string"}}}
         responses[str(status)] = answer
     for status in sorted({*route.problems, *COMMON_STATUSES}):
         responses[str(status)] = {

@@ -6,13 +6,28 @@ returns are read by attribute into `records`, so that neither side imports the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.settings import Configuration, RoutingType
+
+
+class Jms(Protocol):
+    """Administration of JMS objects."""
+
+    objects: JmsObjects
+
+    async def create(
+        self, kind: JmsKind, name: str, jndi_names: Iterable[str] = (), url: str = ""
+    ) -> JmsObject:
+        """Make an object, or give it more JNDI names."""
+
+    async def delete(self, kind: JmsKind, name: str, *, is_forced: bool = False) -> int:
+        """Delete an object; return how many messages went with it."""
 
 
 class Broker(Protocol):
@@ -33,6 +48,10 @@ class Broker(Protocol):
     @property
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
+
+    @property
+    def jms(self) -> Jms:
+        """JMS objects; only once `logins` is there."""
 
     def statistics(self) -> object:
         """Return what `records.Statistics` has; only once `logins` is there."""

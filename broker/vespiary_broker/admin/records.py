@@ -413,6 +413,86 @@ class NewQueue(Body, frozen=True):
     durable: bool = True
 
 
+class JmsObject(Record, frozen=True):
+    """A JMS queue, topic or connection factory that was made through the API.
+
+    Attributes:
+        kind: `queue`, `topic` or `connection-factory`.
+        name: Its name; a destination's is that of its address.
+        jndi_names: JNDI names that lead to it.
+        url: Where a connection factory connects to; empty for destinations.
+    """
+
+    kind: str
+    name: str
+    jndi_names: tuple[str, ...]
+    url: str
+
+
+class JmsPage(Record, frozen=True):
+    """Some JMS objects of one kind, by name.
+
+    Attributes:
+        items: The objects.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[JmsObject, ...]
+    next: str | None
+
+
+class JndiName(Record, frozen=True):
+    """A JNDI name.
+
+    Attributes:
+        jndi_name: The name.
+        kind: Kind of what it leads to: `queue`, `topic` or `connection-factory`.
+        name: Name of what it leads to.
+    """
+
+    jndi_name: str
+    kind: str
+    name: str
+
+
+class JndiPage(Record, frozen=True):
+    """Some JNDI names, in order.
+
+    Attributes:
+        items: The names.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[JndiName, ...]
+    next: str | None
+
+
+class NewJmsDestination(Body, frozen=True):
+    """A JMS queue or topic to make, or to give more JNDI names.
+
+    Attributes:
+        name: Its name; the address of that name is made if need be.
+        jndi_names: JNDI names to bind it to.
+    """
+
+    name: Name
+    jndi_names: tuple[str, ...] = ()
+
+
+class NewConnectionFactory(Body, frozen=True):
+    """A connection factory to make, to give more JNDI names, or another URL.
+
+    Attributes:
+        name: Its name.
+        url: Where it connects to, such as `amqp://broker:5672` or `failover:(amqp://a,amqp://b)`.
+        jndi_names: JNDI names to bind it to.
+    """
+
+    name: Name
+    url: str
+    jndi_names: tuple[str, ...] = ()
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong, as RFC 9457 has it.
 

@@ -5,14 +5,14 @@ Owns the table. Must never hold behaviour: that is `handlers`. Called by `endpoi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.admin import records
-from vespiary_broker.admin.handlers import Answer, Api, Call
+from vespiary_broker.admin import jms, records
+from vespiary_broker.admin.handlers import Api, Handler
+from vespiary_broker.engine.jms import JmsKind
 
 BASE: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -53,17 +53,19 @@ class Route:
         problems: Statuses of its own problems, beside `COMMON_STATUSES`.
         query: Parameters of the query.
         body: Record of the request's body; None for none.
+        text_type: Media type of answers that are text; empty for records as JSON.
     """
 
     method: str
     path: str
     operation: str
     tag: str
-    handler: Callable[[Api, Call], Awaitable[Answer]]
+    handler: Handler
     answers: dict[int, type[records.Record] | None]
     problems: tuple[int, ...] = (400,)
     query: tuple[QueryParameter, ...] = ()
     body: type[records.Body] | None = None
+    text_type: str = ""
 
     @property
     def summary(self) -> str:
@@ -91,6 +93,62 @@ _PAGE: Final = (
     ),
 )
 _CHANGE_WITH_BODY: Final = (400, 409, 413, 415)
+
+_FORCE: Final = QueryParameter(
+    name="force",
+    kind=bool,
+    default=False,
+    description="Delete it although it has messages or consumers.",
+)
+
+
+def _jms_routes(
+    kind: JmsKind, singular: str, plural: str, body: type[records.Body]
+) -> tuple[Route, ...]:
+    """Return the four operations on JMS objects of a kind."""
+    path = f"/jms/{jms.COLLECTIONS[kind][0]}"
+    is_destination = kind is not JmsKind.CONNECTION_FACTORY
+    return (
+        Route(
+            method="GET",
+            path=path,
+            operation=f"list{plural}",
+            tag="jms",
+            handler=jms.lister(kind),
+            answers={200: records.JmsPage},
+            query=_PAGE,
+        ),
+        Route(
+            method="POST",
+            path=path,
+            operation=f"create{singular}",
+            tag="jms",
+            handler=jms.maker(kind),
+            answers={200: records.JmsObject, 201: records.JmsObject},
+            problems=_CHANGE_WITH_BODY,
+            body=body,
+        ),
+        Route(
+            method="GET",
+            path=f"{path}/{{name}}",
+            operation=f"show{singular}",
+            tag="jms",
+            handler=jms.shower(kind),
+            answers={200: records.JmsObject},
+            problems=(400, 404),
+        ),
+        Route(
+            method="DELETE",
+            path=f"{path}/{{name}}",
+            operation=f"delete{singular}",
+            tag="jms",
+            handler=jms.remover(kind),
+            answers={200: records.Removed},
+            problems=(400, 404, 409) if is_destination else (400, 404),
+            query=(_FORCE,) if is_destination else (),
+        ),
+    )
+
 
 ROUTES: Final = (
     Route(
@@ -145,14 +203,7 @@ ROUTES: Final = (
         handler=Api.delete_queue,
         answers={200: records.Removed},
         problems=(400, 404, 409),
-        query=(
-            QueryParameter(
-                name="force",
-                kind=bool,
-                default=False,
-                description="Delete it although it has messages or consumers.",
-            ),
-        ),
+        query=(_FORCE,),
     ),
     Route(
         method="POST",
@@ -222,6 +273,42 @@ ROUTES: Final = (
                 name="queue", kind=str, default=None, description="Only those of this queue."
             ),
         ),
+    ),
+    *_jms_routes(JmsKind.QUEUE, "JmsQueue", "JmsQueues", records.NewJmsDestination),
+    *_jms_routes(JmsKind.TOPIC, "JmsTopic", "JmsTopics", records.NewJmsDestination),
+    *_jms_routes(
+        JmsKind.CONNECTION_FACTORY,
+        "ConnectionFactory",
+        "ConnectionFactories",
+        records.NewConnectionFactory,
+    ),
+    Route(
+        method="GET",
+        path="/jms/bindings",
+        operation="listJndiNames",
+        tag="jms",
+        handler=jms.list_jndi_names,
+        answers={200: records.JndiPage},
+        query=_PAGE,
+    ),
+    Route(
+        method="DELETE",
+        path="/jms/bindings/{name}",
+        operation="removeJndiName",
+        tag="jms",
+        handler=jms.remove_jndi_name,
+        answers={204: None},
+        problems=(400, 404),
+    ),
+    Route(
+        method="GET",
+        path="/jms/jndi.properties",
+        operation="showJndiProperties",
+        tag="jms",
+        handler=jms.show_properties,
+        answers={200: None},
+        problems=(400,),
+        text_type=jms.PROPERTIES_TYPE,
     ),
 )
 

@@ -1,8 +1,8 @@
 """The composition root: folders, journals, engine, server, in the right order, and back.
 
-Owns the start and the stop of one broker in this process, and what administrators may do to it.
-Must never hold a rule of its own: store, engine and server have those. Called by the CLI and by
-tests.
+Owns the start and the stop of one broker in this process (`administration` owns what may be done to
+it meanwhile). Must never hold a rule of its own: store, engine and server have those. Called by the
+CLI and by tests.
 
 Start: volumes verified → bindings read → journal locked and recovered → queues → listeners → ready.
 Stop (SIGTERM): no new connections → clients told and disconnected → everything staged made
@@ -23,21 +23,24 @@ from typing import Any, Final
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
+from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
 from vespiary_broker.app.users_file import UsersFile
-from vespiary_broker.engine.engine import Engine, make_engine
-from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.engine import make_engine
+from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal
+from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.report import Report
-from vespiary_spec.errors import RemoteProtocolError, VespiaryError, WriterFailed
+from vespiary_spec.errors import VespiaryError, WriterFailed
 from vespiary_spec.resources import FilesystemPolicy
-from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_spec.settings import Configuration
 
 Event = dict[str, Any]
 
@@ -57,7 +60,7 @@ def _acknowledgement_delay_s(buffer_timeout_ns: int) -> float:
     return min(ACKNOWLEDGEMENT_DELAY_S, buffer_timeout_ns / 1e9)
 
 
-class BrokerApp:
+class BrokerApp(Administration):
     """One broker.
 
     Owner: the event loop that `run` or `running` is awaited on.
@@ -81,6 +84,7 @@ class BrokerApp:
         timing: Timing | None = None,
         is_ephemeral: bool = False,
     ) -> None:
+        super().__init__()
         self.configuration = configuration
         self.data_directory = Path(base or configuration.data_directory).absolute()
         self.report: Report | None = None
@@ -90,15 +94,8 @@ class BrokerApp:
         self._timing = timing
         self._is_ephemeral = is_ephemeral
         self._started_s = time.monotonic()
-        self._ready_s = 0.0
-        self._not_ready_reason = "the broker is starting"
         self._stop = asyncio.Event()
-        self._failure: VespiaryError | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._engine: Engine | None = None
-        self._cycle: Cycle | None = None
-        self._journal: Journal | None = None
-        self._listeners: tuple[Listener, ...] = ()
         self._admin: AdminServer | None = None
 
     # --- life -----------------------------------------------------------------------------------
@@ -146,20 +143,6 @@ class BrokerApp:
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         self._stop.set()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the broker takes connections."""
-        return not self.not_ready_reason
-
-    @property
-    def not_ready_reason(self) -> str:
-        """Why the broker takes no connections now, as one sentence; empty while it does.
-
-        A full disk is no reason: consumers have to reach the broker to make room. The journal's
-        `blocked` says it, and the metric of that name.
-        """
-        return self._not_ready_reason
-
     async def _start(self, stack: AsyncExitStack) -> None:
         configuration = self.configuration
         folders = configuration.directories(self._base)
@@ -194,6 +177,7 @@ class BrokerApp:
         self._engine = engine
         engine.registry.restore()
         await engine.registry.configure(configuration.addresses)
+        await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn)
         journal.on_durable = cycle.on_durable
         journal.on_space = cycle.on_space
@@ -325,6 +309,24 @@ class BrokerApp:
         bindings.on_failed = self._on_failed
         return bindings
 
+    async def _open_jms(self, stack: AsyncExitStack, folder: Path) -> None:
+        """Read the JMS journal back, if there is one."""
+        settings = self.configuration
+        journal: JmsJournal | MemoryBindings = MemoryBindings()
+        if settings.persistence_enabled:
+            is_own = folder != settings.directories(self._base).bindings
+            journal = JmsJournal(
+                folder,
+                create_directory=settings.create_bindings_dir,
+                is_direct=self._is_direct(request.JMS if is_own else request.BINDINGS),
+                on_failed=self._on_failed,
+            )
+            await journal.open_existing()
+            stack.push_async_callback(journal.close)
+        objects = JmsObjects(journal, self.engine.registry, lock=asyncio.Lock())
+        await objects.restore()
+        self._jms = JmsAdministration(objects, self)
+
     def _is_direct(self, volume: str) -> bool:
         """Return whether direct I/O may be used on a volume."""
         volumes = self.report.volumes if self.report is not None else ()
@@ -375,181 +377,3 @@ class BrokerApp:
         self.engine.dispatcher.slab_loaded(file_id, slab)
         if self._cycle is not None:
             self._cycle.touch()
-
-    # --- for administrators -----------------------------------------------------------------------
-
-    @property
-    def engine(self) -> Engine:
-        """The engine of a broker that has started."""
-        assert self._engine is not None
-        return self._engine
-
-    @property
-    def logins(self) -> Logins | None:
-        """Who comes in; None while the broker starts or stops."""
-        return None if self._not_ready_reason else self.engine.logins
-
-    @property
-    def failed_reason(self) -> str:
-        """The sentence of the failure that fenced a journal; empty while they work."""
-        return "" if self._failure is None else str(self._failure)
-
-    def statistics(self) -> states.BrokerStatistics:
-        """Return the state of the whole broker."""
-        assert self._cycle is not None
-        assert self._journal is not None
-        return states.broker_statistics(
-            self.engine,
-            self._cycle,
-            self._listeners,
-            self._journal.statistics(),
-            not_ready_reason=self.not_ready_reason,
-            uptime_s=time.monotonic() - self._ready_s,
-        )
-
-    def image_statistics(self) -> object:
-        """Return the counters of the journal's image in memory."""
-        return self.engine.core.image_statistics()
-
-    def queues(self) -> list[states.QueueState]:
-        """Return the state of all queues, by name."""
-        queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
-        return [states.queue_state(self.engine, queue) for queue in queues]
-
-    def queue_names(self) -> list[str]:
-        """Return the names of all queues, sorted."""
-        return sorted(self.engine.registry.queues)
-
-    def queue(self, name: str) -> states.QueueState | None:
-        """Return the state of one queue, or None if there is none of that name."""
-        queue = self.engine.registry.queues.get(name)
-        return None if queue is None else states.queue_state(self.engine, queue)
-
-    def address_names(self) -> list[str]:
-        """Return the names of all addresses, sorted."""
-        return sorted(self.engine.registry.addresses)
-
-    def address(self, name: str) -> states.AddressState | None:
-        """Return the state of one address, or None if there is none of that name."""
-        address = self.engine.registry.addresses.get(name)
-        return None if address is None else states.address_state(self.engine, address)
-
-    def addresses(self) -> list[states.AddressState]:
-        """Return the state of all addresses, by name."""
-        addresses = sorted(self.engine.registry.addresses.values(), key=lambda a: a.name)
-        return [states.address_state(self.engine, address) for address in addresses]
-
-    def connections(self) -> list[states.ConnectionState]:
-        """Return the state of all connections, oldest first."""
-        now_s = asyncio.get_running_loop().time()
-        connections = [c for listener in self._listeners for c in listener.connections]
-        connections.sort(key=lambda connection: connection.connected_at_s)
-        return [states.connection_state(connection, now_s) for connection in connections]
-
-    def consumers(self) -> list[states.ConsumerStatistics]:
-        """Return the state of all consumers, by queue."""
-        queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
-        return [states.consumer_statistics(c) for queue in queues for c in queue.consumers]
-
-    async def create_address(
-        self, name: str, routing_types: set[RoutingType]
-    ) -> states.AddressState:
-        """Make an address, or widen it by routing types.
-
-        Raises:
-            RemoteProtocolError: The name may not be one.
-
-        Durability: on return it survives a power loss.
-        """
-        address = await self.engine.registry.create_address(name, routing_types)
-        return states.address_state(self.engine, address)
-
-    def delete_address(self, name: str) -> None:
-        """Delete an address that has no queues.
-
-        Raises:
-            RemoteProtocolError: There is none of that name, or it has queues.
-        """
-        address = self.engine.registry.addresses.get(name)
-        if address is None:
-            raise RemoteProtocolError(f"there is no address {name}")
-        if address.queues:
-            raise RemoteProtocolError(
-                f"the address {name} has queues",
-                measured=", ".join(list(address.queues)[:10]),
-                cure="delete them first",
-            )
-        self.engine.registry.drop_address(address)
-
-    async def create_queue(
-        self,
-        name: str,
-        address: str,
-        routing_type: RoutingType = RoutingType.ANYCAST,
-        *,
-        is_durable: bool = True,
-    ) -> states.QueueState:
-        """Make a queue, and its address if need be.
-
-        Raises:
-            RemoteProtocolError: A name may not be one, or the queue exists otherwise.
-
-        Durability: on return a durable queue survives a power loss.
-        """
-        queue = await self.engine.registry.create_queue(
-            name, address, routing_type, is_durable=is_durable
-        )
-        return states.queue_state(self.engine, queue)
-
-    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
-        """Delete a queue and everything in it.
-
-        Args:
-            name: Its name.
-            is_forced: Delete it although it has consumers (they are disconnected) or messages.
-
-        Returns:
-            Number of messages that went with it.
-
-        Raises:
-            RemoteProtocolError: There is none of that name; or it is in use, and not forced.
-
-        Durability: the removal follows in the background; see `Registry.drop_queue`.
-        """
-        queue = self._queue(name)
-        state = states.queue_state(self.engine, queue)
-        if (queue.consumers or state.messages) and not is_forced:
-            raise RemoteProtocolError(
-                f"the queue {name} is in use",
-                measured=f"{len(queue.consumers)} consumers, {state.messages} messages",
-                cure="purge it and close its consumers, or force it",
-            )
-        for consumer in list(queue.consumers):
-            consumer.output.refuse(f"the queue {name} was deleted by an administrator")
-        if not queue.is_deleted:  # the last consumer may have taken it along
-            self.engine.registry.drop_queue(queue)
-        return state.messages
-
-    async def purge_queue(self, name: str) -> int:
-        """Acknowledge every message that waits in a queue; those given out stay.
-
-        Returns:
-            Number of messages.
-
-        Raises:
-            RemoteProtocolError: There is no queue of that name.
-            WriterFailed: The journal has failed.
-
-        Durability: on return the messages will not come back after a power loss.
-        """
-        assert self._journal is not None
-        count = self.engine.core.purge_queue(self._queue(name).id)
-        self._journal.kick()
-        await self._journal.wait_durable()
-        return count
-
-    def _queue(self, name: str) -> Any:
-        queue = self.engine.registry.queues.get(name)
-        if queue is None:
-            raise RemoteProtocolError(f"there is no queue {name}")
-        return queue

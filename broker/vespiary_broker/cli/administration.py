@@ -40,10 +40,17 @@ _routing_type_option = click.option(
     show_default=True,
     help="ANYCAST: each message to one consumer. MULTICAST: each subscription gets a copy.",
 )
-_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
-def _show_all(items: list[dict[str, Any]], columns: Any, is_json: bool) -> None:
+def show_all(items: list[dict[str, Any]], columns: Any, is_json: bool) -> None:
+    """Print a list as a table, or as JSON.
+
+    Args:
+        items: Items as the API gave them.
+        columns: Pairs of heading and field.
+        is_json: Print JSON.
+    """
     if is_json:
         terminal.show_json(items)
         return
@@ -70,7 +77,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _confirm(question: str, is_sure: bool) -> None:
+def confirm(question: str, is_sure: bool) -> None:
     """Ask before something is lost.
 
     Raises:
@@ -94,7 +101,7 @@ def queue() -> None:
 def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None:
     """List all queues."""
     client = ApiClient(api_url, password_file)
-    _show_all(list(client.items("/queues")), _QUEUE_COLUMNS, is_json)
+    show_all(list(client.items("/queues")), _QUEUE_COLUMNS, is_json)
 
 
 @queue.command("show", short_help="Show one queue.")
@@ -137,7 +144,7 @@ def create_queue(
 @queue.command("delete", short_help="Delete a queue.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Even if it has messages or consumers.")
-@_yes_option
+@yes_option
 @api_options
 def delete_queue(
     name: str,
@@ -148,28 +155,29 @@ def delete_queue(
     is_json: bool,
 ) -> None:
     """Delete the queue NAME. One with messages or consumers needs --force."""
-    _confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
+    confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
     client = ApiClient(api_url, password_file)
     query = {"force": str(force).lower()}
     answer = client.call("DELETE", f"/queues/{segment(name)}", query=query)
-    _show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
+    show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
 
 
 @queue.command("purge", short_help="Remove the messages that wait in a queue.")
 @click.argument("name")
-@_yes_option
+@yes_option
 @api_options
 def purge_queue(
     name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
 ) -> None:
     """Remove all messages that wait in the queue NAME; those given to consumers stay."""
-    _confirm(f"Remove all messages that wait in {name}?", yes)
+    confirm(f"Remove all messages that wait in {name}?", yes)
     client = ApiClient(api_url, password_file)
     answer = client.call("POST", f"/queues/{segment(name)}/purge")
-    _show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
+    show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
 
 
-def _show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
+def show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
+    """Print what a deletion removed, as a sentence or as JSON."""
     if is_json:
         terminal.show_json(answer)
     else:
@@ -186,7 +194,7 @@ def address() -> None:
 def list_addresses(api_url: str, password_file: Path | None, is_json: bool) -> None:
     """List all addresses."""
     client = ApiClient(api_url, password_file)
-    _show_all(list(client.items("/addresses")), _ADDRESS_COLUMNS, is_json)
+    show_all(list(client.items("/addresses")), _ADDRESS_COLUMNS, is_json)
 
 
 @address.command("show", short_help="Show one address.")
@@ -216,13 +224,13 @@ def create_address(
 
 @address.command("delete", short_help="Delete an address without queues.")
 @click.argument("name")
-@_yes_option
+@yes_option
 @api_options
 def delete_address(
     name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
 ) -> None:
     """Delete the address NAME, which must have no queues."""
-    _confirm(f"Delete the address {name}?", yes)
+    confirm(f"Delete the address {name}?", yes)
     ApiClient(api_url, password_file).call("DELETE", f"/addresses/{segment(name)}")
     if is_json:
         terminal.show_json({"deleted": name})

@@ -95,6 +95,25 @@ class ApiClient:
             CommandFailed: The broker refused, with its sentence.
             NativeError: The broker cannot be reached.
         """
+        text = self._call(method, path, body, query)
+        answer = _parsed(text)
+        if text and answer is None:
+            raise CommandFailed(f"{self._place} does not answer as a broker of this kind does")
+        return answer
+
+    def text(self, path: str) -> str:
+        """Return the answer of an operation that answers with text.
+
+        Args:
+            path: Path below `/api/v1`.
+
+        Raises:
+            CommandFailed: As for `call`.
+            NativeError: As for `call`.
+        """
+        return self._call("GET", path, None, None).decode(errors="replace")
+
+    def _call(self, method: str, path: str, body: Any, query: dict[str, Any] | None) -> bytes:
         headers = dict(self._headers)
         data = None
         if body is not None:
@@ -103,16 +122,11 @@ class ApiClient:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
         status, text = self._exchange(method, target, data, headers)
-        try:
-            answer = json.loads(text) if text else None
-        except ValueError:
-            answer = None
         if status >= 400:
+            answer = _parsed(text)
             detail = answer.get("detail") if isinstance(answer, dict) else None
             raise CommandFailed(detail or f"{self._place} answered {status} to {method} {target}")
-        if text and answer is None:
-            raise CommandFailed(f"{self._place} does not answer as a broker of this kind does")
-        return answer
+        return text
 
     def _exchange(
         self, method: str, target: str, data: bytes | None, headers: dict[str, str]
@@ -148,6 +162,13 @@ class ApiClient:
             after = page["next"]
             if after is None:
                 return
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
 
 
 def segment(name: str) -> str:

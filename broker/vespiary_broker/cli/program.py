@@ -68,6 +68,12 @@ COMMANDS: Final = (
         ADMINISTRATION,
         "List, show, create and delete addresses.",
     ),
+    CommandEntry(
+        "jms",
+        "jms:jms",
+        ADMINISTRATION,
+        "JMS queues, topics, connection factories and JNDI names.",
+    ),
     CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
     CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
     CommandEntry("crd", "definitions:crd", OTHERS, "Print the CustomResourceDefinitions."),

@@ -1,6 +1,7 @@
 """`BindingsJournal`: names and values that outlive the broker: addresses, queues, counters.
 
 Owns: one small journal (docs/internals/journal-format.md §3.4) and the table that it holds. The
+JMS journal is another one of them, in files of its own (`jms`). The
 same files, blocks and recovery as the message journal, written in Python, always by a thread (NIO):
 it sees a few records a minute. Must never block the event loop, and never show a value in
 `snapshot` that is not durable. Called by `app` and the engine's catalogue.
@@ -28,12 +29,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import BINDINGS_FORM, FileForm, FilePool, PoolRules, StoredFile
-from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.lock import LOCK_NAME, FolderLock
 from vespiary_broker.store.reclaim import files_record
 from vespiary_broker.store.recovery import Recovered, Recovery, log_outcome, seal_tail, take_over
 from vespiary_broker.store.survey import survey_folder, verify_blocks_python
 from vespiary_codec.journal.block import CRC_AT, FIRST_OFFSET, FLAG_SEAL, BlockHeader, encode_block
-from vespiary_codec.journal.file_header import SEAL_BYTES
+from vespiary_codec.journal.file_header import SEAL_BYTES, JournalKind
 from vespiary_codec.journal.record import (
     PutRecord,
     RemoveRecord,
@@ -68,6 +69,7 @@ _ROOM_FOR_FILES_BYTES = 16 * 1024
 VALUE_BYTES_MAX = 128 * 1024
 _QUIET_S = 0.020
 _FILES_MIN = 2
+_LABELS = {JournalKind.BINDINGS: "bindings journal", JournalKind.JMS: "JMS journal"}
 
 
 class _Entry(NamedTuple):
@@ -152,7 +154,7 @@ class BindingsJournal:
         self._loop = asyncio.get_running_loop()
         self._executor = executor
         self._parts = parts
-        self._form = form
+        self._label = _LABELS[form.kind]
         self._lock, self._pool, self._table, self._ring = opened[:4]
         self.recovered = opened.recovered
         self.on_failed: Callable[[WriterFailed], None] = lambda _: None
@@ -180,6 +182,7 @@ class BindingsJournal:
         is_direct: bool = True,
         file_size_bytes: int = limits.BINDINGS_FILE_BYTES,
         form: FileForm = BINDINGS_FORM,
+        lock_name: str = LOCK_NAME,
         parts: BindingsParts | None = None,
     ) -> Self:
         """Lock the folder and read the table back.
@@ -190,6 +193,7 @@ class BindingsJournal:
             is_direct: Open files with O_DIRECT.
             file_size_bytes: Size of new files.
             form: Names and kind of the files.
+            lock_name: Name of the lock's file: two journals in one folder have one each.
             parts: Disk, ring and clock to use; None takes the real ones.
 
         Raises:
@@ -207,7 +211,8 @@ class BindingsJournal:
         )
         try:
             opened = await loop.run_in_executor(
-                worker, partial(_open_folder, folder, rules, form, used, create_directory)
+                worker,
+                partial(_open_folder, folder, rules, form, used, create_directory, lock_name),
             )
         except BaseException:
             worker.shutdown(wait=False)
@@ -278,11 +283,11 @@ class BindingsJournal:
         if self._failure is not None:
             raise self._failure
         if self._is_closing:
-            raise JournalError("the bindings journal is closed")
+            raise JournalError(f"the {self._label} is closed")
         encoded = encode_record(record)
         if len(encoded) > VALUE_BYTES_MAX:
             raise RecordTooLarge(
-                "a binding is too large",
+                f"a value of the {self._label} is too large",
                 where=record.key[:80],
                 measured=f"{len(encoded)} bytes",
                 allowed=f"at most {VALUE_BYTES_MAX} bytes",
@@ -329,7 +334,7 @@ class BindingsJournal:
             await self._append([change.encoded for change in taken])
         except DiskFull as full:
             error = JournalFull(
-                f"no file for the bindings: {full.what}",
+                f"no file for the {self._label}: {full.what}",
                 where=full.where,
                 measured=full.measured,
                 allowed=full.allowed,
@@ -429,10 +434,10 @@ class BindingsJournal:
         )
         result = await self._completion
         if result < 0:
-            raise NativeError("a write of the bindings failed", -result, where=where)
+            raise NativeError(f"a write of the {self._label} failed", -result, where=where)
         if result != len(block):
             raise JournalError(
-                "a write of the bindings was cut short",
+                f"a write of the {self._label} was cut short",
                 where=where,
                 measured=f"{result} bytes",
                 allowed=f"{len(block)} bytes",
@@ -466,7 +471,7 @@ class BindingsJournal:
                 await self._move(moved)
                 await self._checkpoint(oldest)
             except DiskFull as error:
-                logger.warning("the bindings are not compacted: %s", error)
+                logger.warning("the %s is not compacted: %s", self._label, error)
                 return
             await self._run_blocking(partial(self._pool.release, oldest))
 
@@ -495,7 +500,7 @@ class BindingsJournal:
     def _fail(self, error: VespiaryError) -> None:
         """Fence the journal and tell everybody who waits."""
         failure = WriterFailed(
-            f"the bindings journal is closed for writing: {error.what}",
+            f"the {self._label} is closed for writing: {error.what}",
             where=error.where,
             measured=error.measured,
             allowed=error.allowed,
@@ -519,7 +524,12 @@ def _join(records: list[bytes]) -> bytes:
 
 
 def _open_folder(
-    folder: Path, rules: PoolRules, form: FileForm, parts: BindingsParts, create_directory: bool
+    folder: Path,
+    rules: PoolRules,
+    form: FileForm,
+    parts: BindingsParts,
+    create_directory: bool,
+    lock_name: str,
 ) -> _OpenedBindings:
     """Lock, survey, recover and seal; blocking."""
     disk, is_direct = parts.disk, rules.is_direct
@@ -528,11 +538,12 @@ def _open_folder(
             disk.make_folder(folder)
         elif not folder.is_dir():
             raise JournalError(
-                "the bindings folder does not exist and create-bindings-dir is false",
+                f"the {_LABELS[form.kind]}'s folder does not exist and create-bindings-dir is "
+                "false",
                 where=str(folder),
                 cure="make the folder, or check that its volume is mounted",
             )
-        lock = FolderLock(folder)
+        lock = FolderLock(folder, name=lock_name)
         undo.callback(lock.close)
         survey = survey_folder(folder, form, disk, is_direct=is_direct)
         table = BindingsTable()
@@ -553,7 +564,7 @@ def _open_folder(
         try:
             pool.fill_floor()
         except DiskFull as error:
-            logger.warning("the bindings start without spare files: %s", error)
+            logger.warning("the %s starts without spare files: %s", _LABELS[form.kind], error)
         ring = parts.open_ring()
         undo.pop_all()
     return _OpenedBindings(lock, pool, table, ring, recovered, sequence, crc)

@@ -62,6 +62,7 @@ class FileForm(NamedTuple):
 
 MESSAGE_FORM = FileForm("activemq-data", "hq", JournalKind.MESSAGE)
 BINDINGS_FORM = FileForm("activemq-bindings", "bindings", JournalKind.BINDINGS)
+JMS_FORM = FileForm("activemq-jms", "jms", JournalKind.JMS)
 
 
 @dataclass(slots=True)

@@ -47,9 +47,13 @@ def test_depth_of_the_engine() -> None:
 def test_directories_lie_below_the_data_directory(tmp_path: Path) -> None:
     places = Configuration().directories(tmp_path)
     assert places == tuple(
-        tmp_path / name for name in ("bindings", "journal", "paging", "large-messages")
+        tmp_path / name for name in ("bindings", "journal", "paging", "large-messages", "bindings")
     )
-    own = Configuration(journal_directory="/fast/journal", paging_directory="p")
+    own = Configuration(
+        journal_directory="/fast/journal", paging_directory="p", jms_directory="jms"
+    )
+    assert own.directories(tmp_path).jms == tmp_path / "jms"
+    assert own.directories(tmp_path).bindings == tmp_path / "bindings"
     assert own.directories(tmp_path).journal == Path("/fast/journal")
     assert own.directories(tmp_path).paging == tmp_path / "p"
     assert Configuration().directories().journal == Path.cwd() / "data" / "journal"

@@ -20,13 +20,15 @@ BINDINGS = "bindings"
 JOURNAL = "journal"
 PAGING = "paging"
 LARGE_MESSAGES = "large-messages"
+JMS = "jms"
 
 
 class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One volume to verify.
 
     Attributes:
-        name: Its role: `bindings`, `journal`, `paging`, `large-messages`.
+        name: Its role: `bindings`, `journal`, `paging`, `large-messages`, and `jms` where the JMS
+            journal has a folder of its own.
         path: Its folder.
         file_bytes: Size of one file that the store makes in it; 0 where it varies.
         first_bytes: Space that a new store takes at once; 0 where it takes none.
@@ -97,7 +99,7 @@ def of_settings(
     """
     folders = settings.directories(base)
     journal_type = settings.journal_type
-    volumes = (
+    volumes: tuple[VolumeRequest, ...] = (
         VolumeRequest(
             name=BINDINGS,
             path=str(folders.bindings),
@@ -115,6 +117,14 @@ def of_settings(
         VolumeRequest(name=PAGING, path=str(folders.paging), is_created=True),
         VolumeRequest(name=LARGE_MESSAGES, path=str(folders.large_messages), is_created=True),
     )
+    if folders.jms != folders.bindings:
+        own = VolumeRequest(
+            name=JMS,
+            path=str(folders.jms),
+            file_bytes=limits.BINDINGS_FILE_BYTES,
+            is_created=settings.create_bindings_dir,
+        )
+        volumes = (*volumes, own)
     is_asynchronous = settings.persistence_enabled and journal_type is JournalType.ASYNCIO
     return VerificationRequest(
         volumes=volumes if settings.persistence_enabled else (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ from openapi_spec_validator import validate
 
 from vespiary_broker.admin import openapi
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES, Route
+from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
+from vespiary_broker.engine.jms import JmsKind
 from vespiary_testkit.admin_rig import (
     AdminRig,
     Answer,
@@ -43,6 +46,9 @@ def check(route: Route, answer: Answer) -> Answer:
         return answer
     media_type, body = next(iter(content.items()))
     assert answer.headers.get_content_type() == media_type
+    if media_type == "text/plain":
+        assert answer.body
+        return answer
     schema = {**body["schema"], "components": DOCUMENT["components"]}
     Draft202012Validator(schema).validate(answer.json)
     if answer.status >= 400:
@@ -51,11 +57,18 @@ def check(route: Route, answer: Answer) -> Answer:
     return answer
 
 
+async def fill_jms(jms: JmsAdministration) -> None:
+    await jms.create(JmsKind.QUEUE, "orders", ["jms/orders", "orders"])
+    await jms.create(JmsKind.TOPIC, "prices", ["jms/prices"])
+    await jms.create(JmsKind.CONNECTION_FACTORY, "orders", ["cf"], "amqp://localhost:5672")
+
+
 def filled_broker() -> MemoryBroker:
     broker = MemoryBroker(users_with_roles())
     for name in ("orders", "prices"):
         broker.queue_states[name] = queue_state(name, messages=3, ready=3)
         broker.address_types[name] = set()
+    asyncio.run(fill_jms(broker.jms))
     for number in (1, 2, 10):
         broker.connection_states.append(
             ConnectionState(
@@ -259,6 +272,76 @@ def test_an_address_with_queues_stays(rig: AdminRig):
     rig.broker.address_types["empty"] = set()
     assert ask(rig, "deleteAddress", "empty").status == 204
     assert "empty" not in rig.broker.address_types
+
+
+JMS = ("JmsQueue", "JmsTopic", "ConnectionFactory")
+URL = {"url": "amqp://localhost:5672"}
+
+
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [("JmsQueues", "orders"), ("JmsTopics", "prices"), ("ConnectionFactories", "orders")],
+)
+def test_jms_objects_are_listed_by_kind(rig: AdminRig, names: str, name: str):
+    assert [item["name"] for item in ask(rig, f"list{names}").json["items"]] == [name]
+
+
+@pytest.mark.parametrize("noun", JMS)
+def test_jms_objects_are_made_and_get_more_names(rig: AdminRig, noun: str):
+    url = URL if noun == "ConnectionFactory" else {}
+    body = {"name": "new", "jndiNames": ["jms/new"], **url}
+    answer = ask(rig, f"create{noun}", body=body)
+    assert answer.status == 201
+    assert rig.get(answer.headers["Location"], login=ROOT).json == answer.json
+    answer = ask(rig, f"create{noun}", body={"name": "new", "jndiNames": ["also"], **url})
+    assert (answer.status, answer.json["jndiNames"]) == (200, ["jms/new", "also"])
+    assert ask(rig, f"show{noun}", "new").json == answer.json
+    taken = ask(rig, f"create{noun}", body={"name": "other", "jndiNames": ["also"], **url})
+    assert taken.status == 409
+    assert ask(rig, f"delete{noun}", "new").json == {"messages": 0}
+    assert ask(rig, f"show{noun}", "new").status == 404
+    assert ask(rig, f"delete{noun}", "new").status == 404
+    assert "also" not in rig.broker.jms.objects.jndi_names()
+
+
+@pytest.mark.parametrize("noun", JMS)
+def test_bodies_of_jms_objects_are_checked(rig: AdminRig, noun: str):
+    answer = ask(rig, f"create{noun}", body={"name": "x", "colour": "red", **URL})
+    assert answer.status == 400
+    large = b'"' + b"x" * BODY_BYTES_MAX + b'"'
+    json_type, text_type = ({"Content-Type": name} for name in ("application/json", "text/plain"))
+    assert ask(rig, f"create{noun}", data=large, headers=json_type).status == 413
+    assert ask(rig, f"create{noun}", data=b"{}", headers=text_type).status == 415
+
+
+def test_a_jms_queue_in_use_is_not_deleted_by_chance(rig: AdminRig):
+    assert ask(rig, "deleteJmsQueue", "orders").status == 409
+    assert "orders" in rig.broker.queue_states
+    assert ask(rig, "deleteJmsQueue", "orders", query="?force=true").json == {"messages": 3}
+    assert "orders" not in rig.broker.queue_states
+    assert "jms/orders" not in rig.broker.jms.objects.jndi_names()
+    asyncio.run(rig.broker.jms.create(JmsKind.QUEUE, "orders", ["jms/orders", "orders"]))
+
+
+def test_a_topic_with_messages_is_not_deleted_by_chance(rig: AdminRig):
+    assert ask(rig, "deleteJmsTopic", "prices").status == 409
+    assert "jms/prices" in rig.broker.jms.objects.jndi_names()
+
+
+def test_jndi_names_are_listed_and_taken_away(rig: AdminRig):
+    items = ask(rig, "listJndiNames").json["items"]
+    assert {(item["jndiName"], item["kind"], item["name"]) for item in items} >= {
+        ("jms/prices", "topic", "prices"),
+        ("cf", "connection-factory", "orders"),
+    }
+    assert ask(rig, "removeJndiName", "cf").status == 204
+    assert ask(rig, "removeJndiName", "cf").status == 404
+    assert ask(rig, "showConnectionFactory", "orders").json["jndiNames"] == []
+
+
+def test_the_names_are_served_as_a_properties_file(rig: AdminRig):
+    text = ask(rig, "showJndiProperties").body.decode()
+    assert "topic.jms/prices = prices\n" in text
 
 
 @pytest.mark.parametrize(
