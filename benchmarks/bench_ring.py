@@ -33,6 +33,8 @@ from vespiary_native.abc_ring import Ring
 from vespiary_native.aio import AioRing
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.threads import Request, RequestKind, ThreadRing, perform
+from vespiary_native.uring import UringRing
+from vespiary_spec.errors import NativeError
 
 FILE_BYTES = 64 << 20
 SIZES_BYTES = (4096, 65_536, 262_144)
@@ -55,6 +57,12 @@ WAYS: dict[str, tuple[Callable[[], Ring], bool, str]] = {
         True,
         "AIO write, then AIO IOCB_CMD_FDSYNC",
     ),
+    "uring-dsync": (lambda: UringRing(1), True, "io_uring write with RWF_DSYNC"),
+    "uring-fdsync": (
+        lambda: UringRing(1, write_then_sync=True),
+        True,
+        "io_uring write, then io_uring fdatasync",
+    ),
     "thread-fdatasync": (lambda: ThreadRing(1), True, "thread: pwritev, then fdatasync"),
     "thread-dsync": (
         lambda: ThreadRing(1, perform_request=_thread_dsync),
@@ -63,6 +71,16 @@ WAYS: dict[str, tuple[Callable[[], Ring], bool, str]] = {
     ),
     "aio-volatile": (lambda: AioRing(1), False, "AIO write without a flush: not durable (D1)"),
 }
+
+
+def drop_io_uring() -> None:
+    """Leave io_uring out, and say so, where the kernel or a container's profile forbids it."""
+    try:
+        UringRing(1).close()
+    except NativeError as error:
+        for name in [way for way in WAYS if way.startswith("uring")]:
+            del WAYS[name]
+        print(f"io_uring is left out: {error}", file=sys.stderr)
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -320,6 +338,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
+    drop_io_uring()
     with hogs(options.hog):
         report = run(options.folder.resolve(), options.rounds, options.round_s, options.hog)
     print(msgspec.json.encode(report).decode() if options.json else table(report))

@@ -21,6 +21,7 @@ HEADERS = [
         "abi.h",
         "crc32c.h",
         "aio.h",
+        "uring.h",
         "image.h",
         "queue.h",
         "core.h",

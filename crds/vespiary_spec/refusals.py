@@ -181,7 +181,6 @@ NOT_YET: dict[str, dict[str, str]] = {
 NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
     (BROKER, "journal-type"): {
         "MAPPED": "the memory-mapped engine",
-        "IO_URING": "the io_uring engine",
     },
     (ACCEPTOR, "protocols"): {
         "AMQP": "AMQP",

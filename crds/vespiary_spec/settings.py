@@ -66,6 +66,12 @@ class JournalType(enum.StrEnum):
 
     ASYNCIO = "ASYNCIO"
     NIO = "NIO"
+    IO_URING = "IO_URING"
+
+    @property
+    def may_use_aio(self) -> bool:
+        """Whether requests of `fs.aio-max-nr` may be needed: ASYNCIO, and IO_URING's fallback."""
+        return self is not JournalType.NIO
 
 
 class Directories(NamedTuple):
@@ -164,9 +170,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     journal_type: Annotated[
         JournalType,
         setting(
-            "Journal engine: ASYNCIO is Linux AIO with direct I/O, NIO a thread with pwrite and "
-            "fdatasync. Where ASYNCIO cannot work the broker takes NIO and says so in the log, "
-            "the metrics and the status (see `journal-type-strict`).",
+            "Journal engine: ASYNCIO is Linux AIO with direct I/O, IO_URING the same over io_uring "
+            "(forbidden by most container runtimes' default profile), NIO a thread with pwrite and "
+            "fdatasync. All write the same files. Where IO_URING cannot work the broker takes "
+            "ASYNCIO, and where that cannot, NIO; it says so in the log, the metrics and the "
+            "status (see `journal-type-strict`).",
             change=Change.RESTART,
         ),
     ] = JournalType.ASYNCIO
@@ -237,12 +245,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         int | None,
         setting(
             "Write requests that may be in flight. With ASYNCIO this many are reserved of the "
-            "machine's `fs.aio-max-nr`.",
+            "machine's `fs.aio-max-nr`; IO_URING takes nothing of it.",
             unit=Unit.REQUESTS,
             change=Change.RESTART,
             minimum=1,
             maximum=limits.AIO_DEPTH_MAX,
-            default_text="500 with ASYNCIO, 1 with NIO",
+            default_text="500 with ASYNCIO and IO_URING, 1 with NIO",
         ),
     ] = None
     journal_buffer_timeout: Annotated[
@@ -326,7 +334,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         """Return the number of requests in flight for the engine that is really in use."""
         if self.journal_max_io is not None:
             return self.journal_max_io
-        return 500 if engine is JournalType.ASYNCIO else 1
+        return 1 if engine is JournalType.NIO else 500
 
     def directories(self, base: Path | None = None) -> Directories:
         """Return the folders.

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 2u
+#define VESPIARY_ABI 3u
 
 /* cdef-begin */
 

@@ -1,8 +1,8 @@
 """The contract of a ring: reads, writes and flushes that finish without blocking the event loop.
 
-Two implementations keep it: `aio.AioRing` (the kernel's AIO, "ASYNCIO") and `threads.ThreadRing`
-(one thread, "NIO"). `ring.open_ring` chooses. Owns what both must agree on: the types, and the
-refusals of arguments and of misuse.
+Three implementations keep it: `aio.AioRing` (the kernel's AIO, "ASYNCIO"), `uring.UringRing`
+("IO_URING") and `threads.ThreadRing` (one thread, "NIO"). `ring.open_ring` chooses. Owns what all
+must agree on: the types, and the refusals of arguments and of misuse.
 Never: does I/O.
 Called by: the journal and page writers of `vespiary_broker.store`, from the event loop's thread.
 
@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from vespiary_spec.errors import NativeError
 
-RingKind = Literal["ASYNCIO", "NIO"]
+RingKind = Literal["ASYNCIO", "IO_URING", "NIO"]
 BytesLike = bytes | bytearray | memoryview | mmap.mmap
 
 DEPTH_MAX = 4_194_304  # VESPIARY_RING_DEPTH_MAX
@@ -51,7 +51,7 @@ class Ring(Protocol):
 
     @property
     def name(self) -> str:
-        """Engine as users write it: "ASYNCIO" or "NIO"."""
+        """Engine as users write it: "ASYNCIO", "IO_URING" or "NIO"."""
 
     @property
     def depth(self) -> int:

@@ -19,7 +19,6 @@ from vespiary_operator.plan import Plan
 from vespiary_operator.pods import Pod
 from vespiary_spec import configuration
 from vespiary_spec.resources import Broker
-from vespiary_spec.settings import JournalType
 from vespiary_spec.status import (
     AioStatus,
     BrokerInstance,
@@ -316,7 +315,7 @@ def _engine(observed: Observed, answers: Mapping[str, Verification | None]) -> F
 
 def _node_tuned(observed: Observed, answers: Mapping[str, Verification | None]) -> Finding:
     settings = observed.broker.spec.config
-    if settings.journal_type is not JournalType.ASYNCIO or not settings.persistence_enabled:
+    if not settings.journal_type.may_use_aio or not settings.persistence_enabled:
         return _TRUE, "NotNeeded", "The journal does not use asynchronous I/O."
     known = 0
     for name, answer in answers.items():

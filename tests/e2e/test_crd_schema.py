@@ -156,7 +156,7 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
         ({"config": {"journalFileSize": "10MiB"}}, "should match"),
         ({"config": {"journalMinFiles": 1}}, "greater than or equal to 2"),
         ({"config": {"journalMaxIo": 0}}, "greater than or equal to 1"),
-        ({"config": {"journalType": "MAPPED"}}, 'supported values: "ASYNCIO", "NIO"'),
+        ({"config": {"journalType": "MAPPED"}}, 'supported values: "ASYNCIO", "NIO", "IO_URING"'),
         ({"config": {"diskScanPeriod": "10ms"}}, "allowed: 100 to 3600000 ms"),
         ({"config": {"globalMaxSize": -2}}, "or -1"),
         (

@@ -32,7 +32,16 @@ from vespiary_testkit.journal_workload import until
 
 MIB = 1024 * 1024
 CORES = ["twin", "native"] if loader.is_wanted() else ["twin"]
-ENGINES = ["NIO", "ASYNCIO"] if loader.is_wanted() else ["NIO"]
+ENGINES = ["NIO", "ASYNCIO", "IO_URING"] if loader.is_wanted() else ["NIO"]
+
+
+def io_uring_refusal() -> str:
+    """Why there is no io_uring here; empty if there is."""
+    try:
+        open_ring("IO_URING", 1, strict=True)[0].close()
+    except EngineUnavailable as error:
+        return str(error)
+    return ""
 
 
 def parts_of(core: str, wrap: Callable[[Any], Any] = lambda ring: ring) -> OpeningParts:
@@ -63,9 +72,13 @@ def options_for(folder: Path, **changes: Any) -> JournalOptions:
 
 @pytest.fixture(params=[(engine, core) for engine in ENGINES for core in CORES], ids="-".join)
 def combination(request: pytest.FixtureRequest) -> tuple[str, str]:
-    forced = {"threads": "NIO", "aio": "ASYNCIO"}.get(os.environ.get("VESPIARY_RING", ""))
+    forced = {"threads": "NIO", "aio": "ASYNCIO", "uring": "IO_URING"}.get(
+        os.environ.get("VESPIARY_RING", "")
+    )
     if forced and request.param[0] != forced:
         pytest.skip(f"VESPIARY_RING forces {forced}")
+    if request.param[0] == "IO_URING" and (refusal := io_uring_refusal()):
+        pytest.skip(f"no io_uring here: {refusal}")
     engine, core = request.param
     return engine, core
 
@@ -148,6 +161,32 @@ def test_a_life_on_the_disk(tmp_path: Path, combination: tuple[str, str]):
     asyncio.run(live())
     report = read_journal(tmp_path / "journal")
     assert (report.finding, report.live_messages) == (Finding.GOOD, {})
+
+
+def test_the_engine_may_change_with_each_start(tmp_path: Path):
+    if os.environ.get("VESPIARY_RING"):
+        pytest.skip("VESPIARY_RING forces one engine")
+    engines = [e for e in ENGINES if e != "IO_URING" or not io_uring_refusal()]
+    sent: dict[int, bytes] = {}
+
+    async def live(engine: str) -> None:
+        options = options_for(tmp_path, journal_type=JournalType(engine))
+        journal = await MessageJournal.open(options, queue_ids=[1])
+        assert journal.engine_name == engine
+        assert journal.fallback_reason is None
+        peer = Peer(journal)
+        await peer.receive()
+        assert peer.received == sent
+        bodies = [f"{engine} {n}".encode() * 200 for n in range(300)]
+        await peer.send(bodies)
+        sent.update(enumerate(bodies, start=max(sent, default=0) + 1))
+        await journal.close()
+
+    for engine in [*engines, *reversed(engines)]:
+        asyncio.run(live(engine))
+    report = read_journal(tmp_path / "journal")
+    assert report.finding is Finding.GOOD
+    assert len(sent) == 600 * len(engines)
 
 
 def test_eviction_and_reading_back_while_writing(tmp_path: Path, combination: tuple[str, str]):
@@ -235,6 +274,12 @@ def test_without_direct_io_the_engine_is_nio_and_says_why(tmp_path: Path):
         assert journal.durability == "D2"
         await Peer(journal).send([b"x"] * 10)
         await journal.close()
+        for journal_type in (JournalType.ASYNCIO, JournalType.IO_URING):
+            strict = options_for(
+                tmp_path, is_direct=False, is_strict=True, journal_type=journal_type
+            )
+            with pytest.raises(EngineUnavailable, match="no O_DIRECT"):
+                await MessageJournal.open(strict, queue_ids=[1])
 
     asyncio.run(live())
 

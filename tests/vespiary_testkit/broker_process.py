@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,11 +36,18 @@ class BrokerProcess:
         settings: Further `NAME=VALUE` settings.
         log: File for what it logs; None puts it beside the data folder.
         has_free_ports: Whether every listener takes a free port; else the settings say which.
+        under: Command in front, such as a tracer; the broker has to keep the process's number.
     """
 
     def __init__(
-        self, data: Path, *settings: str, log: Path | None = None, has_free_ports: bool = True
+        self,
+        data: Path,
+        *settings: str,
+        log: Path | None = None,
+        has_free_ports: bool = True,
+        under: Sequence[str] = (),
     ) -> None:
+        self.under = list(under)
         self.has_free_ports = has_free_ports
         self.data = data
         self.settings = settings
@@ -58,7 +66,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [sys.executable, "-m", "vespiary_broker", "run", "--json"]
+        command = [*self.under, sys.executable, "-m", "vespiary_broker", "run", "--json"]
         command += ["--data", str(self.data)]
         if self.has_free_ports:
             command += ["--port", "0"]

@@ -93,7 +93,7 @@ class Journal(Record, frozen=True):
     """The message journal; counters begin at the broker's start.
 
     Attributes:
-        engine: Effective engine: ASYNCIO, NIO or MEMORY.
+        engine: Effective engine: ASYNCIO, IO_URING, NIO or MEMORY.
         asked_engine: Engine of the configuration.
         fallback_reason: Why the two differ; null if they do not.
         durability: What a confirm is worth: D0 memory, D1 survives kill -9, D2 survives power loss.
@@ -150,7 +150,7 @@ class Broker(Record, frozen=True):
         not_ready_reason: Why not, as one sentence; empty while it is ready.
         uptime_s: Seconds since it became ready.
         data_directory: Its data folder.
-        engine: Effective journal engine: ASYNCIO, NIO or MEMORY.
+        engine: Effective journal engine: ASYNCIO, IO_URING, NIO or MEMORY.
         durability: What a confirm is worth: D0, D1 or D2.
         listeners: Its listeners.
         addresses: Number of addresses.

@@ -56,7 +56,7 @@ class JournalStatistics:
     """Counters of one journal since it was opened.
 
     Attributes:
-        engine: Effective engine: ASYNCIO, NIO or MEMORY.
+        engine: Effective engine: ASYNCIO, IO_URING, NIO or MEMORY.
         fallback_reason: Why it is not the one asked for; None if it is.
         durability: What a confirm is worth.
         writes: Writes that ended well.

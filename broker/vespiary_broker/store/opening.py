@@ -39,11 +39,16 @@ from vespiary_native.abc import BlockVerifier, Core
 from vespiary_native.abc_ring import Ring, RingKind
 from vespiary_native.choice import block_verifier, open_core
 from vespiary_native.ring import open_ring
-from vespiary_spec.errors import DiskFull, StorageError
+from vespiary_spec.errors import DiskFull, EngineUnavailable, StorageError
 from vespiary_spec.settings import JournalType
 
 logger = logging.getLogger(__name__)
 
+_RING_KINDS: dict[JournalType, RingKind] = {
+    JournalType.ASYNCIO: "ASYNCIO",
+    JournalType.IO_URING: "IO_URING",
+    JournalType.NIO: "NIO",
+}
 _DEPTH_ASYNCIO = 500
 _DEPTH_NIO = 64
 """Reads of evicted slabs stand in the same queue as the one write."""
@@ -176,12 +181,22 @@ def prepare_folder(options: JournalOptions, disk: DiskLike) -> None:
 
 
 def _ring(options: JournalOptions, parts: OpeningParts) -> tuple[Ring, str | None]:
-    """Open the ring; without O_DIRECT it is a thread, since AIO on buffered files blocks."""
-    kind: RingKind = "ASYNCIO" if options.journal_type is JournalType.ASYNCIO else "NIO"
+    """Open the ring; without O_DIRECT it is a thread, since AIO on buffered files blocks.
+
+    Raises:
+        EngineUnavailable: The engine can't be had and `is_strict` forbids another.
+    """
+    kind = _RING_KINDS[options.journal_type]
     if kind == "NIO" or not options.is_direct:
+        if kind != "NIO" and options.is_strict:
+            raise EngineUnavailable(
+                f"{kind} can't be used: the journal's volume has no O_DIRECT",
+                where=str(options.directory),
+                cure="use a volume on ext4 or xfs, or set journal-type to NIO",
+            )
         ring, reason = parts.open_ring("NIO", max(options.max_io or 1, _DEPTH_NIO), strict=False)
-        if kind == "ASYNCIO":
-            reason = "ASYNCIO can't be used, NIO is: the volume has no O_DIRECT."
+        if kind != "NIO":
+            reason = f"NIO is used, since {kind} can't be: the journal's volume has no O_DIRECT."
         return ring, reason
     depth = max(options.max_io or _DEPTH_ASYNCIO, 2)
     return parts.open_ring(kind, depth, strict=options.is_strict)

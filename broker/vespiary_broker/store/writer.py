@@ -65,7 +65,7 @@ class MessageJournal:
 
     Attributes:
         core: The core that the engine stages into. The engine must call `kick` after it staged.
-        engine_name: Effective engine: ASYNCIO or NIO.
+        engine_name: Effective engine: ASYNCIO, IO_URING or NIO.
         fallback_reason: Why it is not the one asked for; None if it is.
         durability: What a confirm is worth.
         recovered: What was found at the start.

@@ -17,7 +17,6 @@ from vespiary_spec import configuration
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import Broker
-from vespiary_spec.settings import JournalType
 
 VOLUMES = ("bindings", "journal", "paging", "large-messages")
 """Volumes of a pod, as the design names them; each has its own claim."""
@@ -34,7 +33,7 @@ START_LIMIT_S = 3600
 def aio_demand(broker: Broker) -> int:
     """Return how many requests of `fs.aio-max-nr` one pod reserves."""
     settings = broker.spec.config
-    if not settings.persistence_enabled or settings.journal_type is not JournalType.ASYNCIO:
+    if not settings.persistence_enabled or not settings.journal_type.may_use_aio:
         return 0
     return settings.effective_journal_max_io(settings.journal_type)
 

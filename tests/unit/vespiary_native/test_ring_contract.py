@@ -37,15 +37,28 @@ def make_ring_of(kind: str, depth: int) -> Ring:
     if kind == "threads":
         return ThreadRing(depth)
     from vespiary_native.aio import AioRing
+    from vespiary_native.uring import UringRing
 
-    return AioRing(depth, write_then_sync=kind == "aio-then-sync")
+    make = UringRing if kind.startswith("uring") else AioRing
+    return make(depth, write_then_sync=kind.endswith("then-sync"))
 
 
-@pytest.fixture(params=["aio", "aio-then-sync", "threads"])
+def io_uring_refusal() -> str:
+    """Why there is no io_uring here; empty if there is."""
+    try:
+        make_ring_of("uring", 1).close()
+    except NativeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(params=["aio", "aio-then-sync", "uring", "uring-then-sync", "threads"])
 def make_ring(request: pytest.FixtureRequest) -> Iterator[MakeRing]:
     kind = request.param
     if kind != "threads" and not loader.is_wanted():
         pytest.skip("VESPIARY_NATIVE=0: no AIO without the native part")
+    if kind.startswith("uring") and (refusal := io_uring_refusal()):
+        pytest.skip(f"no io_uring here: {refusal}")
     made: list[Ring] = []
 
     def make(depth: int) -> Ring:
@@ -138,7 +151,8 @@ def test_a_read_is_short_only_at_the_end(make_ring: MakeRing, file: int, buffer:
 
 def test_names_depth_and_outstanding(make_ring: MakeRing, file: int):
     ring = make_ring(3)
-    assert ring.name == ("NIO" if isinstance(ring, ThreadRing) else "ASYNCIO")
+    kind = make_ring.kind.partition("-")[0]  # type: ignore[attr-defined]
+    assert ring.name == {"aio": "ASYNCIO", "uring": "IO_URING", "threads": "NIO"}[kind]
     assert (ring.depth, ring.outstanding) == (3, 0)
     ring.submit_sync(file, 1)
     ring.submit_sync(file, 2)
@@ -194,7 +208,7 @@ def test_a_short_write_is_not_taken_for_a_whole_one(
     with file_size_limit(2 * PAGE):
         result = write_one(ring, file, buffer, 3 * PAGE, 0)
         beyond = write_one(ring, file, buffer, PAGE, 2 * PAGE)
-    # AIO hands the short count up as it is; the thread goes on and meets the reason.
+    # The kernel's rings hand the short count up as it is; the thread goes on and meets the reason.
     assert result == (-errno.EFBIG if ring.name == "NIO" else 2 * PAGE)
     assert beyond == -errno.EFBIG
 

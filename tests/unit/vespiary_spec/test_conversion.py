@@ -119,7 +119,7 @@ def test_a_name_in_the_files_spelling_is_corrected_in_a_resource() -> None:
     ("spec", "path"),
     [
         ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
-        ({"config": {"journalType": "IO_URING"}}, "spec.config.journalType"),
+        ({"config": {"journalType": "MAPPED"}}, "spec.config.journalType"),
         ({"upgrade": {"strategy": "Canary"}}, "spec.upgrade.strategy"),
         (
             {"addressSettings": [{"match": "#", "maxSizeBytes": 1}]},

@@ -12,6 +12,8 @@ from vespiary_broker.store.volumes.aio_limits import AioLimits
 from vespiary_broker.store.volumes.probe import Capability
 from vespiary_spec.settings import JournalType
 
+UNTRIED = Capability(None, "io_uring was not tried")
+
 
 class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The engine and its reason.
@@ -39,6 +41,7 @@ def choose(
     aio: Capability,
     limits: AioLimits,
     is_strict: bool,
+    uring: Capability = UNTRIED,
 ) -> EngineChoice:
     """Choose the journal engine from what was measured on the journal's volume.
 
@@ -52,6 +55,7 @@ def choose(
         limits: The node's AIO numbers against the demand.
         is_strict: The configuration's `journal-type-strict`: refuse rather than take another
             engine.
+        uring: Outcome of the io_uring trial.
     """
     if asked is JournalType.NIO:
         return EngineChoice(
@@ -59,6 +63,8 @@ def choose(
             effective=JournalType.NIO,
             reason="NIO was asked for and needs nothing but pwrite and fdatasync.",
         )
+    if asked is JournalType.IO_URING:
+        return _choose_uring(direct, aio, uring, limits, is_strict=is_strict)
     obstacle = _obstacle(direct, aio, limits)
     if not obstacle:
         untried = next((trial.reason for trial in (direct, aio) if trial.works is None), None)
@@ -85,12 +91,42 @@ def choose(
     )
 
 
+def _choose_uring(
+    direct: Capability, aio: Capability, uring: Capability, limits: AioLimits, *, is_strict: bool
+) -> EngineChoice:
+    """Choose where IO_URING was asked for: ASYNCIO comes next, then NIO."""
+    asked = JournalType.IO_URING
+    obstacle = _no_direct(direct)
+    if not obstacle and uring.works is not False:
+        tried = "works" if uring.works else f"was not tried ({uring.reason})"
+        reason = f"{asked} was asked for, and io_uring {tried} on the journal's volume."
+        return EngineChoice(asked=asked, effective=asked, reason=reason)
+    is_asyncio_possible = not _obstacle(direct, aio, limits)
+    obstacle = obstacle or f"io_uring does not work on the journal's volume: {uring.reason}."
+    if is_strict:
+        reason = f"{asked} can't work and journal-type-strict forbids another engine: {obstacle}"
+        return EngineChoice(asked=asked, effective=None, reason=reason)
+    if is_asyncio_possible:
+        reason = f"ASYNCIO is used instead of {asked}: {obstacle}"
+        return EngineChoice(asked=asked, effective=JournalType.ASYNCIO, reason=reason)
+    if uring.works is False and direct.works is not False:
+        obstacle = f"{obstacle.rstrip('.')}; and {_obstacle(direct, aio, limits)}"
+    reason = f"NIO is used instead of {asked}: {obstacle}"
+    return EngineChoice(asked=asked, effective=JournalType.NIO, reason=reason)
+
+
+def _no_direct(direct: Capability) -> str:
+    if direct.works is False:
+        return f"the journal's volume does not take direct I/O: {direct.reason}."
+    return ""
+
+
 def _obstacle(direct: Capability, aio: Capability, limits: AioLimits) -> str:
     # The limit first: with none of it left the trial fails as well, and tells less.
     if not limits.is_enough:
         return limits.sentence
-    if direct.works is False:
-        return f"the journal's volume does not take direct I/O: {direct.reason}."
+    if without := _no_direct(direct):
+        return without
     if aio.works is False:
         return f"Linux AIO does not work on the journal's volume: {aio.reason}."
     return ""

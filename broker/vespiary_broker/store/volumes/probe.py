@@ -1,4 +1,4 @@
-"""Trying a volume out: direct writes, Linux AIO, and how long a flush takes.
+"""Trying a volume out: direct writes, Linux AIO, io_uring, and how long a flush takes.
 
 Owns one temporary file in the volume: hidden, made with O_EXCL under a random name, and unlinked
 as soon as it is open, so that nothing is left however this process ends. Reads and writes that
@@ -20,7 +20,7 @@ import select
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,6 +37,7 @@ AIO_TIMEOUT_S = 5.0
 # One number each trial writes where nobody else does; all others belong to the flush samples.
 _DIRECT_BLOCK = 0
 _AIO_BLOCK = 1
+_URING_BLOCK = 2
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -67,7 +68,7 @@ class Ring(Protocol):
 
 
 OpenRing = Callable[[int], Ring]
-"""Opens an AIO ring of that depth, or raises OSError or ImportError with the reason."""
+"""Opens a ring of that depth, or raises OSError or ImportError with the reason."""
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -88,6 +89,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         direct: O_DIRECT.
         aio: Linux AIO with an eventfd.
+        uring: io_uring with an eventfd; tried only where it is asked for.
         flush_us: Duration of each durable 4 KiB write, in microseconds, ascending.
         flush_method: How the samples were flushed: `O_DIRECT+RWF_DSYNC`, `RWF_DSYNC`,
             `fdatasync`, …
@@ -95,6 +97,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     direct: Capability
     aio: Capability
+    uring: Capability = Capability(None, "io_uring was not asked for")
     flush_us: tuple[int, ...] = ()
     flush_method: str = ""
 
@@ -132,10 +135,27 @@ def open_native_ring(depth: int) -> Ring:
     return ring
 
 
+def open_native_uring(depth: int) -> Ring:
+    """Open the broker's own io_uring ring; as `open_native_ring`.
+
+    Args:
+        depth: Operations in flight.
+
+    Raises:
+        ImportError: The native part is not built, or switched off.
+        OSError: The kernel refuses io_uring.
+    """
+    from vespiary_native.ring import open_ring
+
+    ring, _ = open_ring("IO_URING", depth, strict=True)
+    return ring
+
+
 def run(
     directory: str,
     *,
     open_ring: OpenRing = open_native_ring,
+    open_uring: OpenRing | None = None,
     flush_samples: int = FLUSH_SAMPLES,
     flush_budget_s: float = FLUSH_BUDGET_S,
     aio_depth: int = 1,
@@ -146,11 +166,12 @@ def run(
     Args:
         directory: The volume's folder.
         open_ring: Opens the AIO ring.
+        open_uring: Opens the io_uring ring; None does not try it.
         flush_samples: Durable writes to time, 0 or more.
         flush_budget_s: Seconds after which no further sample is taken.
         aio_depth: Operations in flight to reserve for the trial, 1 or more: the broker's real
             demand proves that it can be had.
-        aio_timeout_s: Seconds to wait for the one AIO write.
+        aio_timeout_s: Seconds to wait for the one write of each ring.
 
     Returns:
         What works, and why what does not work doesn't.
@@ -173,17 +194,27 @@ def run(
         os.fsync(descriptor)
         if direct.works:
             direct = _try_direct(descriptor, buffer)
-        aio = (
-            _try_aio(descriptor, buffer, open_ring, aio_depth, aio_timeout_s)
-            if direct.works
-            else Capability(False, "AIO needs O_DIRECT, which does not work here")
-        )
+        aio = uring = Capability(False, "it needs O_DIRECT, which does not work here")
+        if direct.works:
+            asked = _RingTrial("AIO", "io_submit", _AIO_BLOCK, aio_depth, aio_timeout_s)
+            aio = _try_ring(descriptor, buffer, open_ring, asked)
+        if open_uring is None:
+            uring = Capability(None, "io_uring was not asked for")
+        elif direct.works:
+            asked = _RingTrial("io_uring", "io_uring_enter", _URING_BLOCK, aio_depth, aio_timeout_s)
+            uring = _try_ring(descriptor, buffer, open_uring, asked)
         samples, method = _time_flushes(
             descriptor, buffer, flush_samples, flush_budget_s, is_direct=bool(direct.works)
         )
     finally:
         os.close(descriptor)
-    return Probe(direct=direct, aio=aio, flush_us=tuple(sorted(samples)), flush_method=method)
+    return Probe(
+        direct=direct,
+        aio=aio,
+        uring=uring,
+        flush_us=tuple(sorted(samples)),
+        flush_method=method,
+    )
 
 
 def _open(directory: str) -> tuple[int, Capability]:
@@ -245,34 +276,44 @@ def _try_direct(descriptor: int, buffer: mmap.mmap) -> Capability:
     return Capability(True)
 
 
-def _try_aio(
-    descriptor: int, buffer: mmap.mmap, open_ring: OpenRing, depth: int, timeout_s: float
+class _RingTrial(NamedTuple):
+    """How one ring is tried: its name, the call that submits, and which block it writes."""
+
+    name: str
+    call: str
+    block: int
+    depth: int
+    timeout_s: float
+
+
+def _try_ring(
+    descriptor: int, buffer: mmap.mmap, open_ring: OpenRing, asked: _RingTrial
 ) -> Capability:
     try:
-        ring = open_ring(depth)
+        ring = open_ring(asked.depth)
     except (ImportError, OSError) as error:
         return Capability(False, _words(error))
-    expected = _pattern(_AIO_BLOCK)
+    expected = _pattern(asked.block)
     buffer[:BLOCK_BYTES] = expected
     token = 1
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    offset = _AIO_BLOCK * BLOCK_BYTES
+    offset = asked.block * BLOCK_BYTES
     try:
         ring.submit_write(descriptor, address, BLOCK_BYTES, offset, token, durable=True)
-        reason = _await(ring, token, timeout_s)
+        reason = _await(ring, token, asked)
     except OSError as error:
-        reason = f"io_submit: {_words(error)}"
+        reason = f"{asked.call}: {_words(error)}"
     finally:
         # Waits for a write still under way, so that its memory is not taken away from under it.
         ring.close()
     if reason:
         return Capability(False, reason)
-    _compare(descriptor, buffer, _AIO_BLOCK, expected, "AIO")
+    _compare(descriptor, buffer, asked.block, expected, asked.name)
     return Capability(True)
 
 
-def _await(ring: Ring, token: int, timeout_s: float) -> str:
-    deadline = time.monotonic() + timeout_s
+def _await(ring: Ring, token: int, asked: _RingTrial) -> str:
+    deadline = time.monotonic() + asked.timeout_s
     poller = select.poll()
     poller.register(ring.fileno(), select.POLLIN)
     while (left_s := deadline - time.monotonic()) > 0:
@@ -281,9 +322,11 @@ def _await(ring: Ring, token: int, timeout_s: float) -> str:
             if done != token:
                 continue
             if result < 0:
-                return f"AIO write: {os.strerror(-result)}"
-            return "" if result == BLOCK_BYTES else f"AIO wrote {result} of {BLOCK_BYTES} bytes"
-    return f"AIO write: no completion within {timeout_s:g} s"
+                return f"{asked.name} write: {os.strerror(-result)}"
+            if result == BLOCK_BYTES:
+                return ""
+            return f"{asked.name} wrote {result} of {BLOCK_BYTES} bytes"
+    return f"{asked.name} write: no completion within {asked.timeout_s:g} s"
 
 
 def _words(error: Exception) -> str:

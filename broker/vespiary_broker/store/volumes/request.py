@@ -125,13 +125,13 @@ def of_settings(
             is_created=settings.create_bindings_dir,
         )
         volumes = (*volumes, own)
-    is_asynchronous = settings.persistence_enabled and journal_type is JournalType.ASYNCIO
+    may_use_aio = settings.persistence_enabled and journal_type.may_use_aio
     return VerificationRequest(
         volumes=volumes if settings.persistence_enabled else (),
         policy=policy,
         journal_type=journal_type,
         is_strict=settings.journal_type_strict,
-        aio_demand=settings.effective_journal_max_io(journal_type) if is_asynchronous else 0,
+        aio_demand=settings.effective_journal_max_io(journal_type) if may_use_aio else 0,
         owner=owner,
         adopts=adopts,
         is_ephemeral=is_ephemeral,

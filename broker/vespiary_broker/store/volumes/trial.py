@@ -63,6 +63,11 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         """AIO, or why it was not tried."""
         return self.probe.aio if self.probe else Capability(None, self.untried)
 
+    @property
+    def uring(self) -> Capability:
+        """io_uring, or why it was not tried."""
+        return self.probe.uring if self.probe else Capability(None, self.untried)
+
 
 def deny(sentence: str) -> Finding:
     """Make a refusal."""
@@ -174,6 +179,7 @@ def run(
     open_ring: OpenRing,
     aio_depth: int,
     flush_samples: int,
+    open_uring: OpenRing | None = None,
 ) -> Trial:
     """Try one volume.
 
@@ -184,6 +190,7 @@ def run(
         open_ring: Opens the AIO ring.
         aio_depth: Operations in flight to reserve for the trial.
         flush_samples: Durable writes to time.
+        open_uring: Opens the io_uring ring; None does not try it.
 
     Returns:
         What works, and what speaks against it; errors of the system become sentences.
@@ -202,7 +209,11 @@ def run(
         return Trial(findings=findings, untried=findings[0].sentence.rstrip("."), owner=owner)
     try:
         found = probe.run(
-            path, open_ring=open_ring, aio_depth=aio_depth, flush_samples=flush_samples
+            path,
+            open_ring=open_ring,
+            open_uring=open_uring,
+            aio_depth=aio_depth,
+            flush_samples=flush_samples,
         )
     except OSError as error:
         if error.errno in _FULL and has_content:
@@ -265,5 +276,5 @@ def needs_ring(journal_type: JournalType, name: str, journal_name: str, demand: 
         journal_name: Name of the journal's volume.
         demand: The broker's demand.
     """
-    is_journal = name == journal_name and journal_type is JournalType.ASYNCIO
+    is_journal = name == journal_name and journal_type.may_use_aio
     return max(1, demand) if is_journal else 1

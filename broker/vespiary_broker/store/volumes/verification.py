@@ -40,6 +40,7 @@ from vespiary_broker.store.volumes.request import JOURNAL, VerificationRequest, 
 from vespiary_broker.store.volumes.statfs import Statfs
 from vespiary_broker.store.volumes.trial import Trial
 from vespiary_spec import filesystems
+from vespiary_spec.settings import JournalType
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import AioResult, VolumeResult, summarise
 
@@ -55,6 +56,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         read_mounts: Gives the mounts.
         read_statfs: Asks statfs(2) about a path.
         open_ring: Opens an AIO ring.
+        open_uring: Opens an io_uring ring.
         now: Gives the time for new stamps, RFC 3339.
         sysfs: Where sysfs is mounted.
         sysctl_fs: Where `aio-nr` and `aio-max-nr` are.
@@ -63,6 +65,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     read_mounts: Callable[[], tuple[Mount, ...]] = mountinfo.read
     read_statfs: Callable[[str], Statfs] = statfs.read
     open_ring: OpenRing = probe.open_native_ring
+    open_uring: OpenRing = probe.open_native_uring
     now: Callable[[], str] = _utc_now
     sysfs: Path = Path("/sys")
     sysctl_fs: Path = aio_limits.FOLDER
@@ -108,6 +111,7 @@ def verify(request: VerificationRequest, machine: Machine = THIS_MACHINE) -> Rep
                 request.journal_type,
                 direct=trials[JOURNAL].direct,
                 aio=trials[JOURNAL].aio,
+                uring=trials[JOURNAL].uring,
                 limits=limits,
                 is_strict=request.is_strict,
             )
@@ -310,11 +314,13 @@ def _try_one(
                 f"{error.strerror}. Make it, or name another one."
             )
             return Trial(findings=(trial.deny(sentence),), untried=sentence)
+    is_uring_asked = request.journal_type is JournalType.IO_URING and found.volume.name == JOURNAL
     return trial.run(
         found.volume,
         found.path,
         space,
         open_ring=machine.open_ring,
+        open_uring=machine.open_uring if is_uring_asked else None,
         aio_depth=trial.needs_ring(
             request.journal_type, found.volume.name, JOURNAL, request.aio_demand
         ),

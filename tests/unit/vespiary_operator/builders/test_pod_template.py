@@ -68,6 +68,7 @@ def test_the_owner_and_the_policy_are_told() -> None:
         ({}, 500),
         ({"journalMaxIo": 7}, 7),
         ({"journalType": "NIO"}, 0),
+        ({"journalType": "IO_URING"}, 500),  # its fallback takes them
         ({"persistenceEnabled": False}, 0),
     ],
 )

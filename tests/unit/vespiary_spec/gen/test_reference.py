@@ -34,7 +34,9 @@ def test_every_error_has_its_line() -> None:
 
 def test_the_configuration_page_has_both_spellings_and_the_refused_names() -> None:
     text = PAGES["configuration"]
-    assert "| `journal-max-io` | `journalMaxIo` | 500 with ASYNCIO, 1 with NIO |" in text
+    assert (
+        "| `journal-max-io` | `journalMaxIo` | 500 with ASYNCIO and IO_URING, 1 with NIO |" in text
+    )
     assert "| `journal-directory` | – |" in text
     assert "`journal-compact-min-files`" in text.partition("## Known, but not supported yet")[2]
     assert "`max-body-size`" in text

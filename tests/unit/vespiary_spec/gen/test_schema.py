@@ -69,7 +69,10 @@ def test_what_the_operator_sets_is_not_offered() -> None:
 def test_descriptions_say_default_and_unit() -> None:
     offered = struct_schema(BrokerSettings, Target.CRD)["properties"]
     assert offered["journalFileSize"]["description"].endswith("Unit: bytes. Default: 10Mi.")
-    assert "Default: 500 with ASYNCIO, 1 with NIO." in offered["journalMaxIo"]["description"]
+    assert (
+        "Default: 500 with ASYNCIO and IO_URING, 1 with NIO."
+        in offered["journalMaxIo"]["description"]
+    )
 
 
 def test_whole_numbers_have_the_models_bounds() -> None:

@@ -17,8 +17,11 @@ def choose(
     aio: Capability = WORKS,
     limits: AioLimits = ROOM,
     is_strict: bool = False,
+    uring: Capability = WORKS,
 ) -> EngineChoice:
-    return engine_choice.choose(asked, direct=direct, aio=aio, limits=limits, is_strict=is_strict)
+    return engine_choice.choose(
+        asked, direct=direct, aio=aio, limits=limits, is_strict=is_strict, uring=uring
+    )
 
 
 def test_asyncio_when_everything_works() -> None:
@@ -75,3 +78,55 @@ def test_no_trial_is_no_evidence_but_is_said() -> None:
     assert choice.effective is JournalType.ASYNCIO
     assert "not tried" in choice.reason
     assert "the volume is full" in choice.reason
+
+
+# --- IO_URING -------------------------------------------------------------------------------------
+
+FORBIDDEN = Capability(False, "a filter forbids io_uring_setup")
+
+
+def test_io_uring_when_it_works_needs_no_aio() -> None:
+    choice = choose(
+        JournalType.IO_URING, aio=Capability(False, "ENOSYS"), limits=NO_ROOM, is_strict=True
+    )
+    assert choice.effective is JournalType.IO_URING
+    assert choice.is_as_asked
+    assert choice.reason.endswith("io_uring works on the journal's volume.")
+
+
+def test_io_uring_that_was_not_tried_is_said() -> None:
+    choice = choose(JournalType.IO_URING, uring=Capability(None, "the volume is full"))
+    assert choice.effective is JournalType.IO_URING
+    assert "was not tried (the volume is full)" in choice.reason
+
+
+def test_io_uring_falls_back_to_asyncio() -> None:
+    choice = choose(JournalType.IO_URING, uring=FORBIDDEN)
+    assert choice.effective is JournalType.ASYNCIO
+    assert not choice.is_as_asked
+    assert choice.reason == (
+        "ASYNCIO is used instead of IO_URING: io_uring does not work on the journal's volume: "
+        "a filter forbids io_uring_setup."
+    )
+
+
+def test_io_uring_and_asyncio_that_do_not_work_are_both_named() -> None:
+    choice = choose(JournalType.IO_URING, uring=FORBIDDEN, limits=NO_ROOM)
+    assert choice.effective is JournalType.NIO
+    assert choice.reason.startswith("NIO is used instead of IO_URING: io_uring does not work")
+    assert "a filter forbids io_uring_setup; and 500 AIO operations are needed" in choice.reason
+    assert choice.reason.count(". ") == 0
+
+
+def test_io_uring_without_direct_io_is_nio_for_that_reason_alone() -> None:
+    no_direct = Capability(False, "EINVAL")
+    choice = choose(JournalType.IO_URING, direct=no_direct, aio=no_direct, uring=no_direct)
+    assert choice.effective is JournalType.NIO
+    assert choice.reason.count("does not take direct I/O") == 1
+
+
+def test_strict_io_uring_takes_nothing_else() -> None:
+    choice = choose(JournalType.IO_URING, uring=FORBIDDEN, is_strict=True)
+    assert choice.effective is None
+    assert "journal-type-strict forbids another engine" in choice.reason
+    assert "a filter forbids io_uring_setup" in choice.reason

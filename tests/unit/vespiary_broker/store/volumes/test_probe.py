@@ -149,6 +149,43 @@ def test_a_ring_that_says_it_wrote_and_did_not_is_an_error_of_the_disk(folder: P
     assert ring.is_closed
 
 
+def test_io_uring_is_tried_only_where_it_is_asked_for(folder: Path) -> None:
+    assert run(folder).uring == Capability(None, "io_uring was not asked for")
+    ring = SynchronousRing()
+
+    def refuse(depth: int) -> probe.Ring:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    found = probe.run(str(folder), open_ring=refuse, open_uring=lambda _: ring, flush_samples=0)
+    assert found.uring == Capability(True)
+    assert found.aio.works is False
+    assert ring.is_closed
+
+
+@pytest.mark.parametrize(
+    ("ring", "reason"),
+    [
+        (ShortRing, "io_uring wrote 2048 of 4096"),
+        (FailingRing, "io_uring write: Input/output error"),
+        (SilentRing, "io_uring write: no completion within 0.05 s"),
+        (RefusingRing, "io_uring_enter: [Errno 22] Invalid argument"),
+    ],
+)
+def test_an_io_uring_that_does_not_do_its_work_is_found_out(
+    folder: Path, ring: type[SynchronousRing], reason: str
+) -> None:
+    found = probe.run(
+        str(folder),
+        open_ring=lambda _: SynchronousRing(),
+        open_uring=lambda _: ring(),
+        flush_samples=0,
+        aio_timeout_s=0.05,
+    )
+    assert found.uring.works is False
+    assert reason in found.uring.reason
+    assert found.aio == Capability(True)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -54,4 +54,7 @@ def test_only_the_journal_with_aio_reserves_the_demand() -> None:
     assert trial.needs_ring(JournalType.ASYNCIO, "journal", "journal", 500) == 500
     assert trial.needs_ring(JournalType.ASYNCIO, "journal", "journal", 0) == 1
     assert trial.needs_ring(JournalType.ASYNCIO, "paging", "journal", 500) == 1
+    assert (
+        trial.needs_ring(JournalType.IO_URING, "journal", "journal", 500) == 500
+    )  # it may fall back
     assert trial.needs_ring(JournalType.NIO, "journal", "journal", 500) == 1

@@ -35,6 +35,7 @@ class PaperMachine:
         self.lines = ["1 0 254:0 / / rw - ext4 /dev/vda rw"]
         self.spaces: dict[str, Statfs] = {}
         self.asked: list[str] = []
+        self.uring_depths: list[int] = []
         self.requests: list[VolumeRequest] = []
         self.sysctl = base / "sysctl"
         self.sysctl.mkdir()
@@ -87,6 +88,10 @@ class PaperMachine:
         self.asked.append(path)
         return self.spaces[path]
 
+    def open_uring(self, depth: int) -> probe.Ring:
+        self.uring_depths.append(depth)
+        return no_ring(depth)
+
     def verify(
         self,
         *,
@@ -115,7 +120,7 @@ class PaperMachine:
             policy=policy,
             journal_type=journal_type,
             is_strict=is_strict,
-            aio_demand=500 if journal_type is JournalType.ASYNCIO else 0,
+            aio_demand=500 if journal_type.may_use_aio else 0,
             owner=owner,
             adopts=adopts,
             is_ephemeral=is_ephemeral,
@@ -128,6 +133,7 @@ class PaperMachine:
                 read_mounts=self.read_mounts,
                 read_statfs=read_statfs or self.read_statfs,
                 open_ring=open_ring,
+                open_uring=self.open_uring,
                 now=lambda: "2026-11-22T10:00:00Z",
                 sysfs=self.base / "no-sysfs",
                 sysctl_fs=self.sysctl,
@@ -363,6 +369,16 @@ def test_the_journals_ring_is_tried_with_the_whole_demand(machine: PaperMachine)
 
     machine.verify(journal_type=JournalType.ASYNCIO, open_ring=note)
     assert depths == [1, 500]
+
+
+def test_io_uring_is_tried_on_the_journals_volume_alone(machine: PaperMachine) -> None:
+    machine.add("bindings")
+    machine.add("journal")
+    report = machine.verify(journal_type=JournalType.IO_URING, flush_samples=0)
+    assert report.answer.engine == "NIO"
+    assert report.answer.engine_reason.startswith("NIO is used instead of IO_URING: io_uring does")
+    assert "; and Linux AIO does not work" in report.answer.engine_reason
+    assert len(machine.uring_depths) == 1
 
 
 def test_without_a_journal_no_engine_is_claimed(machine: PaperMachine) -> None:
