@@ -368,7 +368,7 @@ def from_broker(
         broker: The resource.
         host: Address that acceptors and the HTTP listener listen on.
         volume_root: Folder that holds the volumes `bindings`, `journal`, `paging` and
-            `large-messages`.
+            `large-messages`, and `jms` where there is one.
         tls_root: Folder that holds one folder for each TLS Secret (see `tls_secrets`).
         users_file: The users file that the operator makes from the Secret.
 
@@ -383,6 +383,7 @@ def from_broker(
         "journal_directory": f"{volume_root}/journal",
         "paging_directory": f"{volume_root}/paging",
         "large_messages_directory": f"{volume_root}/large-messages",
+        "jms_directory": f"{volume_root}/jms" if spec.storage.volumes.jms is not None else None,
     }
     acceptors: Iterable[BrokerAcceptor | Acceptor] = spec.acceptors or DEFAULT_ACCEPTORS
     configuration = Configuration(

@@ -174,7 +174,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "volume-attributes-class-name": "volume attribute classes",
         "shared-with": "two kinds of data on one volume",
     },
-    "Volumes": {"jms": "a JMS journal of its own"},
 }
 """For each Struct of the model (and those made from it): name in kebab-case → the feature."""
 

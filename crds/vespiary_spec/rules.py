@@ -17,7 +17,7 @@ def _kept(*path: str) -> str:
     return f"self{inside}.hasValue() == oldSelf{inside}.hasValue()"
 
 
-_VOLUMES = ("bindings", "journal", "paging", "largeMessages")
+_VOLUMES = ("bindings", "journal", "paging", "largeMessages", "jms")
 
 _VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
 
@@ -42,6 +42,10 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
             "the Broker exists, and the volume cannot be taken out",
         )
         for volume in _VOLUMES
+    ),
+    (
+        _kept("spec", "storage", "volumes", "jms"),
+        "spec.storage.volumes.jms can neither be given nor taken out once the Broker exists",
     ),
     (
         "self.?spec.?storage.?ephemeral.orValue(false) == "

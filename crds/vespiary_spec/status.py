@@ -77,7 +77,7 @@ class AioStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 class VolumeStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One volume, as the verification found it from inside the pod."""
 
-    name: Annotated[str, setting("bindings, journal, paging or large-messages.")]
+    name: Annotated[str, setting("bindings, journal, paging, large-messages or jms.")]
     path: Annotated[str, setting("Where it is mounted.")] = ""
     filesystem: Annotated[str, setting("Filesystem type.")] = ""
     source: Annotated[str, setting("What is mounted.")] = ""

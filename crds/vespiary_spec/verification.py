@@ -35,7 +35,7 @@ class VolumeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What was found about one volume.
 
     Attributes:
-        name: `bindings`, `journal`, `paging` or `large-messages`.
+        name: `bindings`, `journal`, `paging`, `large-messages` or `jms`.
         filesystem: Type as in mountinfo, empty if the path could not be looked at.
         verdict: What the policy says.
         reason: Why, as one sentence; empty for an allowed one.

@@ -22,6 +22,7 @@ DEFAULT_VOLUME_BYTES: dict[str, int] = {
     "journal": 10 * 1024**3,
     "paging": 10 * 1024**3,
     "large_messages": 10 * 1024**3,
+    "jms": 1024**3,
 }
 """Size of a volume whose claim names none."""
 
@@ -74,7 +75,7 @@ class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
             "Size of the volume.",
             unit=Unit.BYTES,
             minimum=VOLUME_BYTES_MIN,
-            default_text="10Gi; 1Gi for bindings",
+            default_text="10Gi; 1Gi for bindings and jms",
         ),
     ] = None
     storage_class_name: Annotated[
@@ -103,6 +104,14 @@ class Volumes(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     journal: Annotated[VolumeSpec, setting("The message journal.")] = VolumeSpec()
     paging: Annotated[VolumeSpec, setting("Page files.")] = VolumeSpec()
     large_messages: Annotated[VolumeSpec, setting("Bodies of large messages.")] = VolumeSpec()
+    jms: Annotated[
+        VolumeSpec | None,
+        setting(
+            "The JMS journal, when it is to have a volume of its own. It can neither be given nor "
+            "taken out later.",
+            default_text="on the volume of the bindings",
+        ),
+    ] = None
 
 
 class Retention(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

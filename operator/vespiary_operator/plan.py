@@ -15,7 +15,7 @@ from typing import Any
 
 from vespiary_operator import kinds, names, rollout, storage_checks
 from vespiary_operator.builders import logins, policies, services, settings_map, statefulset
-from vespiary_operator.builders.pod_template import VOLUMES
+from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.drift import difference, quantity
 from vespiary_operator.kinds import Kind
 from vespiary_operator.observation import Observed
@@ -316,7 +316,7 @@ def _growth(observed: Observed) -> tuple[list[Action], list[str]]:
     warnings: list[str] = []
     if broker.spec.storage.ephemeral:
         return actions, warnings
-    for volume in VOLUMES:
+    for volume in volumes_of(broker):
         wanted = statefulset.volume_bytes(broker, volume)
         for ordinal in range(broker.spec.replicas):
             name = names.claim(broker.metadata.name, volume, ordinal)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vespiary_operator import names
-from vespiary_operator.builders.pod_template import VOLUMES
+from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.builders.statefulset import access_mode, volume_bytes, volume_spec
 from vespiary_operator.drift import quantity
 from vespiary_spec.filesystems import (
@@ -30,7 +30,7 @@ class Declared(NamedTuple):
     """What a declaration says about one volume.
 
     Attributes:
-        volume: `bindings`, `journal`, `paging` or `large-messages`.
+        volume: `bindings`, `journal`, `paging`, `large-messages` or `jms`.
         ordinal: The pod whose volume it is; None if it holds for all.
         verdict: A warning or a refusal.
     """
@@ -131,7 +131,7 @@ def declared(
     volumes = list(volumes or ())
     reserved = _reserved(volumes)
     found: list[Declared] = []
-    for name in VOLUMES:
+    for name in volumes_of(broker):
         storage_class = class_name(volume_spec(broker, name), classes)
         own = _candidates(broker, name, storage_class or "", volumes)
         uses_class = False

@@ -197,7 +197,6 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
             {"addressSettings": [{"match": "#", "maxSizeBytes": 1}]},
             "spec.addressSettings[0].maxSizeBytes",
         ),
-        ({"storage": {"volumes": {"jms": {}}}}, "spec.storage.volumes.jms"),
         ({"hibernate": True}, "spec.hibernate"),
     ],
 )
@@ -247,6 +246,8 @@ def test_names_that_no_service_can_have_are_refused(namespace: str, name: str) -
             "cannot change once the Broker exists",
         ),
         ({}, {"storage": {"ephemeral": True}}, "spec.storage.ephemeral cannot change"),
+        ({}, {"storage": {"volumes": {"jms": {}}}}, "can neither be given nor taken out"),
+        ({"storage": {"volumes": {"jms": {}}}}, {}, "can neither be given nor taken out"),
     ],
 )
 def test_what_shapes_the_data_cannot_change(

@@ -18,8 +18,8 @@ from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import Broker
 
-VOLUMES = ("bindings", "journal", "paging", "large-messages")
-"""Volumes of a pod, as the design names them; each has its own claim."""
+_VOLUMES = ("bindings", "journal", "paging", "large-messages")
+_OWN_VOLUME = "jms"
 
 CONFIG_FOLDER = "/etc/vespiary"
 CONFIG_PATH = f"{CONFIG_FOLDER}/{FILE}"
@@ -28,6 +28,15 @@ TERMINATION_MESSAGE = "/dev/termination-log"
 
 START_LIMIT_S = 3600
 """A broker that reads a large journal may take this long before the kubelet restarts it."""
+
+
+def volumes_of(broker: Broker) -> tuple[str, ...]:
+    """Return the volumes of a pod, as the design names them; each has its own claim.
+
+    `jms` is there when the JMS journal was given a volume of its own.
+    """
+    has_own = broker.spec.storage.volumes.jms is not None
+    return (*_VOLUMES, _OWN_VOLUME) if has_own else _VOLUMES
 
 
 def aio_demand(broker: Broker) -> int:
@@ -97,7 +106,8 @@ def _volume_options(broker: Broker) -> list[str]:
 
 def _mounts(broker: Broker) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
-        {"name": name, "mountPath": f"{configuration.VOLUME_ROOT}/{name}"} for name in VOLUMES
+        {"name": name, "mountPath": f"{configuration.VOLUME_ROOT}/{name}"}
+        for name in volumes_of(broker)
     ]
     mounts.append({"name": "config", "mountPath": CONFIG_PATH, "subPath": FILE, "readOnly": True})
     mounts.append({"name": "users", "mountPath": USERS_FOLDER, "readOnly": True})
@@ -130,7 +140,7 @@ def _volumes(broker: Broker, config_map: str) -> list[dict[str, Any]]:
     ]
     volumes.append({"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}})
     if broker.spec.storage.ephemeral:
-        volumes += [{"name": name, "emptyDir": {}} for name in VOLUMES]
+        volumes += [{"name": name, "emptyDir": {}} for name in volumes_of(broker)]
     return volumes
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from vespiary_operator import names
-from vespiary_operator.builders.pod_template import VOLUMES, pod_template
+from vespiary_operator.builders.pod_template import pod_template, volumes_of
 from vespiary_spec import units
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
@@ -28,10 +28,10 @@ def volume_spec(broker: Broker, name: str) -> VolumeSpec:
 
     Args:
         broker: The Broker.
-        name: `bindings`, `journal`, `paging` or `large-messages`.
+        name: `bindings`, `journal`, `paging`, `large-messages` or `jms`.
     """
-    found: VolumeSpec = getattr(broker.spec.storage.volumes, name.replace("-", "_"))
-    return found
+    found: VolumeSpec | None = getattr(broker.spec.storage.volumes, name.replace("-", "_"))
+    return found or VolumeSpec()
 
 
 def volume_bytes(broker: Broker, name: str) -> int:
@@ -114,7 +114,7 @@ def stateful_set(
             "whenScaled": retention.when_scaled.value,
         }
         spec["volumeClaimTemplates"] = (
-            [claim_template(broker, name) for name in VOLUMES]
+            [claim_template(broker, name) for name in volumes_of(broker)]
             if claim_templates is None
             else claim_templates
         )

@@ -118,7 +118,6 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
         "maxSizeBytes",
         "journalCompactMinFiles",
         "hibernate",
-        "jms",
         "deadLetterAddress",
     ):
         assert missing not in offered

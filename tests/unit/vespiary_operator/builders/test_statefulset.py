@@ -11,6 +11,7 @@ import yaml
 
 from vespiary_operator.builders import logins, policies, services, settings_map
 from vespiary_operator.builders.statefulset import stateful_set
+from vespiary_spec.configuration import from_broker
 from vespiary_spec.resources import API_VERSION, Broker
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "broker.yaml"
@@ -57,6 +58,19 @@ def test_there_is_a_claim_for_each_volume_and_it_is_mounted() -> None:
         mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
         for name in claims:
             assert mounts[name] == f"/var/lib/vespiary/{name}"
+
+
+def test_the_jms_journal_may_have_a_volume_of_its_own() -> None:
+    given = broker(storage={"volumes": {"jms": {"size": "2Gi"}}})
+    spec = rendered(given)["spec"]
+    claims = {c["metadata"]["name"]: c["spec"] for c in spec["volumeClaimTemplates"]}
+    assert list(claims) == ["bindings", "journal", "paging", "large-messages", "jms"]
+    assert claims["jms"]["resources"]["requests"]["storage"] == "2Gi"
+    for container in spec["template"]["spec"]["containers"]:
+        mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+        assert mounts["jms"] == "/var/lib/vespiary/jms"
+    assert from_broker(given).directories().jms == Path("/var/lib/vespiary/jms")
+    assert from_broker(broker()).directories().jms == Path("/var/lib/vespiary/bindings")
 
 
 def test_an_ephemeral_broker_claims_nothing() -> None:
