@@ -246,6 +246,12 @@ class ForeignJournal(JournalError):
     code = "VSP-J107"
 
 
+class BadExport(JournalError):
+    """The text of an exported journal is damaged, cut off, or of another version."""
+
+    code = "VSP-J120"
+
+
 # --- machine and storage ------------------------------------------------------------------------
 
 
@@ -443,6 +449,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "A file in the folder has another format: the reference system's, a newer Vespiary's, "
         "or none.",
         "Give the broker its own folder, or the version that wrote the files.",
+    ),
+    CatalogueEntry(
+        BadExport,
+        "The text that `vespiary export-journal` wrote is damaged, cut off or of another version; "
+        "the message names the line. Nothing was made that a broker would take for a journal.",
+        "Copy or export the text again, then import it with `--resume`.",
     ),
     CatalogueEntry(
         NativeError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.cli.journals import CountingDisk
+from vespiary_broker.cli.journal_folders import CountingDisk
 from vespiary_testkit.broker_process import BrokerProcess
 
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]

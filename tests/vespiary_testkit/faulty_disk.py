@@ -204,6 +204,10 @@ class MemoryDisk:
         inode = self.files.pop(path)
         self.log.append(Op("remove", inode.number, name=str(path)))
 
+    def remove_folder(self, folder: Path) -> None:
+        self.step("remove_folder", folder)
+        assert not self.names(folder), folder
+
     def flush_folder(self, folder: Path) -> None:
         self.step("flush_folder", folder)
         self.log.append(Op("folder", name=str(folder)))

@@ -7,20 +7,24 @@ Owns: the commands. They read and never write, lock or create anything; what is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from vespiary_broker.cli import terminal
-from vespiary_broker.store.disk import Disk, DiskFile
-from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM, FileForm
+from vespiary_broker.cli.journal_folders import (
+    CountingDisk,
+    journals_in,
+    progress_steps,
+    size_of,
+)
+from vespiary_broker.cli.journal_text import export_command, import_command
+from vespiary_broker.store.files import BINDINGS_FORM
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.reader import Finding, JournalReport, read_journal
 from vespiary_spec import units
 
-_FORMS: Final = (("bindings", BINDINGS_FORM), ("journal", MESSAGE_FORM))
 _MIB: Final = 1024 * 1024
 _folder_argument = click.argument(
     "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR"
@@ -28,104 +32,13 @@ _folder_argument = click.argument(
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
 
 
-class CountingFile:
-    """A file that tells how much of it was read.
-
-    Args:
-        file: The file.
-        on_read: Called with the number of bytes of each read.
-    """
-
-    def __init__(self, file: DiskFile, on_read: Callable[[int], None]) -> None:
-        self._file = file
-        self._on_read = on_read
-        self.path = file.path
-        self.fileno = file.fileno
-        self.size_bytes = file.size_bytes
-        self.write = file.write
-        self.flush = file.flush
-        self.close = file.close
-
-    def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Read, and tell how much."""
-        count = self._file.read_into(buffer, offset)
-        self._on_read(count)
-        return count
-
-
-class CountingDisk(Disk):
-    """The real file system, read-only, telling how much was read.
-
-    Args:
-        on_read: Called with the number of bytes of each read.
-    """
-
-    def __init__(self, on_read: Callable[[int], None]) -> None:
-        self._on_read = on_read
-
-    def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> Any:
-        """Open an existing file for reading.
-
-        Raises:
-            ValueError: It should be opened for writing, which no tool that looks may do.
-        """
-        if not is_readonly:
-            raise ValueError(f"{path}: a tool that looks never writes")
-        return CountingFile(
-            super().open(path, is_direct=is_direct, is_readonly=True), self._on_read
-        )
-
-
-def journals_in(folder: Path) -> list[tuple[Path, FileForm]]:
-    """Return the journals of a folder: itself, or those below a broker's data folder.
-
-    Args:
-        folder: A journal's folder, or a data folder.
-
-    Raises:
-        CommandFailed: There are none.
-    """
-    if not folder.is_dir():
-        raise terminal.CommandFailed(f"there is no folder {folder}")
-    try:
-        names = [path.name for path in folder.iterdir()]
-        own = [
-            (folder, form)
-            for _, form in _FORMS
-            if any(form.number(name) is not None for name in names)
-        ]
-    except OSError as error:
-        raise terminal.CommandFailed(f"{folder} cannot be read: {error.strerror}") from error
-    below = [(folder / name, form) for name, form in _FORMS if (folder / name).is_dir()]
-    if not own and not below:
-        raise terminal.CommandFailed(
-            f"{folder} holds no journal: neither {MESSAGE_FORM.name(1)} nor "
-            f"{BINDINGS_FORM.name(1)} nor folders of these"
-        )
-    return own or below
-
-
 def _read(folder: Path) -> list[JournalReport]:
     """Read all journals of a folder, with a progress bar."""
     found = journals_in(folder)
-    total_bytes = sum(
-        path.stat().st_size
-        for place, form in found
-        for path in place.iterdir()
-        if form.number(path.name) is not None
-    )
     reports = []
-    with terminal.progress(f"reading {folder}, MiB", max(total_bytes // _MIB, 1)) as advance:
-        pending = 0
-
-        def on_read(size_bytes: int) -> None:
-            nonlocal pending
-            pending += size_bytes
-            advance(pending // _MIB)
-            pending %= _MIB
-
+    with terminal.progress(f"reading {folder}, MiB", size_of(found) // _MIB) as advance:
+        disk, verify = CountingDisk(progress_steps(advance, _MIB)), OpeningParts().verify
         for place, form in found:
-            disk, verify = CountingDisk(on_read), OpeningParts().verify
             reports.append(read_journal(place, form=form, disk=disk, verify=verify))
     return reports
 
@@ -221,3 +134,7 @@ def _show_info(report: JournalReport) -> None:
     if report.voided_transactions:
         click.echo(f"transactions without commit: {report.voided_transactions}")
     click.echo()
+
+
+journal.add_command(export_command)
+journal.add_command(import_command)

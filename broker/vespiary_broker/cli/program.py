@@ -76,6 +76,18 @@ COMMANDS: Final = (
     ),
     CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
     CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
+    CommandEntry(
+        "export-journal",
+        "journal_text:export_journal_command",
+        JOURNALS,
+        "Write a journal as text.",
+    ),
+    CommandEntry(
+        "import-journal",
+        "journal_text:import_journal_command",
+        JOURNALS,
+        "Make a journal from text.",
+    ),
     CommandEntry("crd", "definitions:crd", OTHERS, "Print the CustomResourceDefinitions."),
     CommandEntry("version", "definitions:version", OTHERS, "Print the version."),
 )

@@ -77,6 +77,9 @@ class DiskLike(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file; durable after `flush_folder`."""
 
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder; durable after `flush_folder` of its parent."""
+
     def flush_folder(self, folder: Path) -> None:
         """Make the names in a folder durable."""
 
@@ -203,6 +206,14 @@ class Disk:
     def remove(self, path: Path) -> None:
         """Remove a file."""
         _call("cannot remove the file", path, os.unlink, path)
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder.
+
+        Raises:
+            NativeError: It is not empty, or the call failed.
+        """
+        _call("cannot remove the folder", folder, os.rmdir, folder)
 
     def flush_folder(self, folder: Path) -> None:
         """Make the names in a folder durable.
