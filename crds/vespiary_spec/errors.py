@@ -252,6 +252,12 @@ class BadExport(JournalError):
     code = "VSP-J120"
 
 
+class JournalFileOverdue(JournalError):
+    """The next journal file is not ready within `journal-file-open-timeout`; producers wait."""
+
+    code = "VSP-J117"
+
+
 # --- machine and storage ------------------------------------------------------------------------
 
 
@@ -455,6 +461,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "The text that `vespiary export-journal` wrote is damaged, cut off or of another version; "
         "the message names the line. Nothing was made that a broker would take for a journal.",
         "Copy or export the text again, then import it with `--resume`.",
+    ),
+    CatalogueEntry(
+        JournalFileOverdue,
+        "The journal has had no file to write to for longer than `journal-file-open-timeout`. "
+        "Producers wait; the broker goes on by itself when the file comes.",
+        "Look at the disk and the kernel log: making or opening a file hangs.",
     ),
     CatalogueEntry(
         NativeError,

@@ -49,6 +49,8 @@ __all__ = [
     "Configuration",
     "Directories",
     "JournalType",
+    "PreallocationScope",
+    "PreallocationStrategy",
     "Protocol",
     "Queue",
     "RoutingType",
@@ -72,6 +74,23 @@ class JournalType(enum.StrEnum):
     def may_use_aio(self) -> bool:
         """Whether requests of `fs.aio-max-nr` may be needed: ASYNCIO, and IO_URING's fallback."""
         return self is not JournalType.NIO
+
+
+class PreallocationStrategy(enum.StrEnum):
+    """Ways to give a journal file its size before it is used."""
+
+    ZEROS = "zeros"
+    SPARSE_FILE = "sparse-file"
+    OS_KERNEL_COPY = "os-kernel-copy"
+    CHUNKED_ZEROS = "chunked-zeros"
+
+
+class PreallocationScope(enum.StrEnum):
+    """When journal files get their size."""
+
+    ENTIRE_JOURNAL = "entire-journal"
+    ENTIRE_JOURNAL_ASYNC = "entire-journal-async"
+    NONE = "none"
 
 
 class Directories(NamedTuple):
@@ -276,11 +295,78 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             maximum=limits.JOURNAL_WRITE_BYTES_MAX,
         ),
     ] = 490 * _KIB
+    journal_preallocation_strategy: Annotated[
+        PreallocationStrategy,
+        setting(
+            "How a journal file gets its size before it is used: `zeros` writes it in one large "
+            "write, `chunked-zeros` in writes of 256 KiB (kinder to a disk that others use), "
+            "`os-kernel-copy` has the kernel copy a template, `sparse-file` sets the length only, "
+            "so that every block is allocated by the write that needs it. A way that the "
+            "filesystem refuses is replaced by `chunked-zeros`, which log and metrics say.",
+            change=Change.RESTART,
+        ),
+    ] = PreallocationStrategy.ZEROS
+    journal_preallocation_scope: Annotated[
+        PreallocationScope,
+        setting(
+            "When journal files get their size: `entire-journal` makes `journal-min-files` before "
+            "the broker is ready, `entire-journal-async` makes them in the background; with both, "
+            "files are then made ahead of need. `none` lets files grow with their content: every "
+            "write costs the filesystem's journal a write of its own.",
+            change=Change.RESTART,
+        ),
+    ] = PreallocationScope.ENTIRE_JOURNAL_ASYNC
+    journal_device_block_size: Annotated[
+        int | None,
+        setting(
+            "Unit of writes that the disk can do, a power of two. The broker refuses to start when "
+            "the disk needs more. Writes are aligned to 4096 bytes in any case, so disks with "
+            "larger units are refused by name.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=512,
+            maximum=limits.BLOCK_BYTES,
+            multiple_of=512,
+            default_text="asks the disk",
+        ),
+    ] = None
+    journal_file_open_timeout: Annotated[
+        int,
+        setting(
+            "How long the journal may be without a file to write to before that is an error: it "
+            "is then logged, `blocked` is set in API and metrics, and producers wait. The broker "
+            "goes on by itself when the file comes.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=3600,
+        ),
+    ] = 5
+    journal_lock_acquisition_timeout: Annotated[
+        int,
+        setting(
+            "How long to wait for a folder that another broker holds; 0 refuses at once, -1 waits "
+            "for good. Who holds it is logged when the waiting begins.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=86_400_000,
+            special=-1,
+        ),
+    ] = -1
+    log_journal_write_rate: Annotated[
+        bool,
+        setting(
+            "Log once a second how many writes, records and bytes the journal took, how many "
+            "records shared a write, and how long a write took; nothing while it is idle.",
+            change=Change.RESTART,
+        ),
+    ] = False
     journal_max_attic_files: Annotated[
         int,
         setting(
-            "Files of a wrong size or format that are moved to the folder `attic` rather than "
-            "deleted.",
+            "Files left unfinished by a crash that hold something are moved to the folder `attic`; "
+            "when it holds this many, they stay where they are. Neither is ever deleted.",
             unit=Unit.FILES,
             change=Change.RESTART,
             minimum=0,

@@ -51,6 +51,7 @@ def journal_statistics(**changes: Any) -> JournalStatistics:
         "slab_loads": 0,
         "files": FileCounts(active=3, ahead=2, free=1, bytes_on_disk=40 * 2**20),
         "files_made": 4,
+        "preallocation_fallbacks": 1,
         "files_reclaimed": 0,
         "sequence_durable": 7,
         "unwritten_bytes": 0,

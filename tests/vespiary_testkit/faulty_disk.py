@@ -93,6 +93,13 @@ class MemoryFile:
         self._disk.step("write", self._path)
         self._disk.store(self.inode, offset, bytes(data))
 
+    def set_size(self, size_bytes: int) -> None:
+        self._disk.step("set_size", self._path)
+        assert size_bytes >= len(self.inode.data), "journal files never get shorter"
+        if size_bytes > len(self.inode.data):
+            # A length is set whole or not at all; its last byte stands for it.
+            self._disk.store(self.inode, size_bytes - 1, b"\0")
+
     def flush(self) -> None:
         self._disk.step("flush", self._path)
         self._disk.log.append(Op("flush", self.inode.number))
@@ -192,6 +199,15 @@ class MemoryDisk:
         if path not in self.files:
             raise NativeError("cannot open the file", errno.ENOENT, where=str(path))
         return MemoryFile(self, path, self.files[path])
+
+    def copy_file(self, source: Path, target: Path, size_bytes: int) -> None:
+        self.step("copy", target)
+        data = bytes(self.files[source].data[:size_bytes])
+        assert len(data) == size_bytes, f"{source} has {len(data)} bytes"
+        self.store(self.files[target], 0, data)
+
+    def allocated_bytes(self, path: Path) -> int:
+        return len(self.files[path].data)
 
     def rename(self, old: Path, new: Path) -> None:
         self.step("rename", old)

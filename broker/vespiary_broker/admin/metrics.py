@@ -251,6 +251,11 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         ("payload_bytes", "Bytes of records.", journal.payload_bytes),
         ("slab_loads", "Parts of files read back into memory.", journal.slab_loads),
         ("files_made", "Files created.", journal.files_made),
+        (
+            "preallocation_fallbacks",
+            "Files made by another strategy than the one asked for.",
+            journal.preallocation_fallbacks,
+        ),
         ("files_reclaimed", "Files freed.", journal.files_reclaimed),
     ):
         yield _counter(f"journal_{name}", text, value)

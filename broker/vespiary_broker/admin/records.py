@@ -109,6 +109,7 @@ class Journal(Record, frozen=True):
         files: Files by state.
         image: Its image in memory.
         files_made: Files created.
+        preallocation_fallbacks: Of these, made by another strategy than the one asked for.
         files_reclaimed: Files freed.
         sequence_durable: Highest durable block.
         unwritten_bytes: Sealed and not yet durable.
@@ -133,6 +134,7 @@ class Journal(Record, frozen=True):
     files: Files
     image: Image
     files_made: int
+    preallocation_fallbacks: int
     files_reclaimed: int
     sequence_durable: int
     unwritten_bytes: int

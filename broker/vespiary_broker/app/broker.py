@@ -16,10 +16,11 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
@@ -35,14 +36,17 @@ from vespiary_broker.server.listener import Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
+from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
+from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.report import Report
-from vespiary_spec.errors import VespiaryError, WriterFailed
+from vespiary_spec.errors import JournalLocked, VespiaryError, WriterFailed
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration
 
 Event = dict[str, Any]
+T = TypeVar("T")
 
 _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CLOSE_S: Final = 1.0
@@ -115,6 +119,9 @@ class BrokerApp(Administration):
         try:
             async with self.running():
                 await self._stop.wait()
+        except JournalLocked:
+            if not self._stop.is_set():  # else it was waiting for the lock when it was told to stop
+                raise
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -155,10 +162,11 @@ class BrokerApp(Administration):
             has_users=bool(users.read()),
         )
         await stack.enter_async_context(self._admin.running())
-        bindings = await self._open_bindings(folders.bindings)
+        bindings = await self._wait_for_folder(partial(self._open_bindings, folders.bindings))
         stack.push_async_callback(bindings.close)
         options = self._journal_options(folders.journal)
-        journal = await open_journal(options, queue_ids=durable_queue_ids(bindings.snapshot()))
+        queue_ids = durable_queue_ids(bindings.snapshot())
+        journal = await self._wait_for_folder(partial(open_journal, options, queue_ids=queue_ids))
         stack.push_async_callback(journal.close)
         self._journal = journal
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -175,6 +183,9 @@ class BrokerApp(Administration):
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
         )
         self._engine = engine
+        if configuration.log_journal_write_rate:
+            rates = self._group.create_task(log_write_rates(journal.statistics))
+            stack.callback(rates.cancel)
         engine.registry.restore()
         await engine.registry.configure(configuration.addresses)
         await self._open_jms(stack, folders.jms)
@@ -289,6 +300,10 @@ class BrokerApp(Administration):
             pool_files=settings.journal_pool_files,
             max_io=settings.journal_max_io,
             max_attic_files=settings.journal_max_attic_files,
+            preallocation_strategy=settings.journal_preallocation_strategy,
+            preallocation_scope=settings.journal_preallocation_scope,
+            device_block_bytes=settings.journal_device_block_size,
+            file_open_timeout_s=settings.journal_file_open_timeout,
             record_bytes_max=settings.journal_buffer_size,
             acknowledgement_delay_s=_acknowledgement_delay_s(settings.journal_buffer_timeout),
             memory_bytes=image_bytes(settings.global_max_size),
@@ -343,6 +358,20 @@ class BrokerApp(Administration):
         settings = self.configuration
         hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
         return settings.security.allow_anonymous_on_loopback and all(map(is_loopback, hosts))
+
+    async def _wait_for_folder(self, open_it: Callable[[], Awaitable[T]]) -> T:
+        """Open a journal; wait as long as the settings say while another broker has its folder."""
+        timeout_ms = self.configuration.journal_lock_acquisition_timeout
+        reason = self._not_ready_reason
+        opened = await wait_for_folder(
+            open_it,
+            timeout_s=None if timeout_ms < 0 else timeout_ms / 1000,
+            stop=self._stop,
+            on_wait=partial(setattr, self, "_not_ready_reason"),
+        )
+        if not self._stop.is_set():
+            self._not_ready_reason = reason
+        return opened
 
     def _users_file(self) -> UsersFile:
         name = self.configuration.security.users_file

@@ -69,6 +69,7 @@ class JournalStatistics:
         slab_loads: Slabs read back.
         files: Files by state.
         files_made: Files created.
+        preallocation_fallbacks: Of these, made by another strategy than the one asked for.
         files_reclaimed: Files freed.
         sequence_durable: Highest durable block.
         unwritten_bytes: Sealed and not yet durable.
@@ -89,6 +90,7 @@ class JournalStatistics:
     slab_loads: int
     files: FileCounts
     files_made: int
+    preallocation_fallbacks: int
     files_reclaimed: int
     sequence_durable: int
     unwritten_bytes: int

@@ -49,6 +49,9 @@ class DiskFile(Protocol):
     def write(self, data: memoryview, offset: int) -> None:
         """Write all of `data`; not durable before `flush`."""
 
+    def set_size(self, size_bytes: int) -> None:
+        """Set the file's length; what is added reads as zeros and has no place on the disk."""
+
     def flush(self) -> None:
         """Make data and size durable, the drive's cache included."""
 
@@ -70,6 +73,12 @@ class DiskLike(Protocol):
 
     def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> DiskFile:
         """Open an existing file."""
+
+    def copy_file(self, source: Path, target: Path, size_bytes: int) -> None:
+        """Copy bytes into an empty file within the kernel; not durable before its `flush`."""
+
+    def allocated_bytes(self, path: Path) -> int:
+        """Return the bytes that have a place on the disk; fewer than its size if it is sparse."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file a name that is not taken; durable after `flush_folder`."""
@@ -144,6 +153,16 @@ class OsFile:
             if done < len(data) and (count == 0 or done % 4096):
                 raise NativeError("the write stopped half-way", errno.EIO, where=place)
 
+    def set_size(self, size_bytes: int) -> None:
+        """Set the file's length.
+
+        Raises:
+            NativeError: The call failed.
+
+        Durability: none before `flush`.
+        """
+        _call("cannot set the file's size", self._path, os.ftruncate, self._fd, size_bytes)
+
     def flush(self) -> None:
         """Flush data and metadata.
 
@@ -192,6 +211,42 @@ class Disk:
     def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> OsFile:
         """Open an existing file."""
         return OsFile(path, (os.O_RDONLY if is_readonly else os.O_RDWR) | _direct(is_direct))
+
+    def copy_file(self, source: Path, target: Path, size_bytes: int) -> None:
+        """Copy the first bytes of a file into an empty one, within the kernel.
+
+        By sendfile and not by copy_file_range: on xfs and btrfs that one lets both files share
+        their blocks, and then each later write allocates, which is what this is to prevent.
+
+        Raises:
+            NativeError: A call failed, or the source is too short (errno EIO).
+
+        Durability: none before the target is flushed.
+        """
+        flags = os.O_CLOEXEC
+        from_fd = _call("cannot open the file", source, os.open, source, flags | os.O_RDONLY)
+        try:
+            to_fd = _call("cannot open the file", target, os.open, target, flags | os.O_WRONLY)
+            try:
+                done = 0
+                while done < size_bytes:
+                    left = size_bytes - done
+                    count = _call("cannot copy", target, os.sendfile, to_fd, from_fd, done, left)
+                    if not count:
+                        raise NativeError(
+                            f"the file to copy ends at {done} of {size_bytes} bytes",
+                            errno.EIO,
+                            where=str(source),
+                        )
+                    done += count
+            finally:
+                _call("cannot close the file", target, os.close, to_fd)
+        finally:
+            os.close(from_fd)
+
+    def allocated_bytes(self, path: Path) -> int:
+        """Return the bytes that have a place on the disk."""
+        return _call("cannot look at the file", path, os.stat, path).st_blocks * 512
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file another name.

@@ -5,8 +5,9 @@ Must never delete a file that may hold something (odd ones go to the folder `att
 block, and never be called from the event loop: every method blocks. One thread at a time uses it,
 the journal's worker (docs/internals/ownership.md).
 
-A file's life (docs/internals/journal-format.md §1): made as NAME.tmp, filled with zeros, given a
-*free* header, flushed, renamed, and its folder flushed. To activate: renamed to the id that it
+A file's life (docs/internals/journal-format.md §1): made as NAME.tmp, filled with zeros by a
+strategy of `preallocation`, given a *free* header, flushed, renamed, and its folder flushed (once
+for all files of a batch). To activate: renamed to the id that it
 gets, folder flushed, *active* header with a new salt written and flushed. To free: *free* header
 written and flushed. A header is one sector, so a cut in any of these leaves the file before or
 after the step.
@@ -15,16 +16,19 @@ after the step.
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from vespiary_broker.store.attic import Attic
 from vespiary_broker.store.disk import DiskFile, DiskLike
+from vespiary_broker.store.preallocation import Preallocator
 from vespiary_codec.journal.file_header import (
     HEADER_BYTES,
     FileHeader,
@@ -34,11 +38,12 @@ from vespiary_codec.journal.file_header import (
 )
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import DiskFull, NativeError, VespiaryError
+from vespiary_spec.settings import PreallocationStrategy
 
 logger = logging.getLogger(__name__)
 
-ATTIC = "attic"
-_FILL_BYTES = 256 * 1024
+BATCH_FILES = 4
+"""Most files made at once, with one flush of their folder: the worker has other work as well."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -74,8 +79,9 @@ class StoredFile:
         number: The number in its name.
         file_id: Its id; of a free file the last one it had, 0 if it had none.
         salt: Salt of its life.
-        size_bytes: Its size.
+        size_bytes: Its size; it may be shorter while it grows.
         handle: Open for writing, while it is being filled; else None.
+        is_growing: It was made without preallocation.
     """
 
     path: Path
@@ -84,6 +90,7 @@ class StoredFile:
     salt: int
     size_bytes: int
     handle: DiskFile | None = None
+    is_growing: bool = False
 
 
 class SpaceLimits(NamedTuple):
@@ -117,6 +124,8 @@ class PoolRules:
         max_attic_files: Files kept in the attic.
         is_direct: Open with O_DIRECT.
         limits: When the disk counts as full.
+        strategy: How new files get their size.
+        is_growing: They don't: each grows with its content (`journal-preallocation-scope: none`).
     """
 
     file_size_bytes: int
@@ -126,6 +135,8 @@ class PoolRules:
     max_attic_files: int = 10
     is_direct: bool = True
     limits: SpaceLimits = NO_LIMITS
+    strategy: PreallocationStrategy = PreallocationStrategy.ZEROS
+    is_growing: bool = False
 
 
 class FilePool:
@@ -164,6 +175,10 @@ class FilePool:
         self._journal_id = journal_id
         self._clock_ms = clock_ms
         self._new_salt = new_salt
+        self._preallocator = Preallocator(
+            folder / f"{form.prefix}.template", disk, rules.strategy, is_direct=rules.is_direct
+        )
+        self._attic = Attic(folder, disk, rules.max_attic_files)
         self._next_id = 1
         self._active: dict[int, StoredFile] = {}
         self._free: list[StoredFile] = []
@@ -187,6 +202,11 @@ class FilePool:
         self._count()
 
     @property
+    def folder(self) -> Path:
+        """The journal's folder."""
+        return self._folder
+
+    @property
     def active_ids(self) -> list[int]:
         """Ids of all files in use, ascending."""
         return sorted(self._active)
@@ -200,6 +220,11 @@ class FilePool:
     def has_spare(self) -> bool:
         """Whether a file can be activated without making one."""
         return len(self._free) > self._rules.reserve_files
+
+    @property
+    def preallocation_fallbacks(self) -> int:
+        """Files made by another strategy than the one asked for."""
+        return self._preallocator.fallbacks
 
     def _count(self) -> None:
         """Publish the counts: other threads read them while this one changes the tables."""
@@ -229,15 +254,22 @@ class FilePool:
         """
         reserve = 0 if is_first else self._rules.reserve_files
         if len(self._free) <= reserve:
-            self._add_free(obeys_limits=not is_first)
+            self._add_free(1, obeys_limits=not is_first)
         file_id = self._next_id
         file = self._pick(file_id)
         handle = self._disk.open(file.path, is_direct=self._rules.is_direct, is_readonly=False)
         salt = self._new_salt()
         try:
-            self._write_header(handle, FileState.ACTIVE, file_id, salt, file.size_bytes)
-        except VespiaryError:
+            if file.is_growing and not self._rules.is_growing:
+                self._preallocator.extend(handle, handle.size_bytes(), file.size_bytes)
+                file.is_growing = False
+            self._write_header(
+                handle, FileState.ACTIVE, file_id, salt, file.size_bytes, file.is_growing
+            )
+        except VespiaryError as error:
             handle.close()
+            if isinstance(error, NativeError) and error.errno in _NO_SPACE:
+                raise self._no_room(file.size_bytes) from error
             raise
         self._free.remove(file)
         self._next_id += 1
@@ -273,7 +305,9 @@ class FilePool:
         self.retire(file_id)
         handle = self._disk.open(file.path, is_direct=self._rules.is_direct, is_readonly=False)
         try:
-            self._write_header(handle, FileState.FREE, file_id, file.salt, file.size_bytes)
+            self._write_header(
+                handle, FileState.FREE, file_id, file.salt, file.size_bytes, file.is_growing
+            )
         finally:
             handle.close()
         del self._active[file_id]
@@ -314,11 +348,31 @@ class FilePool:
             DiskFull: No room, or forbidden by the limits.
             NativeError: A call failed.
         """
-        while (
-            len(self._active) + len(self._free) < self._rules.min_files
-            or len(self._free) < self._rules.reserve_files
+        while missing := max(
+            self._rules.min_files - len(self._active) - len(self._free),
+            self._rules.reserve_files - len(self._free),
+            0,
         ):
-            self._add_free(obeys_limits=True)
+            self._add_free(min(missing, BATCH_FILES), obeys_limits=True)
+
+    def make_ahead(self, count: int) -> None:
+        """Make the files in one go that `activate` is about to be asked for.
+
+        Args:
+            count: Activations to come; at most `BATCH_FILES` files are made.
+
+        Raises:
+            DiskFull: No room, or forbidden by the limits, and no file that could be activated.
+            NativeError: A call failed.
+        """
+        missing = count + self._rules.reserve_files - len(self._free)
+        if missing < 1:
+            return
+        try:
+            self._add_free(min(missing, BATCH_FILES), obeys_limits=True)
+        except DiskFull:
+            if not self.has_spare:
+                raise
 
     def _trim(self) -> None:
         """Delete free files beyond `pool_files`, the floor and the reserve excepted."""
@@ -353,6 +407,11 @@ class FilePool:
         limits = self._rules.limits
         usage = self._disk.usage(self._folder)
         left = usage.free - more_bytes
+        if self._is_space_promised:
+            # The file system will not say that it is full before a block is written there.
+            left -= self._promised_bytes()
+            if left < 0:
+                raise self._no_room(more_bytes)
         if limits.min_free_bytes >= 0:
             if left < limits.min_free_bytes:
                 raise DiskFull(
@@ -373,49 +432,96 @@ class FilePool:
                 cure="consume messages or enlarge the volume",
             )
 
-    def _add_free(self, *, obeys_limits: bool) -> None:
-        size = self._rules.file_size_bytes
-        if obeys_limits:
-            self.check_space(size)
+    @property
+    def _is_space_promised(self) -> bool:
+        """Whether making a file takes none of its space."""
+        is_sparse = self._rules.strategy is PreallocationStrategy.SPARSE_FILE
+        return is_sparse or self._rules.is_growing
+
+    def _promised_bytes(self) -> int:
+        """Return the bytes that files already made will still take: those of sparse files."""
+        files = (*self._active.values(), *self._free)
+        return sum(
+            max(file.size_bytes - self._disk.allocated_bytes(file.path), 0) for file in files
+        )
+
+    def _no_room(self, size_bytes: int) -> DiskFull:
+        return DiskFull(
+            f"no room for a new journal file of {size_bytes} bytes",
+            where=str(self._folder),
+            cure="consume messages or enlarge the volume",
+        )
+
+    def _add_free(self, count: int, *, obeys_limits: bool) -> None:
+        """Make free files: all filled and flushed, then all named, then their folder flushed once.
+
+        Raises:
+            DiskFull: There was no room for even one.
+            NativeError: A call failed.
+
+        Durability: on return the new files and their names survive a power cut.
+        """
         taken = [file.number for file in (*self._active.values(), *self._free)]
-        number = max([self._next_id - 1, *taken]) + 1
+        numbers = self._numbers(max([self._next_id - 1, *taken]) + 1)
+        made: list[tuple[Path, StoredFile]] = []
+        try:
+            for _ in range(count):
+                # One by one: those made before the disk was full are good.
+                made.append(self._make(next(numbers), obeys_limits=obeys_limits))  # noqa: PERF401
+        except DiskFull:
+            if not made:
+                raise
+        for unfinished, file in made:
+            self._disk.rename(unfinished, file.path)
+        self._disk.flush_folder(self._folder)
+        self._free += [file for _, file in made]
+        self._free.sort(key=lambda file: file.number)
+        self.made += len(made)
+        self._count()
+
+    def _numbers(self, first: int) -> Iterator[int]:
+        """Yield numbers for new files; none whose name an unfinished file may hold something in."""
+        names = set(self._disk.names(self._folder))
+        for number in itertools.count(first):
+            name = self._form.name(number)
+            if name not in names and f"{name}.tmp" not in names:
+                yield number
+
+    def _make(self, number: int, *, obeys_limits: bool) -> tuple[Path, StoredFile]:
+        """Make one file under a name of its own: full of zeros, with a free header, flushed.
+
+        Every byte is written, not only reserved, unless the rules say otherwise: into unwritten
+        extents each commit would cost a journal transaction of the file system, and io_submit would
+        block.
+        """
+        rules = self._rules
+        if obeys_limits:
+            self.check_space(rules.file_size_bytes)
         path = self._folder / self._form.name(number)
         unfinished = path.with_name(path.name + ".tmp")
         try:
-            self._make(unfinished, size)
+            if rules.is_growing:
+                handle: DiskFile = self._disk.create(unfinished, is_direct=rules.is_direct)
+            else:
+                handle = self._preallocator.make(unfinished, rules.file_size_bytes)
+            try:
+                self._write_header(
+                    handle, FileState.FREE, 0, 0, rules.file_size_bytes, rules.is_growing
+                )
+            finally:
+                handle.close()
         except NativeError as error:
             if error.errno not in _NO_SPACE:
                 raise
             self._drop(unfinished)  # gives the space back that it took
-            raise DiskFull(
-                f"no room for a new journal file of {size} bytes",
-                where=str(self._folder),
-                cure="consume messages or enlarge the volume",
-            ) from error
-        self._disk.rename(unfinished, path)
-        self._disk.flush_folder(self._folder)
-        self._free.append(StoredFile(path, number, 0, 0, size))
-        self._free.sort(key=lambda file: file.number)
-        self.made += 1
-        self._count()
-
-    def _make(self, path: Path, size_bytes: int) -> None:
-        """Write a file full of zeros with a free header.
-
-        Every byte is written, not only reserved: into unwritten extents each commit would cost a
-        journal transaction of the file system, and io_submit would block.
-        """
-        handle = self._disk.create(path, is_direct=self._rules.is_direct)
-        try:
-            zeros = AlignedBuffer(min(_FILL_BYTES, size_bytes)).memoryview
-            for offset in range(0, size_bytes, len(zeros)):
-                handle.write(zeros[: size_bytes - offset], offset)
-            self._write_header(handle, FileState.FREE, 0, 0, size_bytes)
-        finally:
-            handle.close()
+            raise self._no_room(rules.file_size_bytes) from error
+        file = StoredFile(path, number, 0, 0, rules.file_size_bytes, is_growing=rules.is_growing)
+        return unfinished, file
 
     def _drop(self, path: Path) -> None:
-        """Remove an unfinished file; what it holds is zeros."""
+        """Remove an unfinished file that was made here; what it holds is zeros."""
+        if path.name not in self._disk.names(self._folder):
+            return
         try:
             self._disk.remove(path)
             self._disk.flush_folder(self._folder)
@@ -423,7 +529,13 @@ class FilePool:
             logger.warning("an unfinished journal file stays behind: %s", error)
 
     def _write_header(
-        self, handle: DiskFile, state: FileState, file_id: int, salt: int, size_bytes: int
+        self,
+        handle: DiskFile,
+        state: FileState,
+        file_id: int,
+        salt: int,
+        size_bytes: int,
+        is_growing: bool,
     ) -> None:
         """Write a header and flush it.
 
@@ -437,30 +549,15 @@ class FilePool:
             salt=salt,
             size_bytes=size_bytes,
             activated_ms=self._clock_ms(),
+            is_growing=is_growing,
         )
         view = AlignedBuffer(HEADER_BYTES).memoryview
         view[:] = encode_file_header(header)
         handle.write(view, 0)
         handle.flush()
 
-    def move_to_attic(self, path: Path) -> bool:
-        """Move a file that holds nothing out of the way; return whether there was room for it.
+    # --- unfinished files -------------------------------------------------------------------------
 
-        Raises:
-            NativeError: The move failed.
-        """
-        attic = self._folder / ATTIC
-        self._disk.make_folder(attic)
-        kept = self._disk.names(attic)
-        if len(kept) >= self._rules.max_attic_files:
-            logger.warning("%s stays where it is: %s is full (%d files)", path, attic, len(kept))
-            return False
-        target = attic / path.name
-        suffix = 1
-        while target.name in kept:
-            target = attic / f"{path.name}.{suffix}"
-            suffix += 1
-        self._disk.rename(path, target)
-        self._disk.flush_folder(attic)
-        self._disk.flush_folder(self._folder)
-        return True
+    def clear_unfinished(self, path: Path) -> None:
+        """Deal with a file that a crash left unfinished: see `Attic.clear_unfinished`."""
+        self._attic.clear_unfinished(path)

@@ -23,7 +23,14 @@ from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
 from vespiary_broker.store.slabs import SlabLoader
 from vespiary_native.abc import Core, NoRoom, RecordType
-from vespiary_spec.errors import DiskFull, JournalError, JournalFull, NativeError, VespiaryError
+from vespiary_spec.errors import (
+    DiskFull,
+    JournalError,
+    JournalFileOverdue,
+    JournalFull,
+    NativeError,
+    VespiaryError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +84,7 @@ class FileKeeper:
         *,
         reclaim_period_s: float,
         disk_scan_period_s: float,
+        file_open_timeout_s: float,
         is_flushed: bool,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,6 +98,7 @@ class FileKeeper:
             kept: The owner of records that the core does not keep.
             reclaim_period_s: Seconds between two looks for files to free.
             disk_scan_period_s: Seconds between two tries while the disk is full.
+            file_open_timeout_s: Seconds without a file to write to after which that is an error.
             is_flushed: Writes are flushed (D2); else files are flushed when they are full.
             clock_s: Seconds, for the rate of rolls.
         """
@@ -100,6 +109,7 @@ class FileKeeper:
         self._kept = kept
         self._reclaim_period_s = reclaim_period_s
         self._disk_scan_period_s = disk_scan_period_s
+        self._file_open_timeout_s = file_open_timeout_s
         self._is_flushed = is_flushed
         self._clock_s = clock_s
         self._wake = asyncio.Event()
@@ -108,7 +118,8 @@ class FileKeeper:
         self._roll_seconds = 60.0
         self._retry_s = 0.0
         self._full: DiskFull | None = None
-        self.blocked: JournalFull | None = None
+        self._watch: asyncio.TimerHandle
+        self.blocked: JournalError | None = None
         self.on_space: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
@@ -179,7 +190,11 @@ class FileKeeper:
         try:
             while self._core.files_ahead() < self.files_ahead_wanted:
                 if self._is_retry_due() or self._pool.has_spare:
-                    self._journal.add_file(await self._journal.run_blocking(self._pool.activate))
+                    ahead = self._core.files_ahead()
+                    missing = self.files_ahead_wanted - ahead
+                    if ahead and missing > 1:  # else one file is urgent, the others come after it
+                        await self._in_time(partial(self._pool.make_ahead, missing))
+                    self._journal.add_file(await self._in_time(self._pool.activate))
                     self._core.hold_adds(held=False)  # before those who wait are told to try again
                     self._tell_space()
                 else:
@@ -192,6 +207,49 @@ class FileKeeper:
             return error
         self._full = None
         return None
+
+    async def _in_time(self, function: Callable[[], T]) -> T:
+        """Run a function of the pool; say so when the core is without a file for too long.
+
+        The call itself is waited for: nothing can take back what hangs in the kernel, and a disk
+        that comes back within its own time limits is no reason to end the broker.
+        """
+        self._watch = asyncio.get_running_loop().call_later(self._watch_s, self._look_overdue, None)
+        try:
+            return await self._journal.run_blocking(function)
+        finally:
+            self._watch.cancel()
+
+    @property
+    def _watch_s(self) -> float:
+        """Seconds between two looks at a call that is under way."""
+        return self._file_open_timeout_s / 8
+
+    def _look_overdue(self, starved_s: float | None) -> None:
+        """Judge a call of the pool that goes on: for how long has the core had no file?"""
+        now_s = self._clock_s()
+        if self._core.files_ahead():
+            starved_s = None
+        elif starved_s is None:
+            starved_s = now_s
+        elif now_s - starved_s >= self._file_open_timeout_s:
+            self._set_overdue(now_s - starved_s)
+        self._watch = asyncio.get_running_loop().call_later(
+            self._watch_s, self._look_overdue, starved_s
+        )
+
+    def _set_overdue(self, waited_s: float) -> None:
+        is_told = isinstance(self.blocked, JournalFileOverdue)
+        self.blocked = JournalFileOverdue(
+            "the next journal file is not ready",
+            where=str(self._pool.folder),
+            measured=f"{waited_s:.1f} s without a file to write to",
+            allowed=f"{self._file_open_timeout_s:g} s (journal-file-open-timeout)",
+            cure="look at the disk and the kernel log: making a file hangs; the broker goes on by "
+            "itself when it comes",
+        )
+        if not is_told:
+            logger.error("producers wait: %s", self.blocked)
 
     def _tell_space(self) -> None:
         """Call `on_space` on its own: a defect behind it must not end this task."""

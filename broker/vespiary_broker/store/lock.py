@@ -5,23 +5,35 @@ owner. The flock alone decides; the text is for people. The kernel drops the flo
 dies, however it dies, so nothing is ever stale and the file is never removed (removing it would let
 two brokers lock two different files of one name). Called by the journals, before they look at
 anything else in the folder.
+
+`wait_for_folder` waits for it, on the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vespiary_spec.errors import JournalLocked, NativeError
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 LOCK_NAME = "server.lock"
+WAIT_POLL_S = 0.1
+"""Time between two tries while another broker holds a folder: the kernel can't be asked to wait
+without a thread that nothing could stop."""
 # The group may write: on Kubernetes the pod's user can change between two starts, its fsGroup not.
 LOCK_MODE = 0o660
 _TEXT_BYTES_MAX = 4096
@@ -95,6 +107,60 @@ class FolderLock:
         """Let go of the lock; a second call does nothing."""
         if self._fd >= 0:
             self._close()
+
+
+async def wait_for_folder(
+    open_folder: Callable[[], Awaitable[T]],
+    *,
+    timeout_s: float | None,
+    stop: asyncio.Event | None = None,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> T:
+    """Open what needs a folder's lock, and wait while another broker has it.
+
+    Args:
+        open_folder: Opens it, or raises JournalLocked before it has changed anything.
+        timeout_s: Seconds to wait; 0 tries once, None waits for good.
+        stop: Set when the waiting is to end.
+        on_wait: Called once with a sentence when the waiting begins.
+
+    Returns:
+        What `open_folder` returned.
+
+    Raises:
+        JournalLocked: It still has it when the time is over or `stop` is set; names it.
+    """
+    begin_s = time.monotonic()
+    is_told = False
+    while True:
+        try:
+            return await open_folder()
+        except JournalLocked as error:
+            waited_s = time.monotonic() - begin_s
+            if timeout_s is not None and waited_s >= timeout_s:
+                if not timeout_s:
+                    raise
+                raise JournalLocked(
+                    error.what,
+                    where=error.where,
+                    measured=f"{waited_s:.1f} s waited",
+                    allowed=f"{timeout_s:g} s (journal-lock-acquisition-timeout)",
+                    cure=error.cure,
+                ) from error
+            if not is_told:
+                bound = "for good" if timeout_s is None else f"{timeout_s:g} s"
+                sentence = f"waiting {bound} (journal-lock-acquisition-timeout): {error}"
+                logger.warning("%s", sentence)
+                on_wait(sentence)
+                is_told = True
+            if stop is None:
+                await asyncio.sleep(WAIT_POLL_S)
+                continue
+            try:
+                await asyncio.wait_for(stop.wait(), WAIT_POLL_S)
+            except TimeoutError:
+                continue
+            raise
 
 
 def _open(path: Path) -> tuple[int, bool]:

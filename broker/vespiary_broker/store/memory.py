@@ -176,6 +176,7 @@ class NullJournal:
             slab_loads=0,
             files=FileCounts(active=len(self._files), ahead=ahead, free=0, bytes_on_disk=0),
             files_made=0,
+            preallocation_fallbacks=0,
             files_reclaimed=self._reclaimed,
             sequence_durable=image.sequence_durable,
             unwritten_bytes=image.unwritten_bytes,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from vespiary_broker.store.alignment import check_alignment
 from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import (
     MESSAGE_FORM,
@@ -40,7 +41,7 @@ from vespiary_native.abc_ring import Ring, RingKind
 from vespiary_native.choice import block_verifier, open_core
 from vespiary_native.ring import open_ring
 from vespiary_spec.errors import DiskFull, EngineUnavailable, StorageError
-from vespiary_spec.settings import JournalType
+from vespiary_spec.settings import JournalType, PreallocationScope
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +120,9 @@ def open_folder(
         prepare_folder(options, disk)
         lock = FolderLock(options.directory)
         undo.callback(lock.close)
+        check_alignment(
+            lock.path, asked_bytes=options.device_block_bytes, is_direct=options.is_direct
+        )
         survey = survey_folder(options.directory, MESSAGE_FORM, disk, is_direct=options.is_direct)
         core = parts.open_core(
             slab_bytes=options.slab_bytes,
@@ -147,6 +151,8 @@ def open_folder(
         pool = _pool(options, survey, parts)
         undo.callback(pool.close)
         ahead = _files_to_fill(pool, survey, recovered)
+        if options.preallocation_scope is PreallocationScope.ENTIRE_JOURNAL:
+            _fill_floor(pool)
         core.grow(_SLABS_AT_START)
         undo.pop_all()
     return Opened(
@@ -209,6 +215,8 @@ def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) ->
         pool_files=options.pool_files,
         max_attic_files=options.max_attic_files,
         is_direct=options.is_direct,
+        strategy=options.preallocation_strategy,
+        is_growing=options.preallocation_scope is PreallocationScope.NONE,
         limits=SpaceLimits(options.max_disk_usage_percent, options.min_disk_free_bytes),
     )
     return FilePool(
@@ -239,3 +247,11 @@ def _files_to_fill(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -
         except DiskFull as error:
             logger.warning("the journal starts without a file to write to: %s", error)
     return ahead
+
+
+def _fill_floor(pool: FilePool) -> None:
+    """Make all files of the floor now; a disk that is full already is told by the keeper."""
+    try:
+        pool.fill_floor()
+    except DiskFull as error:
+        logger.warning("the journal starts with fewer files than journal-min-files: %s", error)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vespiary_native.abc import SLAB_BYTES
 from vespiary_spec import limits
-from vespiary_spec.settings import JournalType
+from vespiary_spec.settings import JournalType, PreallocationScope, PreallocationStrategy
 
 ALIGNMENT_BYTES = limits.BLOCK_BYTES
 FILES_AHEAD_MIN = 2
@@ -54,6 +54,10 @@ class JournalOptions:
         pool_files: Free files kept; -1 keeps all.
         max_io: Requests in flight that the ring is made for; None is the engine's default.
         max_attic_files: Files kept in `attic`.
+        preallocation_strategy: How new files get their size.
+        preallocation_scope: When they do.
+        device_block_bytes: The disk's unit of writes as the user knows it; None asks the disk.
+        file_open_timeout_s: Seconds without a file to write to after which that is an error.
         record_bytes_max: Limit of one record.
         memory_bytes: Memory for the journal's image.
         slab_bytes: The image's unit of memory. Blocks never cross a slab's end, so files can be
@@ -80,6 +84,10 @@ class JournalOptions:
     pool_files: int = -1
     max_io: int | None = None
     max_attic_files: int = 10
+    preallocation_strategy: PreallocationStrategy = PreallocationStrategy.ZEROS
+    preallocation_scope: PreallocationScope = PreallocationScope.ENTIRE_JOURNAL_ASYNC
+    device_block_bytes: int | None = None
+    file_open_timeout_s: float = 5.0
     record_bytes_max: int = 490 * 1024
     memory_bytes: int = 256 * 1024 * 1024
     slab_bytes: int = SLAB_BYTES

@@ -531,11 +531,18 @@ def take_over(pool: FilePool, survey: FolderSurvey, found: Recovered) -> None:
     for file in found.leftovers:
         pool.release(file.file_id)
     for path in survey.unfinished:
-        pool.move_to_attic(path)
+        pool.clear_unfinished(path)
 
 
 def _stored(file: SurveyedFile) -> StoredFile:
-    return StoredFile(file.path, file.number, file.file_id, file.salt, file.size_bytes)
+    return StoredFile(
+        file.path,
+        file.number,
+        file.file_id,
+        file.salt,
+        file.size_bytes,
+        is_growing=file.is_growing,
+    )
 
 
 def log_outcome(found: Recovered, folder: Path) -> None:

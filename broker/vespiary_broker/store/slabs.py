@@ -146,7 +146,9 @@ class SlabLoader:
         view = memoryview(memory).cast("B")[start - offset : count]
         blocks = self._verify(view, start, self._salt_of(file_id), file_id, _BLOCKS_MAX)
         end = blocks[-1].offset + blocks[-1].length if blocks else start
-        if count == length and ((blocks and blocks[-1].is_seal) or end == offset + length):
+        # A file that grows ends with its seal; one that was preallocated goes on behind it.
+        is_complete = count == length and end == offset + length
+        if is_complete or (blocks and blocks[-1].is_seal):
             return
         raise CorruptRecord(
             "a journal file that was good when it was written does not verify any more",

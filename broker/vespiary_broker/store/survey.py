@@ -34,7 +34,11 @@ _KEEP_COPY = "keep a copy of the folder, run `vespiary journal verify`, then res
 
 @dataclass(frozen=True, slots=True)
 class SurveyedFile:
-    """A file of the folder by its header; `header` is None when it was never written."""
+    """A file of the folder by its header; `header` is None when it was never written.
+
+    `size_bytes` is the one that the journal goes by: that of the header, also where the file
+    itself is shorter because it grows.
+    """
 
     path: Path
     number: int
@@ -50,6 +54,11 @@ class SurveyedFile:
     def salt(self) -> int:
         """The salt in the header, 0 if there is none."""
         return self.header.salt if self.header else 0
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the file may be shorter than `size_bytes`."""
+        return self.header is not None and self.header.is_growing
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,7 @@ def _read_header(
     verdict = judge_file(facts)
     if verdict in (FileVerdict.FOREIGN, FileVerdict.CORRUPT):
         raise _refusal(verdict, path, size, header, problem, first, form) from problem
-    return SurveyedFile(path, number, size, header)
+    return SurveyedFile(path, number, header.size_bytes if header else size, header)
 
 
 def _facts(
@@ -169,7 +178,6 @@ def _facts(
     """Say of a header what the table of `judge_file` asks for."""
     is_complete = len(sector) == file_header.CHECKED_BYTES
     checked, crc = sector[:508], sector[508:512]
-    is_sized = size_bytes >= file_header.FILE_BYTES_MIN and not size_bytes % file_header.ALIGNMENT
     return FileFacts(
         is_unfinished=False,
         is_zero=not any(sector),
@@ -178,9 +186,18 @@ def _facts(
         is_intact=is_complete and (_is_newer(problem) or crc == struct.pack("<I", crc32c(checked))),
         is_readable_version=problem is None,
         is_own=is_own,
-        is_whole=is_sized and (header is None or header.size_bytes == size_bytes),
+        is_whole=_is_whole(size_bytes, header),
         is_active=header is not None and header.state is FileState.ACTIVE,
     )
+
+
+def _is_whole(size_bytes: int, header: FileHeader | None) -> bool:
+    """Whether a file has the size that it ought to have; one that grows may be shorter."""
+    if header is not None and header.is_growing:
+        return file_header.HEADER_BYTES <= size_bytes <= header.size_bytes
+    if header is not None and header.size_bytes != size_bytes:
+        return False
+    return size_bytes >= file_header.FILE_BYTES_MIN and not size_bytes % file_header.ALIGNMENT
 
 
 def _is_newer(problem: JournalFormatError | None) -> bool:
@@ -204,7 +221,8 @@ def _refusal(
         if problem is None:
             what, measured = "the file's size is not the one in its header", f"{size_bytes} bytes"
             if header is not None:
-                allowed = f"{header.size_bytes} bytes"
+                most = "at most " if header.is_growing else ""
+                allowed = f"{most}{header.size_bytes} bytes"
         return CorruptRecord(
             what, where=f"{path}:{offset}", measured=measured, allowed=allowed, cure=_KEEP_COPY
         )
@@ -300,6 +318,8 @@ class BlockReader:
         """
         while offset + block_codec.HEADER_BYTES <= self._size:
             window = self._read(offset)
+            if not window:  # the end of a file that grows
+                return
             found = self._verify(window, offset, self._salt, self._file_id, _BLOCKS_PER_CALL)
             if not found and not self._widen(window, offset):
                 return
@@ -316,6 +336,8 @@ class BlockReader:
         """Yield the valid blocks at any multiple of 4096 from `offset` on: those behind a hole."""
         while offset + block_codec.HEADER_BYTES <= self._size:
             window = self._read(offset)
+            if not window:  # the end of a file that grows
+                return
             at = 0
             while at < len(window):
                 if not self._is_candidate(window, at):
@@ -370,7 +392,9 @@ class BlockReader:
         if not self._is_candidate(window, 0):
             return False
         claimed = self._claimed(window, 0)
-        if claimed <= len(window) or offset + claimed > self._size:
+        # The buffer and not the window is what could be too small: a file that grows may end
+        # before the block that its last write was cut in.
+        if claimed <= self._buffer.size_bytes or offset + claimed > self._size:
             return False
         self._buffer = AlignedBuffer(claimed)
         return True

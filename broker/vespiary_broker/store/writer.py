@@ -138,6 +138,7 @@ class MessageJournal:
             kept,
             reclaim_period_s=options.reclaim_period_s,
             disk_scan_period_s=options.disk_scan_period_s,
+            file_open_timeout_s=options.file_open_timeout_s,
             is_flushed=self._is_flushed,
             clock_s=loop.time,
         )
@@ -327,6 +328,7 @@ class MessageJournal:
                 bytes_on_disk=counts.bytes_on_disk,
             ),
             files_made=self._pool.made,
+            preallocation_fallbacks=self._pool.preallocation_fallbacks,
             files_reclaimed=self._pool.reclaimed,
             sequence_durable=image.sequence_durable,
             unwritten_bytes=image.unwritten_bytes,

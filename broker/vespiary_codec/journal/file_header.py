@@ -28,7 +28,10 @@ FILE_BYTES_MIN: Final = 64 * 1024
 SEAL_BYTES: Final = 4096
 """Kept free at a file's end for the block that seals it."""
 
-_FIELDS: Final = struct.Struct("<8sHBBI16sQQQQI")
+FLAG_GROWS: Final = 1
+"""The file may be shorter than its header says: it grows with its content."""
+
+_FIELDS: Final = struct.Struct("<8sHBBI16sQQQQII")
 _CRC: Final = struct.Struct("<I")
 _CRC_AT: Final = 508
 _OFFSETS: Final = {
@@ -40,6 +43,7 @@ _OFFSETS: Final = {
     "file id": 32,
     "file size": 48,
     "software format": 64,
+    "flags": 68,
     "padding": _FIELDS.size,
     "checksum": _CRC_AT,
 }
@@ -72,6 +76,7 @@ class FileHeader:
         file_id: 1, 2, 3, … in order of activation, never used twice.
         salt: 64 random bits, new at every activation.
         size_bytes: Size of the file, a multiple of 4096, at least 64 KiB.
+        is_growing: The file may be shorter than that: what is missing reads as zeros.
         activated_ms: Time of activation, milliseconds since 1970-01-01 UTC.
         software_format: Lowest reader version that may read the file.
     """
@@ -84,6 +89,7 @@ class FileHeader:
     size_bytes: int
     activated_ms: int
     software_format: int = SOFTWARE_FORMAT
+    is_growing: bool = False
 
 
 def encode_file_header(header: FileHeader) -> bytes:
@@ -115,6 +121,7 @@ def encode_file_header(header: FileHeader) -> bytes:
             header.size_bytes,
             header.activated_ms,
             header.software_format,
+            FLAG_GROWS if header.is_growing else 0,
         )
     except struct.error as error:
         raise ValueError(f"a field of the file header is out of range: {error}") from error
@@ -141,9 +148,10 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
     sector = bytes(data[:CHECKED_BYTES])
     if not any(sector):
         return None
-    magic, version, state, kind, alignment, journal_id, file_id, salt, size, activated, software = (
+    magic, version, state, kind, alignment, journal_id, file_id, salt, size, *rest = (
         _FIELDS.unpack_from(sector)
     )
+    activated, software, flags = rest
     if magic != MAGIC:
         _refuse("magic", "another magic", "the magic of a Vespiary journal")
     # The version comes before the checksum: a newer format may keep its checksum elsewhere.
@@ -165,6 +173,8 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
         _refuse("file size", size, f"a multiple of {ALIGNMENT}, at least {FILE_BYTES_MIN}")
     if not file_id and state == FileState.ACTIVE:
         _refuse("file id", file_id, "1 or more in an active file")
+    if flags & ~FLAG_GROWS:
+        _refuse("flags", flags, f"0 or {FLAG_GROWS}")
     if any(sector[_FIELDS.size : _CRC_AT]):
         _refuse("padding", "something else", "zeros")
     return FileHeader(
@@ -176,6 +186,7 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
         size_bytes=size,
         activated_ms=activated,
         software_format=software,
+        is_growing=bool(flags & FLAG_GROWS),
     )
 
 

@@ -58,7 +58,7 @@ def test_bytes_stand_where_the_format_page_says() -> None:
 @pytest.mark.parametrize("state", FileState)
 @pytest.mark.parametrize("kind", JournalKind)
 def test_round_trip(state: FileState, kind: JournalKind) -> None:
-    header = replace(HEADER, state=state, kind=kind)
+    header = replace(HEADER, state=state, kind=kind, is_growing=kind is JournalKind.MESSAGE)
     assert decode_file_header(encode_file_header(header)) == header
     assert decode_file_header(encode_file_header(header)[:512]) == header
 
@@ -79,7 +79,8 @@ def test_zeros_are_a_free_file() -> None:
         (spoiled(48, b"\x01"), 48, "file size"),
         (spoiled(48, struct.pack("<Q", 32768)), 48, "file size"),
         (spoiled(64, b"\x02"), 64, "software format"),
-        (spoiled(100, b"\x01"), 68, "padding"),
+        (spoiled(68, b"\x02"), 68, "flags"),
+        (spoiled(100, b"\x01"), 72, "padding"),
         (spoiled(40, b"\x99", with_crc=False), 508, "checksum"),
         (bytes(100), 0, "cut off"),
     ],

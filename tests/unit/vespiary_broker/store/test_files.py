@@ -185,24 +185,13 @@ def test_a_cut_at_any_step_leaves_files_before_or_after_it():
     assert count > 300
 
 
-def test_odd_files_go_to_the_attic_until_it_is_full(tmp_path: Path):
-    pool = make_pool(Disk(), tmp_path, max_attic_files=2)
-    kept = []
-    for turn in range(3):
-        path = tmp_path / "activemq-data-9.hq.tmp"
-        path.write_text(str(turn))
-        kept.append(pool.move_to_attic(path))
-    assert kept == [True, True, False]
-    attic = sorted(path.read_text() for path in (tmp_path / "attic").iterdir())
-    assert attic == ["0", "1"]
-    assert (tmp_path / "activemq-data-9.hq.tmp").read_text() == "2"
-
-
-def test_an_unfinished_file_of_that_name_is_overwritten(tmp_path: Path):
-    (tmp_path / "activemq-data-1.hq.tmp").write_bytes(b"x" * 999_999)
+def test_an_unfinished_file_that_stayed_is_not_written_over(tmp_path: Path):
+    odd = tmp_path / "activemq-data-1.hq.tmp"
+    odd.write_bytes(b"x" * 999_999)
     pool = make_pool(Disk(), tmp_path)
     assert pool.activate().path.stat().st_size == SIZE
     pool.close()
+    assert odd.read_bytes() == b"x" * 999_999
 
 
 def test_files_of_another_size_are_kept():

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, NoRoom
-from vespiary_spec.errors import JournalError, JournalFull
-from vespiary_testkit.faulty_disk import Inode, MemoryDisk
-from vespiary_testkit.journal_workload import FILE_BYTES, open_memory, recover_live, run, until
+from vespiary_spec.errors import JournalError, JournalFileOverdue, JournalFull
+from vespiary_testkit.faulty_disk import InlineExecutor, Inode, MemoryDisk
+from vespiary_testkit.journal_workload import (
+    FILE_BYTES,
+    QUEUES,
+    memory_parts,
+    open_memory,
+    recover_live,
+    run,
+    small_options,
+    until,
+)
 
 
 class Sender:
@@ -236,3 +249,55 @@ async def test_a_fenced_journal_touches_no_file(tmp_path: Path):
     assert len(disk.log) == steps
     await journal.close()
     assert len(disk.log) == steps
+
+
+class HungExecutor(InlineExecutor):
+    """Runs nothing while it hangs; afterwards what has gathered, and the rest at once."""
+
+    def __init__(self) -> None:
+        self.is_hung = False
+        self._held: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if not self.is_hung:
+            return super().submit(function, *args, **kwargs)
+        future: Future[Any] = Future()
+        self._held.append((future, partial(function, *args, **kwargs)))
+        return future
+
+    def go_on(self) -> None:
+        self.is_hung = False
+        for future, function in self._held:
+            future.set_result(function())
+
+
+@run
+async def test_a_file_that_does_not_come_is_an_error_that_goes_when_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    executor = HungExecutor()
+    journal = await MessageJournal.open(
+        small_options(tmp_path, file_open_timeout_s=0.05),
+        queue_ids=QUEUES,
+        parts=memory_parts(MemoryDisk()),
+        executor=executor,
+    )
+    await until(lambda: journal.core.files_ahead() == 2)
+    executor.is_hung = True
+    sender = Sender(journal)
+    while sender.send():
+        await journal.wait_durable()
+    assert journal.core.files_ahead() == 0
+    assert journal.blocked is None, "not before the time is over"
+    await until(lambda: journal.blocked is not None)
+    assert isinstance(journal.blocked, JournalFileOverdue)
+    assert "0.05 s (journal-file-open-timeout)" in str(journal.blocked)
+    assert journal.failure is None
+    assert not sender.send()
+    executor.go_on()
+    await until(sender.send)
+    await until(lambda: journal.blocked is None)
+    await journal.wait_durable()
+    await journal.close()
+    said = [record for record in caplog.records if "journal-file-open-timeout" in record.message]
+    assert len(said) == 1, "it is said once"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.store.lock import LOCK_NAME, FolderLock
+from vespiary_broker.store.lock import LOCK_NAME, FolderLock, wait_for_folder
 from vespiary_spec.errors import JournalLocked, NativeError
+from vespiary_testkit.journal_workload import run
 
 HOLDER = """
 import sys
@@ -128,3 +131,54 @@ def test_another_user_is_kept_out_by_a_read_only_lock(tmp_path: Path):
     )
     assert ran.stdout.strip() == "JournalLocked", ran.stderr
     lock.close()
+
+
+@run
+async def test_waiting_ends_when_the_owner_lets_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    holder = FolderLock(tmp_path)
+    asyncio.get_running_loop().call_later(0.05, holder.close)
+
+    async def take() -> FolderLock:
+        return FolderLock(tmp_path)
+
+    lock = await wait_for_folder(take, timeout_s=None)
+    assert lock.is_held
+    lock.close()
+    (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "waiting for good" in said.getMessage()
+    assert f"process id {os.getpid()}" in said.getMessage()
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 0.15])
+@run
+async def test_waiting_has_a_bound(tmp_path: Path, timeout_s: float):
+    holder = FolderLock(tmp_path)
+    tries = 0
+
+    async def take() -> FolderLock:
+        nonlocal tries
+        tries += 1
+        return FolderLock(tmp_path)
+
+    with pytest.raises(JournalLocked, match=f"process id {os.getpid()}") as caught:
+        await wait_for_folder(take, timeout_s=timeout_s)
+    holder.close()
+    assert (tries == 1) is (timeout_s == 0.0)
+    assert ("journal-lock-acquisition-timeout" in str(caught.value)) is (timeout_s > 0)
+
+
+@run
+async def test_waiting_can_be_called_off(tmp_path: Path):
+    holder = FolderLock(tmp_path)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, stop.set)
+
+    async def take() -> FolderLock:
+        return FolderLock(tmp_path)
+
+    async with asyncio.timeout(2):
+        with pytest.raises(JournalLocked):
+            await wait_for_folder(take, timeout_s=None, stop=stop)
+    holder.close()
