@@ -286,7 +286,7 @@ def test_the_text_is_read_line_by_line(disk: MemoryDisk, lines: list[bytes]):
 
 
 def test_a_full_disk_and_then_more_room(disk: MemoryDisk, lines: list[bytes]):
-    disk.capacity_bytes = disk._used() + 4 * FILE_BYTES
+    disk.capacity_bytes = disk.used_bytes() + 4 * FILE_BYTES
     with pytest.raises(Exception, match="room"):
         do_import(disk, lines)
     disk.capacity_bytes = 1 << 40
@@ -296,7 +296,7 @@ def test_a_full_disk_and_then_more_room(disk: MemoryDisk, lines: list[bytes]):
 
 
 def test_another_text_does_not_continue_an_import(disk: MemoryDisk, lines: list[bytes]):
-    disk.capacity_bytes = disk._used() + 4 * FILE_BYTES
+    disk.capacity_bytes = disk.used_bytes() + 4 * FILE_BYTES
     with pytest.raises(Exception, match="room"):
         do_import(disk, lines)
     disk.capacity_bytes = 1 << 40
