@@ -172,7 +172,11 @@ void vespiary_core_free(vespiary_core *core)
         connection_clear(&core->connections[i]);
     for (uint32_t i = 0; i < core->pending_count; i++)
         free(core->pending[i].members);
+    for (uint32_t i = 0; i < core->branches_count; i++)
+        branch_clear(&core->branches[i]);
+    branch_clear(&core->staged);
     files_free(core);
+    free(core->branches);
     free(core->consumers);
     free(core->routes);
     free(core->connections);
@@ -302,6 +306,8 @@ int vespiary_core_write_done(vespiary_core *core, uint64_t sequence)
         ring->first++;
         apply_note(core, n);
     }
+    if (core->branches_ending)
+        branches_written(core);
     slabs_release_durable(core, before);
     return 0;
 }

@@ -21,7 +21,7 @@ typedef struct {
 } vespiary_write;
 
 typedef struct {
-    uint64_t head, next, available, tail, ready, delivering;
+    uint64_t head, next, available, tail, ready, delivering, prepared;
     uint64_t added, acknowledged, redelivered, live_bytes;
 } vespiary_queue_statistics;
 
@@ -49,6 +49,17 @@ typedef struct {
 typedef struct {
     uint32_t type, offset, length; /* body of a record within the block */
 } vespiary_other_record;
+
+typedef struct {
+    uint64_t transaction, block;
+    uint32_t records, places, missing, is_whole, outcome;
+} vespiary_branch_facts;
+
+typedef struct {
+    uint64_t sequence;
+    uint32_t queue_id;
+    uint8_t is_acknowledgement, is_missing;
+} vespiary_branch_member;
 
 vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint32_t slabs_max,
                                  uint32_t record_bytes_max);
@@ -112,8 +123,18 @@ int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t
 int vespiary_core_publish(vespiary_core *core, uint32_t route, const uint8_t *properties, uint32_t properties_length,
                           const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
                           uint32_t priority, int escaped, int large, uint64_t transaction);
-int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records);
+int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records, int is_branch);
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction);
+
+/* prepared branches */
+/* Both return the sequence of the block that has to be durable. */
+int64_t vespiary_core_prepare(vespiary_core *core, uint64_t transaction, const uint8_t *data, uint32_t length);
+int64_t vespiary_core_resolve(vespiary_core *core, uint64_t transaction, int commit);
+/* These return how many there are, and fill in at most `room`. */
+int64_t vespiary_core_branches(const vespiary_core *core, vespiary_branch_facts *out, uint32_t room);
+int64_t vespiary_core_branch_members(const vespiary_core *core, uint64_t transaction, vespiary_branch_member *out,
+                                     uint32_t room);
+int vespiary_core_prepared_in(const vespiary_core *core, uint64_t file_id);
 
 /* consumers */
 int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection, uint32_t queue_id, uint32_t mode,

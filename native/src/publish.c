@@ -46,9 +46,9 @@ static int transaction_queue(vespiary_core *core, queue *q)
     return bad;
 }
 
-int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records)
+int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records, int is_branch)
 {
-    if (core->transaction || !transaction)
+    if (core->transaction || !transaction || branch_find(core, transaction))
         return -EINVAL;
     /* Every record's start, place and padding, and a block's start for each 64 KiB: more than it will be. */
     uint64_t bytes = size + (records + 1) * 128 + (size / 65536 + 2) * 2 * PAGE;
@@ -66,12 +66,30 @@ int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size
     core->transaction = transaction;
     core->transaction_digest = 0;
     core->transaction_records = 0;
+    core->is_branch = is_branch != 0;
     return 0;
+}
+
+/* End the transaction behind its last record: queues go on when that is durable. */
+int transaction_end(vespiary_core *core)
+{
+    int bad = 0;
+    for (uint32_t i = 0; i < core->transaction_queues_count; i++) {
+        queue *q = core->transaction_queues[i];
+        q->is_touched_by_transaction = false;
+        bad |= note_queue(core, q);
+    }
+    core->transaction_slots_count = 0;
+    core->transaction_queues_count = 0;
+    core->transaction = 0;
+    core->is_branch = false;
+    large_committed(core);
+    return bad ? -ENOMEM : 0;
 }
 
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
 {
-    if (!transaction || core->transaction != transaction)
+    if (!transaction || core->transaction != transaction || core->is_branch)
         return -EINVAL;
     uint8_t body[16];
     put64(body, transaction);
@@ -83,15 +101,7 @@ int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
     int bad = 0;
     for (uint32_t i = 0; i < core->transaction_slots_count; i++)
         bad |= add_cancel(core->slots[core->filling.slot], core->transaction_slots[i]);
-    for (uint32_t i = 0; i < core->transaction_queues_count; i++) {
-        queue *q = core->transaction_queues[i];
-        q->is_touched_by_transaction = false;
-        bad |= note_queue(core, q);
-    }
-    core->transaction_slots_count = 0;
-    core->transaction_queues_count = 0;
-    core->transaction = 0;
-    large_committed(core);
+    bad |= transaction_end(core);
     return bad ? -ENOMEM : 0;
 }
 
@@ -176,6 +186,15 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
         if (is_plain_volatile) {
             q->available = q->tail;
             queue_ready(core, q);
+        }
+        if (core->is_branch) {
+            made->state = ENTRY_RESERVED;
+            q->reserved++;
+            q->added--; /* it counts when it is committed */
+            bad = branch_add(&core->staged,
+                             (branch_member){.sequence = q->tail - 1,
+                                             .queue_id = q->id,
+                                             .slot = is_journalled ? at.slot : UINT32_MAX});
         }
         if (core->transaction)
             bad |= transaction_queue(core, q);
@@ -270,7 +289,7 @@ static int stage_ack(vespiary_core *core, queue *q, uint64_t sequence, const ent
     return bad ? bad : add_cancel(core->slots[at.slot], item->slot);
 }
 
-static bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item)
+bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item)
 {
     return q->is_durable && !core->slots[item->slot]->is_volatile;
 }
@@ -283,6 +302,16 @@ static int finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item,
         if (bad)
             return bad;
         *block = core->next_sequence;
+    }
+    if (core->is_branch) {
+        uint32_t slot = is_ack_journalled(core, q, item) ? core->filling.slot : UINT32_MAX;
+        int bad = branch_add(&core->staged, (branch_member){sequence, q->id, slot, true, false});
+        if (bad)
+            return bad;
+        q->delivering--;
+        q->locked++;
+        item->state = ENTRY_LOCKED;
+        return 0;
     }
     entry_done(core, q, sequence, item);
     return 0;
@@ -390,7 +419,7 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
 }
 
 /* --- giving back --------------------------------------------------------------------------------------------------- */
-static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
 {
     if (item->deliveries < UINT16_MAX)
         item->deliveries++;
@@ -406,6 +435,11 @@ static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entr
             put64(at.memory + 16, sequence);
         }
     }
+}
+
+static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+{
+    count_delivery(core, q, sequence, item);
     entry_returned(q, sequence, item);
 }
 

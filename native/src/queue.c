@@ -148,6 +148,10 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
         q->delivering--;
     else if (item->state == ENTRY_RETURNED)
         q->returned--;
+    else if (item->state == ENTRY_RESERVED)
+        q->reserved--;
+    else if (item->state == ENTRY_LOCKED)
+        q->locked--;
     item->state = ENTRY_DONE;
     if (item->flags & FLAG_LARGE)
         large_done(core, q, sequence);
@@ -167,13 +171,19 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
         queue_advance_head(q);
 }
 
-void entry_returned(queue *q, uint64_t sequence, entry *item)
+/* Put a message before all that is at `next`. */
+void entry_put_first(queue *q, uint64_t sequence, entry *item)
 {
     item->state = ENTRY_RETURNED;
-    q->delivering--;
     if (!q->returned || sequence < q->returned_from)
         q->returned_from = sequence;
     q->returned++;
+}
+
+void entry_returned(queue *q, uint64_t sequence, entry *item)
+{
+    entry_put_first(q, sequence, item);
+    q->delivering--;
     q->redelivered++;
 }
 
@@ -241,7 +251,7 @@ void queue_free(vespiary_core *core, queue *q)
 int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
 {
     queue *q = queue_find(core, id);
-    if (!q || q->consumers || core->transaction)
+    if (!q || q->consumers || core->transaction || (q->is_durable && (q->reserved || q->locked)))
         return -EINVAL;
     for (uint64_t i = core->notes.first; i < core->notes.end; i++) {
         note *n = &core->notes.items[i & (core->notes.capacity - 1)];
@@ -269,19 +279,32 @@ int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
     return 0;
 }
 
+/* Places of branches below `available`; those behind it wait for their flush like all others there. */
+static uint64_t prepared_places(const queue *q)
+{
+    uint64_t count = q->locked + q->reserved;
+    for (uint64_t at = q->available; q->reserved && at < q->tail; at++) {
+        const entry *item = queue_entry(q, at);
+        count -= item && item->state == ENTRY_RESERVED;
+    }
+    return count;
+}
+
 int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespiary_queue_statistics *out)
 {
     queue *q = queue_find(core, id);
     if (!q)
         return -EINVAL;
     queue_advance_head(q);
+    uint64_t prepared = prepared_places(q);
     *out = (vespiary_queue_statistics){
         .head = q->head,
         .next = q->next,
         .available = q->available,
         .tail = q->tail,
-        .ready = q->live - q->delivering - (q->tail - q->available),
+        .ready = q->live - q->delivering - prepared - (q->tail - q->available),
         .delivering = q->delivering,
+        .prepared = prepared,
         .added = q->added,
         .acknowledged = q->acknowledged,
         .redelivered = q->redelivered,

@@ -128,11 +128,42 @@ static pending_transaction *pending_record(const record *r, uint64_t id)
         to->digest = vespiary_crc32c(to->digest, r->at, r->length);
         to->records++;
         to->is_cut |= r->core->is_after_gap;
+        to->gaps = r->core->gaps;
     }
     return to;
 }
 
-static int apply_commit(const record *r)
+/* PREPARE stands behind the members as COMMIT does, so missing ones are judged alike: see apply_commit. */
+static int apply_prepare(const record *r)
+{
+    vespiary_core *core = r->core;
+    pending_transaction *t = pending_of(core, get64(r->at + 8));
+    if (!t)
+        return -ENOMEM;
+    if (t->is_prepared)
+        return 0;
+    t->is_prepared = true;
+    t->prepare_slot = r->in->slot;
+    t->named = get32(r->at + 16);
+    t->named_digest = get32(r->at + 20);
+    t->is_whole = t->records == t->named && t->digest == t->named_digest;
+    t->is_good = t->is_whole || ((t->is_cut || core->is_after_gap) && t->records < t->named);
+    return 0;
+}
+
+static bool is_committed(const record *r, const pending_transaction *t)
+{
+    if (t->is_prepared)
+        return t->is_good;
+    /* A file goes only when nothing in it is live and the COMMIT is durable. So members that are missing together with
+     * blocks before one of them, or before the COMMIT, were committed, and are done. A PREPARE may be among what went. */
+    uint32_t members = get32(r->at + 16);
+    bool is_whole = t->records == members && t->digest == get32(r->at + 20);
+    return is_whole || ((t->is_cut || r->core->gaps != t->gaps) && t->records < members);
+}
+
+/* COMMIT or ROLLBACK */
+static int apply_end(const record *r, bool is_commit)
 {
     vespiary_core *core = r->core;
     uint64_t id = get64(r->at + 8);
@@ -140,26 +171,80 @@ static int apply_commit(const record *r)
         pending_transaction *t = &core->pending[i];
         if (t->id != id)
             continue;
-        int bad = 0;
-        /* A file goes only when nothing in it is live and the COMMIT is durable. So members that are missing together
-         * with blocks before one of them, or before the COMMIT, were committed, and are done. */
-        uint32_t members = get32(r->at + 16);
-        bool is_whole = t->records == members && t->digest == get32(r->at + 20);
-        if (is_whole || ((t->is_cut || core->is_after_gap) && t->records < members)) {
-            for (uint32_t k = 0; k < t->count && !bad; k++) {
-                const pending_member *m = &t->members[k];
+        if (is_commit && !is_committed(r, t))
+            return 0;
+        int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;
+        for (uint32_t k = 0; k < t->count && !bad; k++) {
+            const pending_member *m = &t->members[k];
+            if (is_commit)
                 bad = m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
                                             m->count)
                                 : apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
-                if (!bad)
-                    bad = add_cancel(r->in, m->entry.slot);
-            }
-            free(t->members);
-            *t = core->pending[--core->pending_count];
+            if (!bad)
+                bad = add_cancel(r->in, m->entry.slot);
         }
+        free(t->members);
+        *t = core->pending[--core->pending_count];
         return bad;
     }
-    return 0; /* a transaction of volatile messages alone */
+    return 0; /* a transaction of volatile messages alone, or all of it was reclaimed */
+}
+
+/* --- prepared branches at the end ------------------------------------------------------------------------------- */
+static int restore_add(vespiary_core *core, branch *to, const pending_member *m)
+{
+    bool is_missing = !queue_find(core, m->queue_id);
+    int bad = branch_add(to, (branch_member){m->sequence, m->queue_id, m->entry.slot, false, is_missing});
+    if (bad || is_missing)
+        return bad;
+    bad = apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
+    if (!bad) {
+        queue *q = queue_find(core, m->queue_id);
+        queue_entry(q, m->sequence)->state = ENTRY_RESERVED;
+        q->reserved++;
+    }
+    return bad;
+}
+
+static int restore_ack(vespiary_core *core, branch *to, const pending_member *m)
+{
+    queue *q = queue_find(core, m->queue_id);
+    uint64_t at = m->sequence, end = m->sequence + m->count;
+    int bad = 0;
+    while (at < end && !bad) {
+        entry *item = q ? queue_entry(q, at) : NULL;
+        bool is_there = item && item->state == ENTRY_READY;
+        if (is_there) {
+            item->state = ENTRY_LOCKED;
+            q->locked++;
+            bad = branch_pin(core, to, item->slot);
+        }
+        if (!bad && (is_there || m->count == 1))
+            bad = branch_add(to, (branch_member){at, m->queue_id, m->entry.slot, true, !is_there});
+        if (!q || at >= q->tail)
+            break; /* nothing more is there */
+        at = item || m->count == 1 ? at + 1 : first_of_next_segment(at);
+    }
+    return bad;
+}
+
+/* Hold the members of a prepared branch; those of unknown queues are missing. */
+static int restore_branch(vespiary_core *core, const pending_transaction *t)
+{
+    branch *made = branch_make(core, t->id);
+    if (!made)
+        return -ENOMEM;
+    made->is_whole = t->is_whole;
+    made->records = t->named;
+    made->digest = t->named_digest;
+    int bad = branch_pin(core, made, t->prepare_slot);
+    for (uint32_t k = 0; k < t->count && !bad; k++) {
+        const pending_member *m = &t->members[k];
+        bad = branch_pin(core, made, m->entry.slot);
+        if (!bad)
+            bad = m->is_ack ? restore_ack(core, made, m) : restore_add(core, made, m);
+    }
+    return bad;
 }
 
 /* --- records ------------------------------------------------------------------------------------------------------ */
@@ -236,7 +321,12 @@ static int read_record(const record *r)
             return -EBADMSG;
         apply_count(r);
         return 0;
-    case RECORD_COMMIT: return r->length == 24 ? apply_commit(r) : -EBADMSG;
+    case RECORD_COMMIT: return r->length == 24 ? apply_end(r, true) : -EBADMSG;
+    case RECORD_ROLLBACK: return r->length == 24 ? apply_end(r, false) : -EBADMSG;
+    case RECORD_PREPARE: {
+        int bad = r->length < 24 ? -EBADMSG : apply_prepare(r);
+        return bad ? bad : 1; /* whose branch it is, others keep */
+    }
     case RECORD_QUEUES:
         if (r->length < 16 || r->length != 16 + (uint64_t)get32(r->at + 8) * 24)
             return -EBADMSG;
@@ -259,7 +349,10 @@ int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t 
     if (end > length)
         return -EINVAL;
     uint64_t sequence = get64(block + 8);
-    core->is_after_gap |= sequence != core->restored_sequence + 1;
+    if (sequence != core->restored_sequence + 1) {
+        core->is_after_gap = true;
+        core->gaps++;
+    }
     core->restored_sequence = sequence;
     uint32_t at = BLOCK_HEADER;
     for (uint32_t i = 0; i < records; i++) {
@@ -284,12 +377,17 @@ int vespiary_core_restore_block(vespiary_core *core, uint64_t file_id, uint64_t 
 
 int vespiary_core_restore_done(vespiary_core *core)
 {
-    int dropped = 0;
+    int dropped = 0, bad = 0;
     for (uint32_t i = 0; i < core->pending_count; i++) {
+        if (core->pending[i].is_prepared)
+            bad |= restore_branch(core, &core->pending[i]);
+        else
+            dropped++;
         free(core->pending[i].members);
-        dropped++;
     }
     core->pending_count = 0;
+    if (bad)
+        return -ENOMEM;
     large_forget_done(core); /* bodies that no live message refers to are found in the folder */
     for (uint32_t i = 0; i < core->queues.capacity; i++) {
         queue *q = core->queues.values[i];

@@ -1,5 +1,5 @@
-/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c, core.c,
- * consumer.c, stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
+/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c,
+ * branches.c, core.c, consumer.c, stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
  * tables grow, and slab by slab (ahead of need by vespiary_core_grow); never per message. */
@@ -29,6 +29,9 @@ enum {
     RECORD_FILES = 5,
     RECORD_QUEUES = 6,
     RECORD_SEAL = 7,
+    RECORD_PREPARE = 8,
+    RECORD_ROLLBACK = 9,
+    BRANCH_DATA_MAX = 4096,
     FLAG_TRANSACTIONAL = 1,
     FLAG_ESCAPED = 2,
     FLAG_LARGE = 4,       /* the body is a reference to a file */
@@ -70,7 +73,8 @@ typedef struct {
     uint64_t size;
     uint32_t slot;       /* index in core->slots */
     uint32_t slab_count;
-    uint64_t live;       /* places whose message stands in this file */
+    uint64_t live;       /* places whose message stands in this file, and one for each branch that needs it */
+    uint32_t pins;       /* prepared branches that need it */
     bool is_volatile;    /* one slab of messages that need not survive; no file on disk */
     bool is_closed;      /* volatile: full */
     uint32_t *cancels;   /* slots of files whose messages records of this file end (or commit) */
@@ -111,7 +115,15 @@ typedef struct large_message {
 } large_message;
 
 /* --- queues ------------------------------------------------------------------------------------------- */
-typedef enum { ENTRY_NONE = 0, ENTRY_READY, ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DONE } entry_state;
+typedef enum {
+    ENTRY_NONE = 0,
+    ENTRY_READY,
+    ENTRY_DELIVERED,
+    ENTRY_RETURNED,
+    ENTRY_DONE,
+    ENTRY_RESERVED, /* a branch has added it, and is not committed */
+    ENTRY_LOCKED    /* a branch has acknowledged it, and is not committed */
+} entry_state;
 
 typedef struct {
     uint32_t slot;   /* file */
@@ -140,6 +152,7 @@ typedef struct {
     uint64_t first_segment; /* number of segments[0] */
     uint32_t segments_count, segments_capacity;
     uint64_t live, delivering, returned, returned_from;
+    uint64_t reserved, locked; /* entries in these states */
     uint64_t added, acknowledged, redelivered, live_bytes;
     uint64_t note;       /* number of its latest note plus 1 */
     uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
@@ -223,10 +236,33 @@ typedef struct {
 typedef struct {
     uint64_t id;
     bool is_cut; /* blocks are missing right before one of its members: a reclaimed file */
+    bool is_prepared, is_whole, is_good;        /* by its PREPARE record */
+    uint32_t prepare_slot, named, named_digest; /* of that record */
+    uint64_t gaps;                              /* places without blocks that were met up to its last member */
     uint32_t digest, records;
     pending_member *members;
     uint32_t count, capacity;
 } pending_transaction;
+
+/* --- prepared branches --------------------------------------------------------------------------------------- */
+typedef struct {
+    uint64_t sequence;
+    uint32_t queue_id;
+    uint32_t slot; /* file of its record; UINT32_MAX: not journalled */
+    bool is_ack, is_missing;
+} branch_member;
+
+typedef struct {
+    uint64_t id, block; /* block: of its PREPARE, then of the record that ends it */
+    uint32_t records, digest;
+    uint64_t ended;     /* number of its end among all */
+    uint8_t outcome; /* 0, 1 committed, 2 rolled back: staged, and not durable yet */
+    bool is_whole;
+    branch_member *members;
+    uint32_t count, capacity;
+    uint32_t *pins; /* slots of files that must stay until its end is durable */
+    uint32_t pins_count, pins_capacity;
+} branch;
 
 typedef struct {
     const uint8_t *memory;
@@ -287,13 +323,18 @@ struct vespiary_core {
     /* the transaction being staged */
     uint64_t transaction;
     uint32_t transaction_digest, transaction_records;
+    bool is_branch; /* it will be prepared: its places are collected in `staged` */
+    branch staged;
+    branch *branches; /* prepared ones */
+    uint32_t branches_count, branches_capacity, branches_ending;
+    uint64_t branches_ended; /* ever */
     queue **transaction_queues;
     uint32_t transaction_queues_count, transaction_queues_capacity;
     uint32_t *transaction_slots;
     uint32_t transaction_slots_count, transaction_slots_capacity;
 
     /* recovery */
-    uint64_t restored_sequence;
+    uint64_t restored_sequence, gaps;
     bool is_after_gap;
     pending_transaction *pending;
     uint32_t pending_count, pending_capacity;
@@ -330,6 +371,7 @@ entry *queue_append(vespiary_core *core, queue *q);    /* the entry of `tail`, w
 entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence);
 void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
 void queue_advance_head(queue *q);
+void entry_put_first(queue *q, uint64_t sequence, entry *item);
 void entry_returned(queue *q, uint64_t sequence, entry *item);
 void queue_ready(vespiary_core *core, queue *q);
 queue *queue_find(const vespiary_core *core, uint32_t id);
@@ -376,6 +418,18 @@ typedef struct {
     uint8_t protocol, priority, flags;
     bool is_persistent;
 } message;
+
+int transaction_end(vespiary_core *core);
+bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item);
+void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
+
+/* branches.c */
+int branch_add(branch *to, branch_member member);
+int branch_pin(vespiary_core *core, branch *to, uint32_t slot);
+branch *branch_find(const vespiary_core *core, uint64_t id);
+branch *branch_make(vespiary_core *core, uint64_t id);
+void branches_written(vespiary_core *core);
+void branch_clear(branch *which);
 
 int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block);
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);

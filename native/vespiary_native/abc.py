@@ -88,6 +88,8 @@ from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
 from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
 from vespiary_native.values import AckMode as AckMode
 from vespiary_native.values import BlockFacts as BlockFacts
+from vespiary_native.values import BranchFacts as BranchFacts
+from vespiary_native.values import BranchMember as BranchMember
 from vespiary_native.values import DeliverStatus as DeliverStatus
 from vespiary_native.values import ImageStatistics as ImageStatistics
 from vespiary_native.values import LargeBody as LargeBody
@@ -154,7 +156,10 @@ class Core(Protocol):
         """Return the id of the file being filled, 0 before the first record."""
 
     def live_places(self, file_id: int) -> int:
-        """Return the number of live places whose message stands in this file."""
+        """Return the number of live places whose message stands in this file.
+
+        And one for each prepared branch that needs the file.
+        """
 
     def cancels(self, file_id: int) -> list[int]:
         """Return the ids of other files, not forgotten, that this one must not be freed before.
@@ -223,7 +228,8 @@ class Core(Protocol):
     def drop_queue(self, queue_id: int) -> None:
         """Forget a queue and everything in it, and take it out of all routes.
 
-        Its consumers must be closed, and no transaction be in the making.
+        Its consumers must be closed, and no transaction be in the making. A durable queue must have
+        no members of prepared branches; those of another are void with it.
         """
 
     def purge_queue(self, queue_id: int) -> int:
@@ -353,17 +359,20 @@ class Core(Protocol):
                 another length; measured against allowed.
         """
 
-    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+    def begin(
+        self, transaction: int, size_bytes: int, records: int, *, branch: bool = False
+    ) -> None:
         """Start staging a transaction.
 
-        `publish` and `acknowledge` with its id follow, then `commit`, nothing between, not even a
-        `seal_write`.
+        `publish` and `acknowledge` with its id follow, then `commit` (`prepare` for a branch),
+        nothing between, not even a `seal_write`.
 
         Args:
             transaction: Id, not 0, never used before in this journal.
             size_bytes: Sum of the members' properties and bodies, for the room that must be there
                 beforehand.
             records: Upper bound of the number of member places.
+            branch: It is a branch of a distributed transaction, to be prepared.
 
         Raises:
             NoRoom: The members would not fit now.
@@ -375,6 +384,54 @@ class Core(Protocol):
         Raises:
             NoRoom: No slab or no file for the COMMIT; the transaction stays open: try again.
         """
+
+    # --- prepared branches ------------------------------------------------------------------------
+    def prepare(self, transaction: int, data: bytes) -> int:
+        """End the staging of a branch: its members are held until `resolve`.
+
+        Added messages have their places and are not deliverable; messages behind them are.
+        Acknowledged ones are locked: no consumer holds or gets them. The files with members, with
+        the messages that they acknowledge, and with the PREPARE record count one live place more
+        each.
+
+        Args:
+            transaction: Id that it was begun with.
+            data: What the PREPARE record ends in, at most 4096 bytes.
+
+        Returns:
+            The sequence of the block with the PREPARE record.
+
+        Raises:
+            NoRoom: No slab or no file for the record; the transaction stays open: try again.
+
+        Durability: the branch is prepared once that block is durable.
+        """
+
+    def resolve(self, transaction: int, *, commit: bool) -> int:
+        """Stage the COMMIT or ROLLBACK of a prepared branch.
+
+        Once it is durable, added messages are deliverable or gone, and acknowledged ones are gone
+        or back in their queue, counted as delivered. A message that consumers have passed by comes
+        before all that is `next`, as one that was given back does.
+
+        Returns:
+            The sequence of the block with the record; the branch is there until that is durable.
+
+        Raises:
+            NoRoom: No slab or no file for the record; nothing was changed.
+            ValueError: There is no such branch, its PREPARE is not durable yet, or it is ending.
+
+        Durability: the outcome holds once that block is durable.
+        """
+
+    def branches(self) -> list[BranchFacts]:
+        """Return the prepared branches by transaction."""
+
+    def branch_members(self, transaction: int) -> list[BranchMember]:
+        """Return the members of a prepared branch in the order of the journal."""
+
+    def prepared_in(self, file_id: int) -> bool:
+        """Whether a prepared branch needs this file: compaction must leave it alone."""
 
     # --- consumers --------------------------------------------------------------------------------
     def open_consumer(
@@ -518,7 +575,7 @@ class Core(Protocol):
 
         Returns:
             The records that the core does not keep itself: (type, bytes after the first 8), for
-            FILES, PUT, REMOVE and types that it does not know.
+            FILES, PUT, REMOVE and types that it does not know; and PREPARE, for what it ends in.
 
         Raises:
             ValueError: A record is malformed: offset within the block, what was found. Those before
@@ -526,10 +583,10 @@ class Core(Protocol):
         """
 
     def restore_done(self) -> int:
-        """End the recovery: make messages deliverable.
+        """End the recovery: make messages deliverable, and hold those of prepared branches.
 
         Returns:
-            Number of transactions without a valid COMMIT; they were dropped.
+            Number of transactions without a valid COMMIT or PREPARE; they were dropped.
         """
 
 

@@ -16,6 +16,8 @@ from vespiary_native.abc import (
     SLAB_BYTES,
     AckMode,
     BlockFacts,
+    BranchFacts,
+    BranchMember,
     DeliverStatus,
     ImageStatistics,
     LargeBody,
@@ -314,13 +316,64 @@ class NativeCore:
             )
         return _check(result, "publish")
 
-    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+    def begin(
+        self, transaction: int, size_bytes: int, records: int, *, branch: bool = False
+    ) -> None:
         """See `Core.begin`."""
-        _check(lib.vespiary_core_begin(self._core, transaction, size_bytes, records), "begin")
+        _check(
+            lib.vespiary_core_begin(self._core, transaction, size_bytes, records, branch), "begin"
+        )
 
     def commit(self, transaction: int) -> None:
         """See `Core.commit`."""
         _check(lib.vespiary_core_commit(self._core, transaction), "commit")
+
+    # --- prepared branches ----------------------------------------------------------------------
+    def prepare(self, transaction: int, data: bytes) -> int:
+        """See `Core.prepare`."""
+        return _check(
+            lib.vespiary_core_prepare(self._core, transaction, data, len(data)), "prepare"
+        )
+
+    def resolve(self, transaction: int, *, commit: bool) -> int:
+        """See `Core.resolve`."""
+        return _check(lib.vespiary_core_resolve(self._core, transaction, commit), "resolve")
+
+    def branches(self) -> list[BranchFacts]:
+        """See `Core.branches`."""
+        room = _check(lib.vespiary_core_branches(self._core, ffi.NULL, 0), "branches")
+        out = ffi.new("vespiary_branch_facts[]", room)
+        lib.vespiary_core_branches(self._core, out, room)
+        found = [
+            BranchFacts(
+                facts.transaction,
+                facts.block,
+                facts.records,
+                facts.places,
+                facts.missing,
+                bool(facts.is_whole),
+                facts.outcome,
+            )
+            for facts in out
+        ]
+        return sorted(found, key=lambda facts: facts.transaction)
+
+    def branch_members(self, transaction: int) -> list[BranchMember]:
+        """See `Core.branch_members`."""
+        members = lib.vespiary_core_branch_members
+        room = _check(members(self._core, transaction, ffi.NULL, 0), "branch_members")
+        out = ffi.new("vespiary_branch_member[]", room)
+        members(self._core, transaction, out, room)
+        return [
+            BranchMember(m.queue_id, m.sequence, bool(m.is_acknowledgement), bool(m.is_missing))
+            for m in out
+        ]
+
+    def prepared_in(self, file_id: int) -> bool:
+        """See `Core.prepared_in`."""
+        return bool(
+            _check(lib.vespiary_core_prepared_in(self._core, file_id), f"prepared_in({file_id})")
+        )
 
     # --- consumers ------------------------------------------------------------------------------
     def open_consumer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 SLAB_BYTES = 2 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
@@ -97,9 +98,10 @@ class LargeDelivery:
 class QueueStatistics:
     """A queue's counters.
 
-    `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `live_bytes` =
-    properties and bodies of all that is live, of large messages the reference. `added`,
-    `acknowledged` and `redelivered` (given back) count from the end of the recovery on.
+    `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `prepared` = held
+    by prepared branches (added, or acknowledged, and not committed), `live_bytes` = properties and
+    bodies of all that is live, of large messages the reference. `added`, `acknowledged` and
+    `redelivered` (given back) count from the end of the recovery on.
     """
 
     head: int
@@ -108,6 +110,7 @@ class QueueStatistics:
     tail: int
     ready: int
     delivering: int
+    prepared: int
     added: int
     acknowledged: int
     redelivered: int
@@ -150,3 +153,31 @@ class BlockFacts:
     records: int
     is_seal: bool
     time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFacts:
+    """A prepared branch.
+
+    `block` = sequence of the block of its PREPARE, 0 if it was restored; of its COMMIT or ROLLBACK
+    once `outcome` is 1 (committing) or 2 (rolling back): it goes when that block is durable.
+    `records` = member records; `places` = what they hold in queues, of which `missing` were not
+    found when it was restored. `is_whole` is False when number or digest did not fit then.
+    """
+
+    transaction: int
+    block: int
+    records: int
+    places: int
+    missing: int
+    is_whole: bool
+    outcome: int
+
+
+class BranchMember(NamedTuple):
+    """A message that a prepared branch added to a queue, or acknowledged there."""
+
+    queue_id: int
+    sequence: int
+    is_acknowledgement: bool
+    is_missing: bool

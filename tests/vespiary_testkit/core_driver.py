@@ -11,6 +11,7 @@ import ctypes
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
@@ -240,7 +241,9 @@ class Driver:
         self.last_transaction += 1
         name = self.last_transaction
         members = pick.randint(0, 12)
-        self.core.begin(name, pick.choice([1000, 30_000, 31_000 * members]), members * 3)
+        is_branch = pick.random() < 0.5
+        size = pick.choice([1000, 30_000, 31_000 * members])
+        self.core.begin(name, size, members * 3, branch=is_branch)
         for _ in range(members):
             try:
                 if pick.random() < 0.4 and self.given and self.consumers:
@@ -251,12 +254,21 @@ class Driver:
                     self.publish(name)
             except (NoRoom, ValueError):
                 pass  # both said the same
+        data = pick.randbytes(pick.choice([0, 20, 300]))
+        end = partial(self.core.prepare, name, data) if is_branch else None
+        end = end or partial(self.core.commit, name)
         try:
-            self.core.commit(name)
+            end()
         except NoRoom:
             self.add_file()
             self.flush()
-            self.core.commit(name)
+            end()
+
+    def resolve(self) -> None:
+        """End a prepared branch, or try to."""
+        known = [facts.transaction for facts in self.core.branches()]
+        transaction = self.random.choice(known or [self.last_transaction])
+        self.core.resolve(transaction, commit=self.random.random() < 0.6)
 
     def open_consumer(self) -> None:
         pick = self.random
@@ -332,7 +344,8 @@ class Driver:
             (14, lambda: self.feed(pick.choice(sorted(self.connections)))),
             (6, self.publish),
             (3, self.end_large),
-            (2, self.transaction),
+            (3, self.transaction),
+            (3, self.resolve),
             (12, self.write),
             (12, self.written),
             (3, self.open_consumer),
@@ -438,6 +451,9 @@ class Driver:
         for file_id in self.files:
             self.core.live_places(file_id)
             self.core.cancels(file_id)
+            self.core.prepared_in(file_id)
+        for facts in self.core.branches():
+            self.core.branch_members(facts.transaction)
 
     # --- restarts --------------------------------------------------------------------------------
     def restart(self, *, is_clean: bool) -> None:
@@ -451,6 +467,9 @@ class Driver:
                     if not is_durable:
                         self.core.purge_queue(queue)
                 self.flush()
+                for queue in [q for q, is_durable in self.queues.items() if not is_durable]:
+                    self.core.drop_queue(queue)  # and what branches hold there
+                    del self.queues[queue]
                 live = sum(self.core.live_places(file_id) for file_id in self.files)
             except NoRoom:
                 pass

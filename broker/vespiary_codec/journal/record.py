@@ -15,6 +15,12 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.branch import (
+    PrepareRecord,
+    RollbackRecord,
+    decode_prepare,
+    encode_end,
+)
 from vespiary_codec.journal.errors import JournalFormatError
 
 START: Final = struct.Struct("<IBBH")
@@ -57,6 +63,8 @@ class RecordType(IntEnum):
     FILES = 5
     QUEUES = 6
     SEAL = 7
+    PREPARE = 8
+    ROLLBACK = 9
     PUT = 32
     REMOVE = 33
 
@@ -192,6 +200,8 @@ Record = (
     | AckRecord
     | CountRecord
     | CommitRecord
+    | PrepareRecord
+    | RollbackRecord
     | FilesRecord
     | QueuesRecord
     | SealRecord
@@ -304,6 +314,10 @@ def _encode(record: Record) -> bytes:
         return COUNT.pack(COUNT.size, RecordType.COUNT, 0, 0, *record)
     if isinstance(record, CommitRecord):
         return COMMIT.pack(COMMIT.size, RecordType.COMMIT, 0, 0, *record)
+    if isinstance(record, PrepareRecord):
+        return encode_end(RecordType.PREPARE, record)
+    if isinstance(record, RollbackRecord):
+        return encode_end(RecordType.ROLLBACK, record)
     if isinstance(record, SealRecord):
         return SEAL.pack(SEAL.size, RecordType.SEAL, 0, 0, 0)
     if isinstance(record, FilesRecord):
@@ -379,6 +393,11 @@ def decode_record(raw: RawRecord) -> Record | None:
     if raw.type == RecordType.COMMIT:
         _need(data, COMMIT.size, offset, "a COMMIT record")
         return CommitRecord(*COMMIT.unpack_from(data)[4:])
+    if raw.type == RecordType.PREPARE:
+        return decode_prepare(data, offset=offset)
+    if raw.type == RecordType.ROLLBACK:
+        _need(data, COMMIT.size, offset, "a ROLLBACK record")
+        return RollbackRecord(*COMMIT.unpack_from(data)[4:])
     if raw.type == RecordType.SEAL:
         _need(data, SEAL.size, offset, "a SEAL record")
         return SealRecord()

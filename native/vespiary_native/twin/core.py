@@ -14,6 +14,8 @@ from vespiary_native.abc import (
     BLOCK_BYTES,
     SLAB_BYTES,
     AckMode,
+    BranchFacts,
+    BranchMember,
     DeliverStatus,
     ImageStatistics,
     LargeBody,
@@ -23,6 +25,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import delivery, stomp
+from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, Consumer, Queue, Route
@@ -62,6 +65,7 @@ class TwinCore:
         self._blocks = self._staging.blocks
         self._recovery = Recovery(self._image, self._staging.large)
         self._queues: dict[int, Queue] = {}
+        self._branches = Branches(self._queues)
         self._routes: dict[int, Route] = {}
         self._connections: dict[int, Connection] = {}
         self._consumers: dict[int, Consumer] = {}
@@ -154,6 +158,7 @@ class TwinCore:
         Durability: nothing is confirmed or delivered before this call.
         """
         self._staging.write_done(sequence)
+        self._branches.write_done(self._staging, sequence)
 
     def stage_empty_block(self) -> None:
         """See `abc.Core.stage_empty_block`."""
@@ -187,6 +192,8 @@ class TwinCore:
                 f"queue {queue_id} cannot be dropped: it has {queue.consumers} consumers,"
                 f" transaction {self._staging.transaction or 'none'}"
             )
+        if queue.is_durable and (queue.reserved or queue.locked):
+            raise ValueError(f"queue {queue_id} cannot be dropped: prepared branches hold messages")
         for route in self._routes.values():
             if queue in route.queues:
                 route.set([other for other in route.queues if other is not queue])
@@ -371,13 +378,44 @@ class TwinCore:
                 f" {self._staging.transaction or 'none'} is being staged"
             )
 
-    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+    def begin(
+        self, transaction: int, size_bytes: int, records: int, *, branch: bool = False
+    ) -> None:
         """See `abc.Core.begin`."""
-        self._staging.begin(transaction, size_bytes, records)
+        if transaction in self._branches.prepared:
+            raise ValueError(f"transaction {transaction} is a prepared branch")
+        self._staging.begin(transaction, size_bytes, records, is_branch=branch)
 
     def commit(self, transaction: int) -> None:
         """See `abc.Core.commit`."""
         self._staging.commit(transaction)
+
+    # --- prepared branches ------------------------------------------------------------------------
+    def prepare(self, transaction: int, data: bytes) -> int:
+        """See `abc.Core.prepare`.
+
+        Durability: the branch is prepared once the block that is returned is durable.
+        """
+        return self._branches.prepare(self._staging, transaction, data)
+
+    def resolve(self, transaction: int, *, commit: bool) -> int:
+        """See `abc.Core.resolve`.
+
+        Durability: the outcome holds once the block that is returned is durable.
+        """
+        return self._branches.resolve(self._staging, transaction, is_commit=commit)
+
+    def branches(self) -> list[BranchFacts]:
+        """See `abc.Core.branches`."""
+        return self._branches.facts()
+
+    def branch_members(self, transaction: int) -> list[BranchMember]:
+        """See `abc.Core.branch_members`."""
+        return self._branches.members(transaction)
+
+    def prepared_in(self, file_id: int) -> bool:
+        """See `abc.Core.prepared_in`."""
+        return self._image.file(file_id).pins > 0
 
     # --- consumers --------------------------------------------------------------------------------
     def open_consumer(
@@ -508,7 +546,7 @@ class TwinCore:
 
     def restore_done(self) -> int:
         """See `abc.Core.restore_done`."""
-        dropped = self._recovery.done()
+        dropped = self._recovery.done(self._queues, self._branches)
         for queue in self._queues.values():
             queue.restored()
             self._staging.queue_ready(queue)

@@ -24,6 +24,7 @@ def deliver(
     """Take and encode the next messages (see `abc.Core.deliver`)."""
     queue, held = consumer.queue, consumer.held
     entries, returned, deliveries = queue.entries, queue.returned, queue.deliveries
+    reserved, locked = queue.reserved, queue.locked
     is_auto = consumer.mode is AckMode.AUTO
     if not is_auto:
         max_messages = min(max_messages, consumer.credit - len(held))
@@ -34,8 +35,13 @@ def deliver(
     status = DeliverStatus.LIMIT
     while count < max_messages:
         sequence = returned[0] if returned else queue.next
-        if not returned and (sequence not in entries or sequence >= queue.available):
-            sequence = queue.next = queue.first_live(sequence, queue.available)
+        if not returned and (
+            sequence not in entries
+            or sequence >= queue.available
+            or sequence in reserved
+            or sequence in locked
+        ):
+            sequence = queue.next = queue.first_ready(sequence, queue.available)
             if sequence == queue.available:
                 status = DeliverStatus.DRAINED
                 break
@@ -145,7 +151,7 @@ def _next_sequence(queue: Queue) -> int:
     """Return the sequence of the next message; that of none if there is none."""
     if queue.returned:
         return queue.returned[0]
-    sequence = queue.next = queue.first_live(queue.next, queue.available)
+    sequence = queue.next = queue.first_ready(queue.next, queue.available)
     return sequence if sequence < queue.available else -1
 
 
@@ -154,7 +160,7 @@ def next_slab(queue: Queue) -> tuple[int, int]:
     if queue.returned:
         sequence = queue.returned[0]
     else:
-        sequence = queue.first_live(queue.next, queue.available)
+        sequence = queue.first_ready(queue.next, queue.available)
         if sequence == queue.available:
             return 0, 0
     slab = queue.entries[sequence][0]
@@ -193,7 +199,7 @@ def purge(staging: Staging, queue: Queue) -> int:
     ready += [
         (sequence, message)
         for sequence, message in queue.entries.items()
-        if queue.next <= sequence < queue.available
+        if queue.next <= sequence < queue.available and queue.is_free(sequence)
     ]
     ready.sort(key=lambda item: item[0])
     done = 0

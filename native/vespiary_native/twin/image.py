@@ -68,18 +68,19 @@ class JournalFile:
         file_id: Its id, ascending in the order of use.
         salt: 64 random bits.
         size: Bytes.
-        live: Places whose message stands in it.
+        live: Places whose message stands in it, and one for each branch that needs it.
+        pins: Prepared branches that need it.
         cancels: Other files whose messages its records end or commit.
         slabs: All its slabs.
     """
 
-    __slots__ = ("cancels", "file_id", "live", "salt", "size", "slabs")
+    __slots__ = ("cancels", "file_id", "live", "pins", "salt", "size", "slabs")
 
     def __init__(self, file_id: int, salt: int, size: int, slab_bytes: int) -> None:
         self.file_id = file_id
         self.salt = salt
         self.size = size
-        self.live = 0
+        self.live = self.pins = 0
         self.cancels: set[JournalFile] = set()
         self.slabs = [Slab(self, index) for index in range(-(-size // slab_bytes))]
 

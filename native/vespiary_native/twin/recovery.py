@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import (
@@ -26,10 +27,18 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
+from vespiary_native.twin.branches import Branch, Branches, Member
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
 
+_KEPT = (
+    RecordType.COUNT,
+    RecordType.COMMIT,
+    RecordType.QUEUES,
+    RecordType.PREPARE,
+    RecordType.ROLLBACK,
+)
 SEQUENCE_MAX = 2**63 - 1
 
 
@@ -41,9 +50,17 @@ class _Pending:
         members: Its records with the files that they stand in, and the reference of a large body.
         digest: Checksum of the members so far.
         is_cut: Blocks are missing right before one of its members: a reclaimed file.
+        gaps: Places without blocks that were met up to its last member.
+        prepare: Its PREPARE record, and the file of that.
+        is_good: Number and digest fit the PREPARE record, or members went with reclaimed files.
     """
 
     is_cut: bool = False
+    gaps: int = 0
+    prepare: PrepareRecord | None = None
+    prepare_file: JournalFile | None = None
+    is_good: bool = False
+    is_whole: bool = False
     members: list[tuple[JournalFile, int, AddLayout | AckRecord, bytes]] = field(
         default_factory=list
     )
@@ -59,6 +76,7 @@ class Recovery:
         self._pending: dict[int, _Pending] = {}
         self._sequence = 0
         self._is_after_gap = False
+        self._gaps = 0
 
     def restore_block(
         self, queues: dict[int, Queue], file: JournalFile, offset: int, block: memoryview
@@ -72,6 +90,7 @@ class Recovery:
             )
         if header.sequence != self._sequence + 1:
             self._is_after_gap = True
+            self._gaps += 1
         self._sequence = header.sequence
         others = []
         payload = block[HEADER_BYTES:end]
@@ -81,12 +100,49 @@ class Recovery:
             self._is_after_gap = False
         return others
 
-    def done(self) -> int:
-        """Drop the transactions without a valid COMMIT; return how many."""
-        dropped = len(self._pending)
+    def done(self, queues: dict[int, Queue], branches: Branches) -> int:
+        """Keep prepared branches; drop transactions without a COMMIT and return how many."""
+        dropped = 0
+        for transaction, pending in self._pending.items():
+            if pending.prepare is not None:
+                branches.prepared[transaction] = self._prepared(queues, pending, pending.prepare)
+            else:
+                dropped += 1
         self._pending.clear()
         self._large.forget_done()  # the folder shows what ended before
         return dropped
+
+    def _prepared(
+        self, queues: dict[int, Queue], pending: _Pending, prepare: PrepareRecord
+    ) -> Branch:
+        """Hold the members of a prepared branch; those of unknown queues are missing."""
+        branch = Branch(prepare.transaction, is_whole=pending.is_whole)
+        branch.records, branch.digest = prepare.members, prepare.digest
+        assert pending.prepare_file is not None
+        branch.pin([pending.prepare_file])
+        for file, offset, record, reference in pending.members:
+            branch.pin([file])
+            if isinstance(record, AddLayout):
+                self._add(queues, file, offset, record, reference)
+                for queue_id, sequence in record.places:
+                    is_known = queue_id in queues
+                    if is_known:
+                        queues[queue_id].reserved.add(sequence)
+                    branch.members.append(
+                        Member(queue_id, sequence, False, file, is_missing=not is_known)
+                    )
+                continue
+            for sequence in _acknowledged(queues, record):
+                queue = queues.get(record.queue_id)
+                is_there = queue is not None and queue.is_free(sequence)
+                if queue is not None and is_there:
+                    queue.locked.add(sequence)
+                    message_file = queue.entries[sequence][0].file
+                    branch.pin([message_file] if message_file is not None else [])
+                branch.members.append(
+                    Member(record.queue_id, sequence, True, file, is_missing=not is_there)
+                )
+        return branch
 
     def _apply(
         self, queues: dict[int, Queue], file: JournalFile, offset: int, raw: RawRecord
@@ -105,7 +161,7 @@ class Recovery:
                 self._member(ack.transaction, file, offset, raw, ack)
             else:
                 self._acknowledge(queues, file, file, ack)
-        elif raw.type in (RecordType.COUNT, RecordType.COMMIT, RecordType.QUEUES):
+        elif raw.type in _KEPT:
             record = decode_record(raw)
             if isinstance(record, CountRecord):
                 queue = queues.get(record.queue_id)
@@ -113,6 +169,11 @@ class Recovery:
                     queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
             elif isinstance(record, CommitRecord):
                 self._commit(queues, file, record)
+            elif isinstance(record, PrepareRecord):
+                self._prepare(file, record)
+                return False  # whose branch it is, others keep
+            elif isinstance(record, RollbackRecord):
+                self._roll_back(file, record)
             elif isinstance(record, QueuesRecord):
                 for queue_id, _, tail in record.queues:
                     if queue_id in queues:
@@ -186,6 +247,7 @@ class Recovery:
         if pending is None:
             pending = self._pending[transaction] = _Pending()
         pending.is_cut |= self._is_after_gap
+        pending.gaps = self._gaps
         pending.digest = crc32c(raw.data, pending.digest)
         pending.members.append((file, offset, record, reference))
 
@@ -193,13 +255,20 @@ class Recovery:
         pending = self._pending.get(commit.transaction)
         if pending is None:
             return  # a transaction of volatile messages, or all its members were reclaimed
-        found = len(pending.members)
-        is_whole = found == commit.members and pending.digest == commit.digest
-        # A file goes only when nothing in it is live and the COMMIT is durable. So members that are
-        # missing with blocks before one of them, or before the COMMIT, were committed and are done.
-        is_cut = pending.is_cut or self._is_after_gap
-        if not is_whole and not (is_cut and found < commit.members):
-            return
+        if pending.prepare is not None:
+            if not pending.is_good:
+                return
+        else:
+            # A file goes only when nothing in it is live and the COMMIT is durable. So members that
+            # are missing with blocks before one of them, or before the COMMIT, were committed and
+            # are done. A PREPARE may be among what went.
+            found = len(pending.members)
+            is_whole = found == commit.members and pending.digest == commit.digest
+            is_cut = pending.is_cut or self._gaps != pending.gaps
+            if not is_whole and not (is_cut and found < commit.members):
+                return
+        if pending.prepare_file is not None and pending.prepare_file is not file:
+            file.cancels.add(pending.prepare_file)
         del self._pending[commit.transaction]
         for member_file, offset, record, reference in pending.members:
             if isinstance(record, AddLayout):
@@ -208,6 +277,37 @@ class Recovery:
                 self._acknowledge(queues, member_file, file, record)
             if member_file is not file:
                 file.cancels.add(member_file)
+
+    def _prepare(self, file: JournalFile, prepare: PrepareRecord) -> None:
+        pending = self._pending.setdefault(prepare.transaction, _Pending())
+        if pending.prepare is not None:
+            return
+        found = len(pending.members)
+        is_cut = pending.is_cut or self._is_after_gap
+        pending.prepare, pending.prepare_file = prepare, file
+        pending.is_whole = found == prepare.members and pending.digest == prepare.digest
+        pending.is_good = pending.is_whole or (is_cut and found < prepare.members)
+
+    def _roll_back(self, file: JournalFile, rollback: RollbackRecord) -> None:
+        pending = self._pending.pop(rollback.transaction, None)
+        if pending is None:
+            return
+        files = {member_file for member_file, _, _, _ in pending.members}
+        if pending.prepare_file is not None:
+            files.add(pending.prepare_file)
+        file.cancels |= files - {file}
+
+
+def _acknowledged(queues: dict[int, Queue], ack: AckRecord) -> list[int]:
+    """Return the sequences of an ACK record: one is there or not, of many those that are there."""
+    queue = queues.get(ack.queue_id)
+    sequences: list[int] = []
+    for first, count in ack.ranges:
+        if count == 1:
+            sequences.append(first)
+        elif queue is not None:
+            sequences += sorted(s for s in queue.entries if first <= s < first + count)
+    return sequences
 
 
 def _reference(raw: RawRecord, add: AddLayout) -> bytes:

@@ -28,9 +28,17 @@ from vespiary_codec.journal.record import (
 )
 from vespiary_native.abc import NoRoom
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
+from vespiary_native.twin.branches import Branch, Member, note_queues
 from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
-from vespiary_native.twin.state import Connection, Message, Note, Queue, Route
+from vespiary_native.twin.state import (
+    DELIVERIES_MAX,
+    Connection,
+    Message,
+    Note,
+    Queue,
+    Route,
+)
 
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
@@ -50,6 +58,7 @@ class Staging:
         image: The image.
         blocks: Where records go.
         transaction: Id of the transaction that is being staged, 0 none.
+        branch: That transaction, if it is a branch that will be prepared.
         ready: Queues to look at, in the order in which they became ready.
         released: Connections with output, in the order in which they got it.
         large: Bodies in files.
@@ -72,6 +81,7 @@ class Staging:
         self.blocks = Blocks(self.image, block_bytes)
         self.record_bytes_max = record_bytes_max
         self.transaction = 0
+        self.branch: Branch | None = None
         self.ready: dict[Queue, None] = {}
         self.released: dict[Connection, None] = {}
         self.large = LargeMessages()
@@ -186,6 +196,11 @@ class Staging:
         queue.live_bytes += message[2] + message[3]
         if self.transaction:
             self._transaction_queues[queue] = None
+            if self.branch is not None:
+                queue.reserved.add(sequence)
+                queue.added -= 1
+                file = message[0].file
+                self.branch.members.append(Member(queue.queue_id, sequence, False, file))
         elif is_journalled:
             note = queue.note
             block = self.blocks.sequence
@@ -242,6 +257,11 @@ class Staging:
             if own is not file and own is not None:
                 own.cancels.add(file)
             block = blocks.sequence
+        if self.branch is not None:
+            record_file = self.blocks.slab.file if block else None
+            self.branch.members.append(Member(queue.queue_id, sequence, True, record_file))
+            queue.locked.add(sequence)
+            return block
         del queue.entries[sequence]
         if queue.deliveries:
             queue.deliveries.pop(sequence, None)
@@ -257,6 +277,15 @@ class Staging:
         if self.transaction:
             return None
         return 0 if self.blocks.is_all_durable else self.blocks.latest
+
+    def forget_message(self, queue: Queue, sequence: int) -> None:
+        """Let go of a message that a branch held."""
+        slab, _, properties_bytes, body_bytes, _ = queue.entries.pop(sequence)
+        if queue.large:
+            self.large.ended(queue, sequence, self._block_of_now())
+        queue.deliveries.pop(sequence, None)
+        queue.live_bytes -= properties_bytes + body_bytes
+        self.unpin(slab)
 
     def unpin(self, slab: Slab) -> None:
         """Count one live place less where a message stands."""
@@ -319,8 +348,17 @@ class Staging:
     def give_back(self, queue: Queue, sequence: int, message: Message) -> None:
         """Return a message that was given out; a lost count is no lost message."""
         deliveries = queue.give_back(sequence)
-        if not self.is_journalled(queue, message):
-            return
+        if self.is_journalled(queue, message):
+            self._count(queue, sequence, deliveries)
+
+    def count_delivery(self, queue: Queue, sequence: int) -> None:
+        """Count a message that a branch gives back as delivered once more."""
+        deliveries = min(queue.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
+        queue.deliveries[sequence] = deliveries
+        if self.is_journalled(queue, queue.entries[sequence]):
+            self._count(queue, sequence, deliveries)
+
+    def _count(self, queue: Queue, sequence: int, deliveries: int) -> None:
         try:
             at = self.blocks.place(COUNT.size)
         except NoRoom:
@@ -344,7 +382,7 @@ class Staging:
         return self.blocks.sequence
 
     # --- transactions -----------------------------------------------------------------------------
-    def begin(self, transaction: int, size_bytes: int, records: int) -> None:
+    def begin(self, transaction: int, size_bytes: int, records: int, *, is_branch: bool) -> None:
         """Start a transaction (see `abc.Core.begin`)."""
         if self.transaction or not 0 < transaction < 1 << 64:
             raise ValueError(
@@ -360,6 +398,7 @@ class Staging:
         if not image.can_take((needed >> image.slab_shift) + 2):
             raise NoRoom(f"a transaction of {needed} bytes does not fit in memory")
         self.transaction = transaction
+        self.branch = Branch(transaction) if is_branch else None
         self._digest = self._members = 0
 
     def _member(self, view: memoryview, at: int, length: int) -> None:
@@ -368,26 +407,34 @@ class Staging:
 
     def commit(self, transaction: int) -> None:
         """End a transaction (see `abc.Core.commit`)."""
-        if not transaction or transaction != self.transaction:
+        if not transaction or transaction != self.transaction or self.branch is not None:
             raise ValueError(
                 f"transaction {transaction} cannot end: {self.transaction or 'none'} is open"
             )
         blocks = self.blocks
         blocks.append(encode_record(CommitRecord(transaction, self._members, self._digest)))
-        blocks.mark_urgent()
         own = blocks.slab.file
         assert own is not None
-        own.cancels |= self._transaction_files - {own}
-        for queue in self._transaction_queues:
-            note = queue.note
-            if note is None or note.block != blocks.sequence:
-                note = queue.note = Note(blocks.sequence, queue=queue)
-                self._notes.append(note)
-            note.tail = queue.staged_tail = queue.tail
-        self._transaction_files.clear()
+        own.cancels |= self.end_staging() - {own}
+
+    @property
+    def members_so_far(self) -> tuple[int, int]:
+        """Number and digest of the members staged."""
+        return self._members, self._digest
+
+    def end_staging(self) -> set[JournalFile]:
+        """End the transaction behind its last record; return the files that it touched."""
+        self.blocks.mark_urgent()
+        notes: list[Note] = []
+        note_queues(self, self._transaction_queues, notes)
+        self._notes += notes
+        files = self._transaction_files
+        self._transaction_files = set()
         self._transaction_queues.clear()
         self.transaction = 0
-        self.large.committed(blocks.sequence)
+        self.large.committed(self.blocks.sequence)
+        self.branch = None
+        return files
 
     # --- what waits -------------------------------------------------------------------------------
     def receipt(self, connection: Connection, data: bytes, *, is_for_all: bool) -> None:
@@ -449,6 +496,8 @@ class Staging:
         for message in queue.entries.values():
             self.unpin(message[0])
         queue.entries.clear()
+        queue.reserved.clear()
+        queue.locked.clear()
         queue.returned.clear()
         queue.next = queue.available = queue.staged_tail = queue.tail
         self.ready.pop(queue, None)

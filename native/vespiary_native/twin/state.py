@@ -64,6 +64,8 @@ class Queue:
         is_listed: Stands in the list of ready queues.
         waits_for_slab: A consumer met an absent slab.
         large: Its large messages, by sequence.
+        reserved: Sequences of messages that branches have added and not committed yet.
+        locked: Sequences of messages that branches have acknowledged and not committed yet.
     """
 
     __slots__ = (
@@ -83,10 +85,12 @@ class Queue:
         "is_listed",
         "large",
         "live_bytes",
+        "locked",
         "next",
         "note",
         "queue_id",
         "redelivered",
+        "reserved",
         "returned",
         "staged_tail",
         "tail",
@@ -107,6 +111,8 @@ class Queue:
         self.ack_block = self.ack_at = self.ack_end = 0
         self.consumers = 0
         self.is_listed = self.waits_for_slab = False
+        self.reserved: set[int] = set()
+        self.locked: set[int] = set()
         self._restored: list[int] = []
         self.large: dict[int, LargeMessage] = {}
 
@@ -132,6 +138,18 @@ class Queue:
                 at += 1
         return min(at, end)
 
+    def is_free(self, sequence: int) -> bool:
+        """Whether a message is there and no branch has it."""
+        is_held = sequence in self.reserved or sequence in self.locked
+        return sequence in self.entries and not is_held
+
+    def first_ready(self, at: int, end: int) -> int:
+        """Return the first live sequence from `at` on that no branch holds, or `end`."""
+        at = self.first_live(at, end)
+        while at < end and (at in self.reserved or at in self.locked):
+            at = self.first_live(at + 1, end)
+        return at
+
     def restored(self) -> None:
         """Make everything deliverable, at the end of a recovery."""
         self._restored = sorted(self.entries)
@@ -153,13 +171,16 @@ class Queue:
     def statistics(self) -> QueueStatistics:
         """Return the counters."""
         live = len(self.entries)
+        # Those behind `available` wait for their flush like all others there.
+        prepared = len(self.locked) + sum(at < self.available for at in self.reserved)
         return QueueStatistics(
             head=self.head,
             next=self.next,
             available=self.available,
             tail=self.tail,
-            ready=live - self.delivering - (self.tail - self.available),
+            ready=live - self.delivering - prepared - (self.tail - self.available),
             delivering=self.delivering,
+            prepared=prepared,
             added=self.added,
             acknowledged=self.acknowledged,
             redelivered=self.redelivered,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.record import (
     AckRecord,
@@ -61,6 +62,8 @@ RECORDS = st.one_of(
     ),
     st.builds(CountRecord, U32, U32, U64),
     st.builds(CommitRecord, U64, U32, U32),
+    st.builds(PrepareRecord, U64, U32, U32, st.binary(max_size=60)),
+    st.builds(RollbackRecord, U64, U32, U32),
     st.lists(st.tuples(U64, U64).map(sorted).map(lambda run: FileRun(*run)), max_size=4).map(
         lambda runs: FilesRecord(tuple(runs))
     ),
@@ -144,6 +147,8 @@ MALFORMED = {
     "an ACK with too few ranges": general_record(2, struct.pack("<II", 1, 2) + bytes(16)),
     "a COUNT": general_record(3, bytes(8)),
     "a COMMIT": general_record(4, bytes(8)),
+    "a PREPARE": general_record(8, bytes(15)),
+    "a ROLLBACK": general_record(9, bytes(17)),
     "a SEAL": general_record(7, b""),
     "FILES": general_record(5, struct.pack("<II", 2, 0) + bytes(16)),
     "FILES upside down": general_record(5, struct.pack("<IIQQ", 1, 0, 9, 3)),

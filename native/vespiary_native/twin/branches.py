@@ -1,0 +1,219 @@
+"""Prepared branches: what a transaction holds between PREPARE and its COMMIT or ROLLBACK.
+
+Owns the members of each branch, and the files that must stay for it. Added messages have their
+places and are not deliverable; acknowledged ones are locked: nobody gets them. Never decides an
+outcome. Called by the core, by `staging` while members are staged, and by `recovery`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappush
+from typing import TYPE_CHECKING, Final
+
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
+from vespiary_codec.journal.record import CommitRecord, encode_record
+from vespiary_native.abc import BranchFacts, BranchMember
+from vespiary_native.twin.image import JournalFile
+from vespiary_native.twin.state import Note, Queue
+
+if TYPE_CHECKING:
+    from vespiary_native.twin.staging import Staging
+
+BRANCH_DATA_BYTES_MAX: Final = 4096
+COMMITTED: Final = 1
+ROLLED_BACK: Final = 2
+_U32: Final = struct.Struct("<I")
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One place of a branch, as it stands in a queue, and the file of its record."""
+
+    queue_id: int
+    sequence: int
+    is_acknowledgement: bool
+    file: JournalFile | None
+    is_missing: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """A branch, from its first member on.
+
+    Attributes:
+        transaction: Its id.
+        block: Block of its PREPARE, then of the record that ends it.
+        records: Number of its member records.
+        digest: Their digest.
+        outcome: 0, `COMMITTED` or `ROLLED_BACK`: staged, and not durable yet.
+        is_whole: All members were found when it was restored.
+        members: Its places, in the order of the journal.
+        pins: Files that must stay until its end is durable.
+    """
+
+    transaction: int
+    block: int = 0
+    records: int = 0
+    digest: int = 0
+    outcome: int = 0
+    is_whole: bool = True
+    members: list[Member] = field(default_factory=list)
+    pins: set[JournalFile] = field(default_factory=set)
+
+    def pin(self, files: Iterable[JournalFile]) -> None:
+        """Keep files until the branch's end is durable."""
+        for file in files:
+            if file not in self.pins:
+                self.pins.add(file)
+                file.live += 1
+                file.pins += 1
+
+    def facts(self) -> BranchFacts:
+        """Return what the engine wants to know of it."""
+        return BranchFacts(
+            transaction=self.transaction,
+            block=self.block,
+            records=self.records,
+            places=len(self.members),
+            missing=sum(member.is_missing for member in self.members),
+            is_whole=self.is_whole,
+            outcome=self.outcome,
+        )
+
+
+class Branches:
+    """The prepared branches of a core, in the order in which they were prepared."""
+
+    def __init__(self, queues: dict[int, Queue]) -> None:
+        self._queues = queues
+        self.prepared: dict[int, Branch] = {}
+        self._ending: list[Branch] = []
+
+    # --- while it is staged -----------------------------------------------------------------------
+    def prepare(self, staging: Staging, transaction: int, data: bytes) -> int:
+        """End the staging of a branch (see `abc.Core.prepare`)."""
+        branch = staging.branch
+        if branch is None or transaction != branch.transaction:
+            raise ValueError(f"no branch {transaction} is being staged")
+        if len(data) > BRANCH_DATA_BYTES_MAX:
+            raise ValueError(
+                f"a branch's name has {len(data)} bytes:"
+                f" at most {BRANCH_DATA_BYTES_MAX} are allowed"
+            )
+        members, digest = staging.members_so_far
+        staging.blocks.append(encode_record(PrepareRecord(transaction, members, digest, data)))
+        own = staging.blocks.slab.file
+        assert own is not None
+        branch.pin([own])
+        branch.records, branch.digest = members, digest
+        branch.block = staging.blocks.sequence
+        self.prepared[transaction] = branch
+        branch.pin(staging.end_staging())
+        return branch.block
+
+    # --- its end ----------------------------------------------------------------------------------
+    def resolve(self, staging: Staging, transaction: int, *, is_commit: bool) -> int:
+        """Stage the end of a branch (see `abc.Core.resolve`)."""
+        branch = self.prepared.get(transaction)
+        is_open = branch is None or branch.outcome or staging.transaction
+        if branch is None or is_open or branch.block > staging.image.durable_sequence:
+            raise ValueError(f"branch {transaction} is not prepared durably, or is ending already")
+        kind = CommitRecord if is_commit else RollbackRecord
+        blocks = staging.blocks
+        blocks.append(encode_record(kind(transaction, branch.records, branch.digest)))
+        blocks.mark_urgent()
+        own = blocks.slab.file
+        assert own is not None
+        branch.block = blocks.sequence
+        branch.outcome = COMMITTED if is_commit else ROLLED_BACK
+        own.cancels |= branch.pins - {own}
+        self._ending.append(branch)
+        for member in branch.members:
+            found = self._locked(member)
+            if found is None:
+                continue
+            queue, message_file = found
+            if not is_commit:
+                staging.count_delivery(queue, member.sequence)
+            elif message_file is not None and member.file is not None:
+                # Its acknowledgement must stay as long as the message, and so must the COMMIT.
+                for file in (member.file, own):
+                    if file is not message_file:
+                        file.cancels.add(message_file)
+        return branch.block
+
+    def _locked(self, member: Member) -> tuple[Queue, JournalFile | None] | None:
+        """Return the queue and the file of a message that the branch acknowledges."""
+        if not member.is_acknowledgement or member.is_missing:
+            return None
+        queue = self._queues.get(member.queue_id)
+        if queue is None or member.sequence not in queue.locked:
+            return None
+        return queue, queue.entries[member.sequence][0].file
+
+    def write_done(self, staging: Staging, sequence: int) -> None:
+        """Carry out what became durable: the members of ended branches are let go."""
+        while self._ending and self._ending[0].block <= sequence:
+            branch = self._ending.pop(0)
+            for member in branch.members:
+                queue = self._queues.get(member.queue_id)
+                if queue is not None and not member.is_missing:
+                    _let_go(staging, queue, member, is_commit=branch.outcome == COMMITTED)
+            for file in branch.pins:
+                file.live -= 1
+                file.pins -= 1
+            del self.prepared[branch.transaction]
+
+    # --- questions --------------------------------------------------------------------------------
+    def facts(self) -> list[BranchFacts]:
+        """Return what is known of all branches, by transaction."""
+        return [branch.facts() for _, branch in sorted(self.prepared.items())]
+
+    def members(self, transaction: int) -> list[BranchMember]:
+        """Return the members of a branch (see `abc.Core.branch_members`)."""
+        branch = self.prepared.get(transaction)
+        if branch is None:
+            raise ValueError(f"branch {transaction} is not prepared")
+        return [
+            BranchMember(m.queue_id, m.sequence, m.is_acknowledgement, m.is_missing)
+            for m in branch.members
+        ]
+
+
+def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) -> None:
+    """Make an added message deliverable or void; end an acknowledged one or give it back."""
+    sequence = member.sequence
+    if member.is_acknowledgement:
+        if sequence not in queue.locked:
+            return
+        queue.locked.discard(sequence)
+        if is_commit:
+            staging.forget_message(queue, sequence)
+            queue.acknowledged += 1
+            return
+        queue.redelivered += 1
+    else:
+        if sequence not in queue.reserved:
+            return
+        queue.reserved.discard(sequence)
+        if not is_commit:
+            staging.forget_message(queue, sequence)
+            return
+        queue.added += 1
+    if sequence < queue.next:  # consumers went past it: it is first in line now
+        heappush(queue.returned, sequence)
+    staging.queue_ready(queue)
+
+
+def note_queues(staging: Staging, queues: Iterable[Queue], notes: list[Note]) -> None:
+    """Let queues go on behind what was staged in the latest block, once that is durable."""
+    block = staging.blocks.sequence
+    for queue in queues:
+        note = queue.note
+        if note is None or note.block != block:
+            note = queue.note = Note(block, queue=queue)
+            notes.append(note)
+        note.tail = queue.staged_tail = queue.tail
