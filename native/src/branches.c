@@ -33,6 +33,7 @@ branch *branch_make(vespiary_core *core, uint64_t id)
 void branch_clear(branch *which)
 {
     free(which->members);
+    free(which->data);
     free(which->pins);
     *which = (branch){0};
 }
@@ -65,11 +66,14 @@ int64_t vespiary_core_prepare(vespiary_core *core, uint64_t transaction, const u
     if (!transaction || core->transaction != transaction || !core->is_branch || length > BRANCH_DATA_MAX)
         return -EINVAL;
     int bad = grow_array((void **)&core->branches, &core->branches_capacity, core->branches_count, sizeof(branch));
+    uint8_t *copy = malloc(length ? length : 1);
     placed at;
     if (!bad)
-        bad = place_record(core, 24 + length, false, &at);
-    if (bad)
+        bad = copy ? place_record(core, 24 + length, false, &at) : -ENOMEM;
+    if (bad) {
+        free(copy);
         return bad;
+    }
     put32(at.memory, 24 + length);
     at.memory[4] = RECORD_PREPARE;
     at.memory[5] = 0;
@@ -77,16 +81,18 @@ int64_t vespiary_core_prepare(vespiary_core *core, uint64_t transaction, const u
     put64(at.memory + 8, transaction);
     put32(at.memory + 16, core->transaction_records);
     put32(at.memory + 20, core->transaction_digest);
-    if (length)
+    if (length) {
         memcpy(at.memory + 24, data, length);
+        memcpy(copy, data, length);
+    }
     mark_urgent(core);
-    branch *made = branch_make(core, transaction);
-    if (!made)
-        return -ENOMEM;
+    branch *made = branch_make(core, transaction); /* there is room: see above */
     *made = core->staged;
     core->staged = (branch){0};
     made->id = transaction;
     made->is_whole = true;
+    made->data = copy;
+    made->data_length = length;
     made->block = core->next_sequence;
     made->records = core->transaction_records;
     made->digest = core->transaction_digest;
@@ -217,6 +223,15 @@ int64_t vespiary_core_branch_members(const vespiary_core *core, uint64_t transac
         out[i] = (vespiary_branch_member){m->sequence, m->queue_id, m->is_ack, m->is_missing};
     }
     return b->count;
+}
+
+int vespiary_core_branch_data(const vespiary_core *core, uint64_t transaction, const uint8_t **data)
+{
+    const branch *b = branch_find(core, transaction);
+    if (!b)
+        return -EINVAL;
+    *data = b->data;
+    return (int)b->data_length;
 }
 
 int vespiary_core_prepared_in(const vespiary_core *core, uint64_t file_id)

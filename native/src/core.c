@@ -171,7 +171,7 @@ void vespiary_core_free(vespiary_core *core)
     for (uint32_t i = 0; i < core->connections_count; i++)
         connection_clear(&core->connections[i]);
     for (uint32_t i = 0; i < core->pending_count; i++)
-        free(core->pending[i].members);
+        free(core->pending[i].members), free(core->pending[i].data);
     for (uint32_t i = 0; i < core->branches_count; i++)
         branch_clear(&core->branches[i]);
     branch_clear(&core->staged);

@@ -134,6 +134,8 @@ int64_t vespiary_core_resolve(vespiary_core *core, uint64_t transaction, int com
 int64_t vespiary_core_branches(const vespiary_core *core, vespiary_branch_facts *out, uint32_t room);
 int64_t vespiary_core_branch_members(const vespiary_core *core, uint64_t transaction, vespiary_branch_member *out,
                                      uint32_t room);
+/* Returns the length of what the PREPARE record ends in; *data is valid until the branch goes. */
+int vespiary_core_branch_data(const vespiary_core *core, uint64_t transaction, const uint8_t **data);
 int vespiary_core_prepared_in(const vespiary_core *core, uint64_t file_id);
 
 /* consumers */

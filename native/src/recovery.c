@@ -142,6 +142,13 @@ static int apply_prepare(const record *r)
         return -ENOMEM;
     if (t->is_prepared)
         return 0;
+    if (r->length - 24 > BRANCH_DATA_MAX)
+        return -EBADMSG;
+    t->data_length = r->length - 24;
+    t->data = malloc(t->data_length ? t->data_length : 1);
+    if (!t->data)
+        return -ENOMEM;
+    memcpy(t->data, r->at + 24, t->data_length);
     t->is_prepared = true;
     t->prepare_slot = r->in->slot;
     t->named = get32(r->at + 16);
@@ -184,6 +191,7 @@ static int apply_end(const record *r, bool is_commit)
                 bad = add_cancel(r->in, m->entry.slot);
         }
         free(t->members);
+        free(t->data);
         *t = core->pending[--core->pending_count];
         return bad;
     }
@@ -232,11 +240,15 @@ static int restore_ack(vespiary_core *core, branch *to, const pending_member *m)
 static int restore_branch(vespiary_core *core, const pending_transaction *t)
 {
     branch *made = branch_make(core, t->id);
-    if (!made)
+    if (!made) {
+        free(t->data);
         return -ENOMEM;
+    }
     made->is_whole = t->is_whole;
     made->records = t->named;
     made->digest = t->named_digest;
+    made->data = t->data;
+    made->data_length = t->data_length;
     int bad = branch_pin(core, made, t->prepare_slot);
     for (uint32_t k = 0; k < t->count && !bad; k++) {
         const pending_member *m = &t->members[k];
@@ -323,10 +335,7 @@ static int read_record(const record *r)
         return 0;
     case RECORD_COMMIT: return r->length == 24 ? apply_end(r, true) : -EBADMSG;
     case RECORD_ROLLBACK: return r->length == 24 ? apply_end(r, false) : -EBADMSG;
-    case RECORD_PREPARE: {
-        int bad = r->length < 24 ? -EBADMSG : apply_prepare(r);
-        return bad ? bad : 1; /* whose branch it is, others keep */
-    }
+    case RECORD_PREPARE: return r->length < 24 ? -EBADMSG : apply_prepare(r);
     case RECORD_QUEUES:
         if (r->length < 16 || r->length != 16 + (uint64_t)get32(r->at + 8) * 24)
             return -EBADMSG;

@@ -238,6 +238,8 @@ typedef struct {
     bool is_cut; /* blocks are missing right before one of its members: a reclaimed file */
     bool is_prepared, is_whole, is_good;        /* by its PREPARE record */
     uint32_t prepare_slot, named, named_digest; /* of that record */
+    uint8_t *data; /* what it ends in */
+    uint32_t data_length;
     uint64_t gaps;                              /* places without blocks that were met up to its last member */
     uint32_t digest, records;
     pending_member *members;
@@ -260,6 +262,8 @@ typedef struct {
     bool is_whole;
     branch_member *members;
     uint32_t count, capacity;
+    uint8_t *data; /* what its PREPARE record ends in */
+    uint32_t data_length;
     uint32_t *pins; /* slots of files that must stay until its end is durable */
     uint32_t pins_count, pins_capacity;
 } branch;

@@ -430,6 +430,9 @@ class Core(Protocol):
     def branch_members(self, transaction: int) -> list[BranchMember]:
         """Return the members of a prepared branch in the order of the journal."""
 
+    def branch_data(self, transaction: int) -> bytes:
+        """Return what the PREPARE record of a prepared branch ends in."""
+
     def prepared_in(self, file_id: int) -> bool:
         """Whether a prepared branch needs this file: compaction must leave it alone."""
 
@@ -575,7 +578,7 @@ class Core(Protocol):
 
         Returns:
             The records that the core does not keep itself: (type, bytes after the first 8), for
-            FILES, PUT, REMOVE and types that it does not know; and PREPARE, for what it ends in.
+            FILES, PUT, REMOVE and types that it does not know.
 
         Raises:
             ValueError: A record is malformed: offset within the block, what was found. Those before

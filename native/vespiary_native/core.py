@@ -369,6 +369,13 @@ class NativeCore:
             for m in out
         ]
 
+    def branch_data(self, transaction: int) -> bytes:
+        """See `Core.branch_data`."""
+        length = _check(
+            lib.vespiary_core_branch_data(self._core, transaction, self._frames), "branch_data"
+        )
+        return bytes(ffi.buffer(self._frames[0], length))
+
     def prepared_in(self, file_id: int) -> bool:
         """See `Core.prepared_in`."""
         return bool(

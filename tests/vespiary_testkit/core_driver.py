@@ -454,6 +454,7 @@ class Driver:
             self.core.prepared_in(file_id)
         for facts in self.core.branches():
             self.core.branch_members(facts.transaction)
+            self.core.branch_data(facts.transaction)
 
     # --- restarts --------------------------------------------------------------------------------
     def restart(self, *, is_clean: bool) -> None:

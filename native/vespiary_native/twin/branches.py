@@ -48,6 +48,7 @@ class Branch:
         block: Block of its PREPARE, then of the record that ends it.
         records: Number of its member records.
         digest: Their digest.
+        data: What its PREPARE record ends in.
         outcome: 0, `COMMITTED` or `ROLLED_BACK`: staged, and not durable yet.
         is_whole: All members were found when it was restored.
         members: Its places, in the order of the journal.
@@ -58,6 +59,7 @@ class Branch:
     block: int = 0
     records: int = 0
     digest: int = 0
+    data: bytes = b""
     outcome: int = 0
     is_whole: bool = True
     members: list[Member] = field(default_factory=list)
@@ -108,7 +110,7 @@ class Branches:
         own = staging.blocks.slab.file
         assert own is not None
         branch.pin([own])
-        branch.records, branch.digest = members, digest
+        branch.records, branch.digest, branch.data = members, digest, bytes(data)
         branch.block = staging.blocks.sequence
         self.prepared[transaction] = branch
         branch.pin(staging.end_staging())
@@ -171,6 +173,13 @@ class Branches:
     def facts(self) -> list[BranchFacts]:
         """Return what is known of all branches, by transaction."""
         return [branch.facts() for _, branch in sorted(self.prepared.items())]
+
+    def data(self, transaction: int) -> bytes:
+        """Return what the PREPARE record of a branch ends in."""
+        branch = self.prepared.get(transaction)
+        if branch is None:
+            raise ValueError(f"branch {transaction} is not prepared")
+        return branch.data
 
     def members(self, transaction: int) -> list[BranchMember]:
         """Return the members of a branch (see `abc.Core.branch_members`)."""

@@ -413,6 +413,10 @@ class TwinCore:
         """See `abc.Core.branch_members`."""
         return self._branches.members(transaction)
 
+    def branch_data(self, transaction: int) -> bytes:
+        """See `abc.Core.branch_data`."""
+        return self._branches.data(transaction)
+
     def prepared_in(self, file_id: int) -> bool:
         """See `abc.Core.prepared_in`."""
         return self._image.file(file_id).pins > 0

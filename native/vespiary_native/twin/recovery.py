@@ -27,7 +27,7 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
-from vespiary_native.twin.branches import Branch, Branches, Member
+from vespiary_native.twin.branches import BRANCH_DATA_BYTES_MAX, Branch, Branches, Member
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
@@ -118,6 +118,7 @@ class Recovery:
         """Hold the members of a prepared branch; those of unknown queues are missing."""
         branch = Branch(prepare.transaction, is_whole=pending.is_whole)
         branch.records, branch.digest = prepare.members, prepare.digest
+        branch.data = prepare.data
         assert pending.prepare_file is not None
         branch.pin([pending.prepare_file])
         for file, offset, record, reference in pending.members:
@@ -171,7 +172,6 @@ class Recovery:
                 self._commit(queues, file, record)
             elif isinstance(record, PrepareRecord):
                 self._prepare(file, record)
-                return False  # whose branch it is, others keep
             elif isinstance(record, RollbackRecord):
                 self._roll_back(file, record)
             elif isinstance(record, QueuesRecord):
@@ -282,6 +282,13 @@ class Recovery:
         pending = self._pending.setdefault(prepare.transaction, _Pending())
         if pending.prepare is not None:
             return
+        if len(prepare.data) > BRANCH_DATA_BYTES_MAX:
+            raise JournalFormatError(
+                "a PREPARE record is too long",
+                offset=0,
+                found=f"{len(prepare.data)} bytes of name",
+                expected=f"at most {BRANCH_DATA_BYTES_MAX}",
+            )
         found = len(pending.members)
         is_cut = pending.is_cut or self._is_after_gap
         pending.prepare, pending.prepare_file = prepare, file
