@@ -83,6 +83,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vespiary_codec.journal.record import RecordType as RecordType
+from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
 from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
@@ -100,7 +101,7 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(Protocol):
+class Core(CoreBranches, Protocol):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
@@ -384,57 +385,6 @@ class Core(Protocol):
         Raises:
             NoRoom: No slab or no file for the COMMIT; the transaction stays open: try again.
         """
-
-    # --- prepared branches ------------------------------------------------------------------------
-    def prepare(self, transaction: int, data: bytes) -> int:
-        """End the staging of a branch: its members are held until `resolve`.
-
-        Added messages have their places and are not deliverable; messages behind them are.
-        Acknowledged ones are locked: no consumer holds or gets them. The files with members, with
-        the messages that they acknowledge, and with the PREPARE record count one live place more
-        each.
-
-        Args:
-            transaction: Id that it was begun with.
-            data: What the PREPARE record ends in, at most 4096 bytes.
-
-        Returns:
-            The sequence of the block with the PREPARE record.
-
-        Raises:
-            NoRoom: No slab or no file for the record; the transaction stays open: try again.
-
-        Durability: the branch is prepared once that block is durable.
-        """
-
-    def resolve(self, transaction: int, *, commit: bool) -> int:
-        """Stage the COMMIT or ROLLBACK of a prepared branch.
-
-        Once it is durable, added messages are deliverable or gone, and acknowledged ones are gone
-        or back in their queue, counted as delivered. A message that consumers have passed by comes
-        before all that is `next`, as one that was given back does.
-
-        Returns:
-            The sequence of the block with the record; the branch is there until that is durable.
-
-        Raises:
-            NoRoom: No slab or no file for the record; nothing was changed.
-            ValueError: There is no such branch, its PREPARE is not durable yet, or it is ending.
-
-        Durability: the outcome holds once that block is durable.
-        """
-
-    def branches(self) -> list[BranchFacts]:
-        """Return the prepared branches by transaction."""
-
-    def branch_members(self, transaction: int) -> list[BranchMember]:
-        """Return the members of a prepared branch in the order of the journal."""
-
-    def branch_data(self, transaction: int) -> bytes:
-        """Return what the PREPARE record of a prepared branch ends in."""
-
-    def prepared_in(self, file_id: int) -> bool:
-        """Whether a prepared branch needs this file: compaction must leave it alone."""
 
     # --- consumers --------------------------------------------------------------------------------
     def open_consumer(

@@ -22,6 +22,8 @@ END: Final = struct.Struct("<IBBHQII")
 _BRANCH: Final = struct.Struct("<QiBBH")
 """time, format id, length of the global id, of the branch qualifier, of the user's name."""
 
+_PREPARE: Final = 8
+_ROLLBACK: Final = 9
 PART_BYTES_MAX: Final = 64
 USER_BYTES_MAX: Final = 1024
 FORMAT_ID_MAX: Final = 2**31 - 1
@@ -152,28 +154,34 @@ def decode_branch(data: bytes | bytearray | memoryview, *, offset: int = 0) -> B
     return BranchName(xid, prepared_ms, user)
 
 
-def encode_end(type_: int, record: PrepareRecord | RollbackRecord) -> bytes:
+def encode_end(record: PrepareRecord | RollbackRecord) -> bytes:
     """Return the bytes of a PREPARE or ROLLBACK record, without padding."""
     data = record.data if isinstance(record, PrepareRecord) else b""
+    type_ = _PREPARE if isinstance(record, PrepareRecord) else _ROLLBACK
     return END.pack(END.size + len(data), type_, 0, 0, *record[:3]) + data
 
 
-def decode_prepare(data: bytes | bytearray | memoryview, *, offset: int = 0) -> PrepareRecord:
-    """Return what a PREPARE record says; its end is for `decode_branch`.
+def decode_end(
+    data: bytes | bytearray | memoryview, *, offset: int = 0
+) -> PrepareRecord | RollbackRecord:
+    """Return what a PREPARE or ROLLBACK record says; the end of a PREPARE is for `decode_branch`.
 
     Args:
         data: The record's bytes without padding.
         offset: Where it stands, for the errors.
 
     Raises:
-        JournalFormatError: It is shorter than its fields.
+        JournalFormatError: Its length is not that of its fields.
     """
-    if len(data) < END.size:
+    is_prepare = data[4] == _PREPARE
+    if len(data) < END.size or (len(data) > END.size and not is_prepare):
         raise JournalFormatError(
-            "a PREPARE record is cut off",
+            f"a {'PREPARE' if is_prepare else 'ROLLBACK'} record has a wrong length",
             offset=offset,
-            found=f"{len(data)} bytes",
-            expected=f"at least {END.size}",
+            found=len(data),
+            expected=f"{'at least ' if is_prepare else ''}{END.size}",
         )
     transaction, members, digest = END.unpack_from(data)[4:]
-    return PrepareRecord(transaction, members, digest, bytes(data[END.size :]))
+    if is_prepare:
+        return PrepareRecord(transaction, members, digest, bytes(data[END.size :]))
+    return RollbackRecord(transaction, members, digest)

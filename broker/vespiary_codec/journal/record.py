@@ -15,12 +15,7 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from vespiary_codec.checksum import crc32c
-from vespiary_codec.journal.branch import (
-    PrepareRecord,
-    RollbackRecord,
-    decode_prepare,
-    encode_end,
-)
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord, decode_end, encode_end
 from vespiary_codec.journal.errors import JournalFormatError
 
 START: Final = struct.Struct("<IBBH")
@@ -314,10 +309,8 @@ def _encode(record: Record) -> bytes:
         return COUNT.pack(COUNT.size, RecordType.COUNT, 0, 0, *record)
     if isinstance(record, CommitRecord):
         return COMMIT.pack(COMMIT.size, RecordType.COMMIT, 0, 0, *record)
-    if isinstance(record, PrepareRecord):
-        return encode_end(RecordType.PREPARE, record)
-    if isinstance(record, RollbackRecord):
-        return encode_end(RecordType.ROLLBACK, record)
+    if isinstance(record, PrepareRecord | RollbackRecord):
+        return encode_end(record)
     if isinstance(record, SealRecord):
         return SEAL.pack(SEAL.size, RecordType.SEAL, 0, 0, 0)
     if isinstance(record, FilesRecord):
@@ -393,11 +386,8 @@ def decode_record(raw: RawRecord) -> Record | None:
     if raw.type == RecordType.COMMIT:
         _need(data, COMMIT.size, offset, "a COMMIT record")
         return CommitRecord(*COMMIT.unpack_from(data)[4:])
-    if raw.type == RecordType.PREPARE:
-        return decode_prepare(data, offset=offset)
-    if raw.type == RecordType.ROLLBACK:
-        _need(data, COMMIT.size, offset, "a ROLLBACK record")
-        return RollbackRecord(*COMMIT.unpack_from(data)[4:])
+    if raw.type in (RecordType.PREPARE, RecordType.ROLLBACK):
+        return decode_end(data, offset=offset)
     if raw.type == RecordType.SEAL:
         _need(data, SEAL.size, offset, "a SEAL record")
         return SealRecord()
