@@ -24,7 +24,6 @@ def deliver(
     """Take and encode the next messages (see `abc.Core.deliver`)."""
     queue, held = consumer.queue, consumer.held
     entries, returned, deliveries = queue.entries, queue.returned, queue.deliveries
-    reserved, locked = queue.reserved, queue.locked
     is_auto = consumer.mode is AckMode.AUTO
     if not is_auto:
         max_messages = min(max_messages, consumer.credit - len(held))
@@ -35,12 +34,7 @@ def deliver(
     status = DeliverStatus.LIMIT
     while count < max_messages:
         sequence = returned[0] if returned else queue.next
-        if not returned and (
-            sequence not in entries
-            or sequence >= queue.available
-            or sequence in reserved
-            or sequence in locked
-        ):
+        if not returned and not (sequence < queue.available and queue.is_free(sequence)):
             sequence = queue.next = queue.first_ready(sequence, queue.available)
             if sequence == queue.available:
                 status = DeliverStatus.DRAINED
