@@ -10,7 +10,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test check bench e2e image gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test check bench bench-journal e2e image gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -51,6 +51,9 @@ check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, type
 bench: $(VENV)/.dev ## measure; prints the machine, the durability class and the settings
 	$(BIN)/python -m benchmarks
 
+bench-journal: $(VENV)/.dev ## measure the journal alone, beside the raw disk, and its recovery
+	$(BIN)/python -m benchmarks.journal
+
 e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
 	$(BIN)/python -m pytest tests/e2e -m e2e -q
 
@@ -76,7 +79,7 @@ gen-check: $(VENV)/.dev
 	$(BIN)/python -m vespiary_spec.gen --check
 
 c-warnings:
-	@for source in $(C_SOURCES) benchmarks/stompload.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
+	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
 
 native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(wildcard native/src/*.h)
 	@mkdir -p native/tests/bin

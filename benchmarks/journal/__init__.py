@@ -1,0 +1,1 @@
+"""Measures the journal by itself, beside the raw disk on the same files."""
