@@ -26,6 +26,8 @@ _AHEAD_BYTES = 2 * 1024 * 1024
 """Staged and not yet written: two of the largest writes, so that the disk never waits for us."""
 _PAGE = 4096
 _FILE_BYTES = 10 * 1024 * 1024
+_MEMORY_BYTES = 64 * 1024 * 1024
+"""For the image: the load is longer, so that it runs in memory that is used again, as in the long run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,7 @@ def _options(folder: Path, plan: Plan) -> JournalOptions:
         journal_type=plan.journal_type,
         file_size_bytes=_FILE_BYTES,
         min_files=files if plan.is_preallocated else 2,
-        memory_bytes=2 * volume,
+        memory_bytes=_MEMORY_BYTES,
         max_disk_usage_percent=100,
     )
 
