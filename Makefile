@@ -10,7 +10,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test check bench bench-journal e2e image gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test mutants check bench bench-journal e2e image gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -45,6 +45,9 @@ test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the p
 	$(BIN)/python -m pytest -m "not e2e" -q
 	VESPIARY_RING=threads $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
 	VESPIARY_NATIVE=0 $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
+
+mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
+	$(BIN)/python -m pytest tests/mutants -q
 
 check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
 

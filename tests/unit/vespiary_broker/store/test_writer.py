@@ -345,7 +345,7 @@ async def test_a_request_that_the_kernel_had_no_room_for_is_submitted_again(tmp_
     await journal.close()
 
 
-@pytest.mark.parametrize("number", [errno.EBADF, errno.EINVAL, errno.ECHILD])
+@pytest.mark.parametrize("number", [errno.EBADF, errno.EINVAL, errno.ECHILD, errno.EIO])
 @run
 async def test_a_request_that_is_refused_for_good_fences(tmp_path: Path, number: int):
     bench = Bench(tmp_path, fail_at=2, refusal=number)

@@ -1,0 +1,88 @@
+"""Seeded faults of the durability path, each killed by the everyday test that is named for it.
+
+All of them run every day; `VESPIARY_MUTANTS=5` runs a fifth that changes with the day, `=NAME` one.
+`make mutants` runs this file alone. The table is docs/internals/mutants.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+import pytest
+
+from vespiary_testkit.mutant_catalogue import MUTANTS, Mutant
+from vespiary_testkit.mutant_runner import ROOT, Workshop, applies, killers, table
+
+pytestmark = [pytest.mark.slow, pytest.mark.crash]
+
+_PAGE = ROOT / "docs/internals/mutants.md"
+_BEGIN, _END = "<!-- table -->\n", "<!-- end -->\n"
+
+
+def _wanted() -> list[Mutant]:
+    asked = os.environ.get("VESPIARY_MUTANTS", "all")
+    if asked == "all":
+        return list(MUTANTS)
+    if asked.isdigit():
+        parts = max(int(asked), 1)
+        today = datetime.datetime.now(tz=datetime.UTC).toordinal() % parts
+        return list(MUTANTS[today::parts])
+    return [mutant for mutant in MUTANTS if mutant.name == asked]
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    made = Workshop(tmp_path_factory.mktemp("mutants"))
+    # A red killer proves nothing if it is red without the mutant.
+    nodes = dict.fromkeys(m.killer for m in _wanted() if not m.killer.startswith("C:"))
+    sound = made.run_pytest(list(nodes))
+    assert sound.is_sound, sound.text
+    assert not sound.is_red, f"a killer fails without a mutant:\n{sound.text}"
+    return made
+
+
+@pytest.mark.parametrize("mutant", _wanted(), ids=lambda mutant: mutant.name)
+def test_a_seeded_fault_is_noticed(workshop: Workshop, mutant: Mutant) -> None:
+    outcome = workshop.try_mutant(mutant)
+    assert outcome.is_sound, f"the mutant did not run:\n{outcome.text}"
+    assert outcome.is_red, f"{mutant.fault} Nothing noticed:\n{outcome.text}"
+
+
+def test_every_mutant_applies_to_the_source() -> None:
+    stale = [m.name for m in MUTANTS if not applies(m, (ROOT / m.path).read_text())]
+    assert not stale, f"the source has changed under {stale}: bring mutant_catalogue along"
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
+
+
+def test_every_killer_exists() -> None:
+    for killer in killers():
+        if killer.startswith("C:"):
+            assert (ROOT / "native/tests" / f"{killer[2:]}.c").exists(), killer
+            continue
+        path, _, test = killer.partition("::")
+        name = test.partition("[")[0]
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), killer
+
+
+def test_the_table_is_that_of_the_page() -> None:
+    text = _PAGE.read_text()
+    shown = text[text.index(_BEGIN) + len(_BEGIN) : text.index(_END)]
+    if shown != table() and os.environ.get("VESPIARY_WRITE_TABLE"):
+        _PAGE.write_text(text.replace(shown, table()))
+        return
+    assert shown == table(), "run this test with VESPIARY_WRITE_TABLE=1"
+
+
+def test_a_mutant_that_changes_nothing_survives(workshop: Workshop) -> None:
+    """The runner itself: it must be able to say that nothing noticed."""
+    harmless = MUTANTS[0]._replace(new=MUTANTS[0].old + "  # the same")
+    outcome = workshop.try_mutant(harmless)
+    assert outcome.is_sound
+    assert not outcome.is_red
+
+
+def test_a_mutant_that_does_not_apply_is_an_error(workshop: Workshop, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="does not apply"):
+        workshop.try_mutant(MUTANTS[0]._replace(old="this text stands nowhere"))

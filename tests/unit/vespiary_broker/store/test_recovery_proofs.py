@@ -1,0 +1,232 @@
+"""Table 3 of recovery on real bytes: every combination of its facts, made with the codec alone.
+
+`test_verdicts` asks the pure functions; here each combination is a small journal on a disk, and the
+whole recovery must come to the verdict that the table prints (docs/internals/recovery.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vespiary_broker.store.files import MESSAGE_FORM
+from vespiary_broker.store.verdicts import (
+    PlaceFacts,
+    PlaceVerdict,
+    Role,
+    RoleFacts,
+    assign_role,
+    judge_place,
+)
+from vespiary_codec.journal.block import BlockHeader, encode_block
+from vespiary_codec.journal.file_header import (
+    FileHeader,
+    FileState,
+    JournalKind,
+    encode_file_header,
+)
+from vespiary_codec.journal.record import (
+    FileRun,
+    FilesRecord,
+    SealRecord,
+    align8,
+    encode_record,
+)
+from vespiary_spec.errors import CorruptRecord
+from vespiary_testkit.faulty_disk import Inode, MemoryDisk
+from vespiary_testkit.journal_workload import FILE_BYTES, LiveSet, recover
+
+FOLDER = Path("/journal")
+CRC_AT = 44
+
+
+class Builder:
+    """Writes a journal block by block."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.sequence = 0
+        self.crc = 0
+        self.offset = 4096
+        self.file_id = 0
+
+    def file(self, file_id: int, *, state: FileState = FileState.ACTIVE) -> None:
+        """Begin a file."""
+        header = FileHeader(
+            state=state,
+            kind=JournalKind.MESSAGE,
+            journal_id=b"j" * 16,
+            file_id=file_id,
+            salt=file_id * 7919,
+            size_bytes=FILE_BYTES,
+            activated_ms=1,
+        )
+        data = bytearray(FILE_BYTES)
+        data[:4096] = encode_file_header(header)
+        self.disk.files[self.path(file_id)] = Inode(file_id, data)
+        self.file_id, self.offset = file_id, 4096
+
+    def path(self, file_id: int) -> Path:
+        return FOLDER / MESSAGE_FORM.name(file_id)
+
+    def block(
+        self,
+        *records: Any,
+        watermark: int = 0,
+        sequence: int | None = None,
+        previous_crc: int | None = None,
+        is_seal: bool = False,
+    ) -> int:
+        """Write the next block; return its offset."""
+        encoded = [encode_record(record) for record in records]
+        payload = b"".join(data.ljust(align8(len(data)), b"\0") for data in encoded)
+        header = BlockHeader(
+            sequence=self.sequence + 1 if sequence is None else sequence,
+            file_id=self.file_id,
+            watermark=watermark,
+            payload_bytes=len(payload),
+            records=len(records),
+            previous_crc=self.crc if previous_crc is None else previous_crc,
+            time_ms=1,
+            flags=int(is_seal),
+        )
+        data = encode_block(header, payload, salt=self.file_id * 7919, offset=self.offset)
+        at, self.offset = self.offset, self.offset + len(data)
+        self.disk.files[self.path(self.file_id)].data[at : at + len(data)] = data
+        self.sequence = header.sequence
+        self.crc = int.from_bytes(data[CRC_AT : CRC_AT + 4], "little")
+        return at
+
+    def files(self, *ids: int, watermark: int = 0) -> int:
+        """Write a block with a FILES record."""
+        return self.block(FilesRecord(tuple(FileRun(n, n) for n in ids)), watermark=watermark)
+
+    def seal(self, watermark: int = 0) -> int:
+        return self.block(SealRecord(), watermark=watermark, is_seal=True)
+
+    def damage(self, file_id: int, offset: int) -> None:
+        """Make one block unreadable, at its last header byte."""
+        self.disk.flip(self.path(file_id), offset + 60, 3)
+
+
+# --- table 3 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", list(itertools.product((False, True), repeat=4)))
+def test_every_combination_of_a_place(facts: tuple[bool, bool, bool, bool]) -> None:
+    is_there, is_older, is_covered, is_flushed = facts
+    builder = Builder()
+    builder.file(1)
+    builder.files(*((1, 2) if is_older else (1,)))
+    place = builder.block()
+    builder.block(watermark=2 if is_covered else 1)
+    if is_older:
+        builder.seal(watermark=2 if is_covered else 1)
+        builder.file(2)
+        builder.files(1, 2, watermark=2 if is_covered else 1)
+    if not is_there:
+        builder.damage(1, place)
+    verdict = judge_place(PlaceFacts(is_there, is_older, is_covered, is_flushed))
+    if verdict is PlaceVerdict.CORRUPT:
+        with pytest.raises(CorruptRecord) as caught:
+            recover(builder.disk, FOLDER, LiveSet(), is_flushed=is_flushed)
+        assert caught.value.where == f"{builder.path(1)}:{place}"
+        return
+    found = recover(builder.disk, FOLDER, LiveSet(), is_flushed=is_flushed)
+    if verdict is PlaceVerdict.TAKE:
+        assert found.sequence == builder.sequence
+        assert found.dropped_blocks == found.lost_blocks == 0
+        return
+    assert (found.sequence, found.dropped_blocks) == (1, 1)
+    assert found.tail is not None
+    assert found.tail.offset == place
+    assert found.lost_blocks == (1 if verdict is PlaceVerdict.LOST else 0)
+
+
+# --- table 2 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", list(itertools.product((False, True), repeat=3)))
+def test_every_combination_of_a_file_id(facts: tuple[bool, bool, bool]) -> None:
+    """Id 2 or 4 is looked at; the newest FILES record stands in file 3, one more is ahead."""
+    is_active, is_listed, is_above = facts
+    looked_at, ahead = (4, 5) if is_above else (2, 4)
+    builder = Builder()
+    builder.sequence, builder.crc = 7, 99  # of older files, which were reclaimed
+    if is_active and not is_above:
+        builder.file(2)
+        builder.files(2)
+        builder.seal()
+    builder.file(3)
+    ids = {3, ahead} | ({looked_at} if is_listed else set())
+    builder.files(*sorted(ids))
+    if is_above and is_active:
+        builder.file(4)
+    builder.file(ahead)
+    role = assign_role(RoleFacts(is_active, is_listed, is_above))
+    if role is Role.MISSING:
+        with pytest.raises(CorruptRecord, match=f"file {looked_at} of the journal is missing"):
+            recover(builder.disk, FOLDER, LiveSet())
+        return
+    found = recover(builder.disk, FOLDER, LiveSet())
+    used = [file.file_id for file in (*found.used, *found.ahead)]
+    assert (looked_at in used) == (role is Role.IN_USE)
+    leftovers = [file.file_id for file in found.leftovers]
+    assert leftovers == ([looked_at] if role is Role.LEFTOVER else [])
+
+
+# --- what makes a block the expected one ----------------------------------------------------------
+
+
+def test_a_block_of_another_chain_is_not_taken() -> None:
+    builder = Builder()
+    builder.file(1)
+    builder.files(1)
+    place = builder.block(previous_crc=builder.crc ^ 1)
+    found = recover(builder.disk, FOLDER, LiveSet())
+    assert (found.sequence, found.dropped_blocks) == (1, 1)
+    assert found.tail is not None
+    assert found.tail.offset == place
+
+
+@pytest.mark.parametrize("sequence", [1, 3, 4, 1 << 40])
+def test_a_block_of_another_sequence_is_not_taken(sequence: int) -> None:
+    builder = Builder()
+    builder.file(1)
+    builder.files(1)
+    builder.block(sequence=sequence)
+    found = recover(builder.disk, FOLDER, LiveSet())
+    assert (found.sequence, found.dropped_blocks) == (1, 1)
+
+
+def test_a_block_of_another_place_of_another_file_or_of_another_life_is_not_taken() -> None:
+    whole = Builder()
+    whole.file(1)
+    whole.files(1)
+    place = whole.block()
+    block = bytes(whole.disk.files[whole.path(1)].data[place : place + 4096])
+    moved = Builder()
+    moved.file(1)
+    moved.files(1)
+    data = moved.disk.files[moved.path(1)].data
+    data[place + 4096 : place + 8192] = block  # one place further
+    assert recover(moved.disk, FOLDER, LiveSet()).sequence == 1
+    other = Builder()
+    other.file(1)
+    other.files(1)
+    header = bytearray(other.disk.files[other.path(1)].data[:4096])
+    salted = FileHeader(
+        state=FileState.ACTIVE,
+        kind=JournalKind.MESSAGE,
+        journal_id=b"j" * 16,
+        file_id=1,
+        salt=1,
+        size_bytes=FILE_BYTES,
+        activated_ms=1,
+    )
+    header[:] = encode_file_header(salted)
+    other.disk.files[other.path(1)].data[:4096] = header  # another life: another salt
+    assert recover(other.disk, FOLDER, LiveSet()).sequence == 0
