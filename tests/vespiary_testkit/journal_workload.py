@@ -181,11 +181,13 @@ class _Open:
     Attributes:
         members: Their bytes and records.
         is_cut: Block sequences are missing right before one of them: a file was reclaimed there.
+        gaps: Places with missing blocks before the last of them.
     """
 
     def __init__(self) -> None:
         self.members: list[tuple[bytes, Any]] = []
         self.is_cut = False
+        self.gaps = 0
 
 
 class LiveSet:
@@ -195,6 +197,7 @@ class LiveSet:
         self.live: set[Key] = set()
         self._open: dict[int, _Open] = defaultdict(_Open)
         self._sequence = 0
+        self._gaps = 0
 
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         pass
@@ -202,23 +205,27 @@ class LiveSet:
     def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
         (sequence,) = struct.unpack_from("<Q", block, 8)
         is_gap, self._sequence = sequence != self._sequence + 1, sequence
+        self._gaps += is_gap
         for data, record in self.decode(offset, block):
             if isinstance(record, AddRecord | AckRecord) and record.transaction:
-                self._open[record.transaction].members.append((data, record))
-                self._open[record.transaction].is_cut |= is_gap
+                of = self._open[record.transaction]
+                of.members.append((data, record))
+                of.is_cut |= is_gap
+                of.gaps = self._gaps
             elif isinstance(record, CommitRecord):
-                self._commit(record, is_gap)
+                self._commit(record)
             else:
                 self._apply(record)
             is_gap = False
         return []
 
-    def _commit(self, commit: CommitRecord, is_gap: bool) -> None:
+    def _commit(self, commit: CommitRecord) -> None:
         """Apply a transaction: whole, or what is left of it where files were reclaimed (§3.3)."""
         found = self._open.pop(commit.transaction, _Open())
         digest = digest_members([data for data, _ in found.members])
         is_whole = (len(found.members), digest) == (commit.members, commit.digest)
-        if is_whole or ((found.is_cut or is_gap) and len(found.members) < commit.members):
+        is_cut = found.is_cut or found.gaps != self._gaps
+        if is_whole or (is_cut and len(found.members) < commit.members):
             for _, member in found.members:
                 self._apply(member)
 
