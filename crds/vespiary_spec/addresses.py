@@ -80,6 +80,18 @@ class AddressSettings(
             default_text="MULTICAST",
         ),
     ] = None
+    id_cache_size: Annotated[
+        int | None,
+        setting(
+            "Duplicate ids that the address remembers. 0 switches detection off, -1 takes the "
+            "`id-cache-size` of the whole broker.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.DUPLICATE_IDS_MAX,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
 
 
 ADDRESS_DEFAULTS = AddressSettings(
@@ -89,6 +101,7 @@ ADDRESS_DEFAULTS = AddressSettings(
     auto_delete_addresses=True,
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
+    id_cache_size=-1,
 )
 """What holds for an address when no match says otherwise; no field is None."""
 

@@ -25,6 +25,9 @@ JMS_FILE_BYTES = 1024 * 1024
 AIO_DEPTH_MAX = 65536
 """Largest `journal-max-io`; io_setup() of more than this finds no use in one journal."""
 
+DUPLICATE_IDS_MAX = 1_000_000
+"""Duplicate ids that an address can be told to remember."""
+
 ADDRESS_NAME_CHARACTERS_MAX = 1024
 """Longest name of an address or a queue, in UTF-8 bytes."""
 

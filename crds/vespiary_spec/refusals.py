@@ -24,8 +24,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "journal-retention-directory": "journal retention and replay",
         "journal-retention-period": "journal retention and replay",
         "journal-retention-storage-limit": "journal retention and replay",
-        "id-cache-size": "duplicate detection",
-        "persist-id-cache": "duplicate detection",
         "persist-delivery-count-before-delivery": "durable delivery counts",
         "max-redelivery-records": "durable delivery counts",
         "large-message-sync": "large messages",
@@ -136,7 +134,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "message-counter-history-day-limit": "message counter history",
         "enable-metrics": "switching metrics by address",
         "enable-ingress-timestamp": "ingress time stamps",
-        "id-cache-size": "duplicate detection",
     },
     ACCEPTOR: {
         "amqp-min-large-message-size": "AMQP and large messages",

@@ -373,6 +373,24 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             maximum=10000,
         ),
     ] = 10
+    id_cache_size: Annotated[
+        int,
+        setting(
+            "Duplicate ids (the header `_AMQ_DUPL_ID`) that each address remembers: a message "
+            "whose id is among them is discarded. 0 switches detection off.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.DUPLICATE_IDS_MAX,
+        ),
+    ] = 20_000
+    persist_id_cache: Annotated[
+        bool,
+        setting(
+            "Whether duplicate ids are kept in the message journal, so that a restart remembers "
+            "them.",
+            change=Change.RESTART,
+        ),
+    ] = True
     global_max_size: Annotated[
         int,
         setting(

@@ -246,8 +246,11 @@ int64_t vespiary_core_append_record(vespiary_core *core, uint32_t type, uint32_t
                                     uint32_t length, int urgent)
 {
     placed at;
+    bool is_member = type == RECORD_DUPLICATE && (flags & FLAG_TRANSACTIONAL);
     if (length > core->slab_bytes - FILE_HEADER - BLOCK_HEADER - 8)
         return -EMSGSIZE;
+    if (is_member && (length < 16 || !is_own_transaction(core, body, length)))
+        return -EINVAL;
     int bad = place_record(core, length + 8, false, &at);
     if (bad)
         return bad;
@@ -256,6 +259,8 @@ int64_t vespiary_core_append_record(vespiary_core *core, uint32_t type, uint32_t
     at.memory[5] = (uint8_t)flags;
     put16(at.memory + 6, 0);
     memcpy(at.memory + 8, body, length);
+    if (is_member && (bad = join_transaction(core, &at, length + 8)))
+        return bad;
     if (urgent)
         mark_urgent(core);
     return (int64_t)core->next_sequence;

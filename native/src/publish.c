@@ -33,6 +33,21 @@ static int transaction_slot(vespiary_core *core, uint32_t slot)
     return bad;
 }
 
+/* Whether a member of the general form ends with the id of the transaction being staged. */
+bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length)
+{
+    uint64_t id;
+    memcpy(&id, body + length - 8, 8);
+    return core->transaction && id == core->transaction;
+}
+
+/* Count a record of the general form as a member. */
+int join_transaction(vespiary_core *core, const placed *at, uint32_t length)
+{
+    transaction_member(core, at, length);
+    return transaction_slot(core, at->slot);
+}
+
 static int transaction_queue(vespiary_core *core, queue *q)
 {
     if (q->is_touched_by_transaction)

@@ -169,7 +169,7 @@ static bool is_committed(const record *r, const pending_transaction *t)
     return is_whole || ((t->is_cut || r->core->gaps != t->gaps) && t->records < members);
 }
 
-/* COMMIT or ROLLBACK */
+/* COMMIT or ROLLBACK. 0 done, 1 a COMMIT that the caller is told of, else -errno. */
 static int apply_end(const record *r, bool is_commit)
 {
     vespiary_core *core = r->core;
@@ -184,16 +184,18 @@ static int apply_end(const record *r, bool is_commit)
         for (uint32_t k = 0; k < t->count && !bad; k++) {
             const pending_member *m = &t->members[k];
             if (is_commit)
-                bad = m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
+                bad = m->is_other ? 0
+                      : m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
                                             m->count)
                                 : apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
             if (!bad)
                 bad = add_cancel(r->in, m->entry.slot);
         }
+        bool is_told = is_commit && t->has_other;
         free(t->members);
         free(t->data);
         *t = core->pending[--core->pending_count];
-        return bad;
+        return bad ? bad : is_told;
     }
     return 0; /* a transaction of volatile messages alone, or all of it was reclaimed */
 }
@@ -253,7 +255,7 @@ static int restore_branch(vespiary_core *core, const pending_transaction *t)
     for (uint32_t k = 0; k < t->count && !bad; k++) {
         const pending_member *m = &t->members[k];
         bad = branch_pin(core, made, m->entry.slot);
-        if (!bad)
+        if (!bad && !m->is_other)
             bad = m->is_ack ? restore_ack(core, made, m) : restore_add(core, made, m);
     }
     return bad;
@@ -322,6 +324,21 @@ static int read_ack(const record *r)
     return 0;
 }
 
+/* Duplicate ids are Python's; in a transaction they are members like any other. */
+static int read_duplicate(const record *r)
+{
+    if (r->length < (r->at[5] & FLAG_TRANSACTIONAL ? 24U : 16U))
+        return -EBADMSG;
+    if (!(r->at[5] & FLAG_TRANSACTIONAL))
+        return 1;
+    pending_transaction *to = pending_record(r, get64(r->at + r->length - 8));
+    if (!to)
+        return -ENOMEM;
+    to->has_other = true;
+    int bad = pending_add(to, (pending_member){.is_other = true, .entry = {.slot = r->in->slot}});
+    return bad ? bad : 1;
+}
+
 /* 0 kept by the core, 1 for the caller, -EBADMSG malformed. */
 static int read_record(const record *r)
 {
@@ -341,6 +358,7 @@ static int read_record(const record *r)
             return -EBADMSG;
         apply_queues(r);
         return 0;
+    case RECORD_DUPLICATE: return read_duplicate(r);
     case RECORD_SEAL: return 0;
     default: return r->at[4] & 0x80 ? -EBADMSG : 1;
     }

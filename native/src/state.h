@@ -32,6 +32,7 @@ enum {
     RECORD_PREPARE = 8,
     RECORD_ROLLBACK = 9,
     BRANCH_DATA_MAX = 4096,
+    RECORD_DUPLICATE = 11,
     FLAG_TRANSACTIONAL = 1,
     FLAG_ESCAPED = 2,
     FLAG_LARGE = 4,       /* the body is a reference to a file */
@@ -225,7 +226,7 @@ typedef struct {
 
 /* --- recovery: transactions that wait for their COMMIT ----------------------------------------------------- */
 typedef struct {
-    bool is_ack;
+    bool is_ack, is_other; /* other: a record that Python keeps */
     uint32_t queue_id;
     uint64_t sequence, count; /* count: acknowledgements */
     entry entry;
@@ -235,6 +236,7 @@ typedef struct {
 
 typedef struct {
     uint64_t id;
+    bool has_other; /* members that Python keeps: it is told of the COMMIT */
     bool is_cut; /* blocks are missing right before one of its members: a reclaimed file */
     bool is_prepared, is_whole, is_good;        /* by its PREPARE record */
     uint32_t prepare_slot, named, named_digest; /* of that record */
@@ -437,5 +439,7 @@ void branch_clear(branch *which);
 
 int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block);
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
+bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
+int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
 
 #endif

@@ -85,9 +85,10 @@ static bool trim(piece *name, piece *value)
     return name->length + value->length != before;
 }
 
-static bool is_transfer_header(piece name)
+static bool is_left_to_python(piece name)
 {
     switch (name.length ? name.data[0] : 0) {
+    case '_': return NAME(name, "_AMQ_DUPL_ID");
     case 'a': return NAME(name, "ack");
     case 'd': return NAME(name, "delivery-count");
     case 'm': return NAME(name, "message-id");
@@ -121,7 +122,7 @@ static void send_header(frame *f, piece line, piece name, piece value)
     } else if (NAME(name, "destination-type")) {
         f->is_plain &= !f->type.data;
         f->type = value;
-    } else if (is_transfer_header(name)) {
+    } else if (is_left_to_python(name)) {
         f->is_plain = false;
     }
 }

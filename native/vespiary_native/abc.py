@@ -107,6 +107,10 @@ class Core(CoreBranches, Protocol):
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
     """
 
+    @property
+    def record_bytes_max(self) -> int:
+        """Most bytes of an ADD record, its start, places and transaction included."""
+
     # --- the image and its files ------------------------------------------------------------------
     def set_time(self, now_ms: int) -> None:
         """Set the clock for what is staged from now on, in milliseconds since 1970."""
@@ -211,12 +215,13 @@ class Core(CoreBranches, Protocol):
         Args:
             type_: Type of the record.
             body: What follows the 8-byte start.
-            flags: Flags in the start.
+            flags: Flags in the start. A DUPLICATE record with flag 1 is a member of the open
+                transaction, with whose id its body must end.
             urgent: Somebody waits for it.
 
         Raises:
             NoRoom: No slab or no file.
-            ValueError: It is too large for a slab or a file.
+            ValueError: It is too large for a slab or a file, or no member of what is open.
         """
 
     # --- queues and routes ------------------------------------------------------------------------
@@ -528,7 +533,8 @@ class Core(CoreBranches, Protocol):
 
         Returns:
             The records that the core does not keep itself: (type, bytes after the first 8), for
-            FILES, PUT, REMOVE and types that it does not know.
+            FILES, PUT, REMOVE, DUPLICATE and types that it does not know. DUPLICATE also while its
+            transaction has no COMMIT; and the valid COMMIT of a transaction that has any.
 
         Raises:
             ValueError: A record is malformed: offset within the block, what was found. Those before

@@ -77,6 +77,11 @@ class NativeCore:
         self._large_ids = ffi.new(f"uint64_t[{_BATCH}]")
         self._buffers: dict[int, Any] = {}
 
+    @property
+    def record_bytes_max(self) -> int:
+        """See `Core.record_bytes_max`."""
+        return self._record_bytes_max
+
     # --- the image and its files ----------------------------------------------------------------
     def set_time(self, now_ms: int) -> None:
         """See `Core.set_time`."""

@@ -203,6 +203,7 @@ class Bench:
         journalled: list[tuple[int, bytes, bytes]] = []
         for frame in taken:
             if frame.command == "SEND":
+                assert frame.get("_AMQ_DUPL_ID") is None, "only Python knows what was seen before"
                 key = (frame.get("destination") or "").encode()
                 if (kind := frame.get("destination-type")) is not None:
                     key += b"\0" + kind.encode()

@@ -20,6 +20,7 @@ from typing import Any
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
@@ -100,6 +101,7 @@ class MemoryBroker:
         self.connection_states: list[states.ConnectionState] = []
         self.consumer_states: list[states.ConsumerStatistics] = []
         self.journal = journal_statistics()
+        self.duplicate_ids: dict[str, list[str]] = {}
         self.failure: Exception | None = None
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
@@ -129,6 +131,8 @@ class MemoryBroker:
             messages_acknowledged=8,
             errors={"header-count": 2},
             logins_refused=1,
+            duplicates_discarded=4,
+            duplicate_ids=5,
             journal=self.journal,
         )
 
@@ -162,6 +166,14 @@ class MemoryBroker:
     def check_unused(self, name: str) -> None:
         if self.queue_states[name].messages:
             raise RemoteProtocolError(f"the queue {name} is in use")
+
+    def duplicates(self, name: str, limit: int) -> DuplicateState:
+        newest = tuple(self.duplicate_ids.get(name, ()))
+        return DuplicateState(name, 100, len(newest), 2, newest[:limit])
+
+    async def clear_duplicates(self, name: str) -> int:
+        self._fail()
+        return len(self.duplicate_ids.pop(name, ()))
 
     def connections(self) -> list[states.ConnectionState]:
         return self.connection_states

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord, duplicate_body
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
@@ -246,7 +247,9 @@ class Driver:
         self.core.begin(name, size, members * 3, branch=is_branch)
         for _ in range(members):
             try:
-                if pick.random() < 0.4 and self.given and self.consumers:
+                if pick.random() < 0.2:
+                    self.core.append_record(11, self.duplicate(name), flags=1)
+                elif pick.random() < 0.4 and self.given and self.consumers:
                     sequence = pick.choice(self.given)[1]
                     consumer = pick.choice(sorted(self.consumers))
                     self.core.acknowledge(consumer, sequence, transaction=name)
@@ -398,11 +401,24 @@ class Driver:
             body = (len(states) // 24).to_bytes(8, "little") + states
             self.core.append_record(6, body)
             return
+        if pick.random() < 0.2:
+            self.core.append_record(11, self.duplicate(pick.choice([0, 7])), flags=0)
+            return
         self.core.append_record(
             pick.choice([5, 32, 33, 40]),
             pick.randbytes(pick.choice([0, 8, 17, 300])),
             urgent=pick.random() < 0.5,
         )
+
+    def duplicate(self, transaction: int) -> bytes:
+        """Return the body of a DUPLICATE record; now and then of another transaction."""
+        pick = self.random
+        name = transaction if pick.random() < 0.95 else transaction + 1
+        ids = tuple(
+            DuplicateId(pick.randint(1, 99), pick.randbytes(pick.choice([0, 1, 36])))
+            for _ in range(pick.choice([0, 1, 1, 3]))
+        )
+        return duplicate_body(DuplicateRecord("orders", ids, name))
 
     def keep_files(self) -> None:
         wanted = 2

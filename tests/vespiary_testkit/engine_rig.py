@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.names import Destination, parse_destination
 from vespiary_broker.engine.publishing import find_target, make_target
@@ -70,15 +71,18 @@ class Rig:
         bindings: MemoryBindings | None = None,
         users: Mapping[str, User] | None = None,
         journal: MemoryJournal | None = None,
+        duplicates: DuplicateIds | None = None,
     ) -> None:
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
         self.bindings = bindings or MemoryBindings()
         self.loads: list[tuple[int, int]] = []
+        self.duplicates = duplicates or DuplicateIds(lambda _: 100, is_persistent=True)
         self.engine = make_engine(
             self.core,
             self.bindings,
             lock=NoLock(),
+            duplicates=self.duplicates,
             spawn=do,
             load_slab=lambda *place: self.loads.append(place),
             users=lambda: users or {},

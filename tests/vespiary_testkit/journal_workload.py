@@ -24,6 +24,7 @@ from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.recovery import Recovered, Recovery, seal_tail
 from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
+from vespiary_codec.journal.duplicate import DuplicateRecord
 from vespiary_codec.journal.record import (
     AckRecord,
     AddRecord,
@@ -41,6 +42,7 @@ POLL_S = 0.0005
 FILE_BYTES = 64 * 1024
 Key = tuple[int, int]
 QUEUES = (1, 2)
+_MEMBERS = AddRecord | AckRecord | DuplicateRecord
 
 
 def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -207,7 +209,7 @@ class LiveSet:
         is_gap, self._sequence = sequence != self._sequence + 1, sequence
         self._gaps += is_gap
         for data, record in self.decode(offset, block):
-            if isinstance(record, AddRecord | AckRecord) and record.transaction:
+            if isinstance(record, _MEMBERS) and record.transaction:
                 of = self._open[record.transaction]
                 of.members.append((data, record))
                 of.is_cut |= is_gap

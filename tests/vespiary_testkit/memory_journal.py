@@ -42,6 +42,7 @@ class MemoryJournal:
         self.space_requests = 0
         self._files = 0
         self._is_scheduled = False
+        self._written: asyncio.Event | None = None
         for _ in range(files):
             self.add_file()
         self.core.start(1, 0, 0)
@@ -60,6 +61,13 @@ class MemoryJournal:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._write)
 
+    async def wait_durable(self) -> None:
+        """Wait for the next flush, if anything waits for it."""
+        if self.core.has_unwritten():
+            self.kick()
+            self._written = self._written or asyncio.Event()
+            await self._written.wait()
+
     def _write(self) -> None:
         self._is_scheduled = False
         self.flush()
@@ -70,6 +78,9 @@ class MemoryJournal:
         while (request := self.core.seal_write()) is not None:
             self.core.write_done(request.sequence)
             is_written = True
+        if self._written is not None:
+            self._written.set()
+            self._written = None
         if is_written:
             self.on_durable()
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.users import User
 from vespiary_broker.server.connection import Connection
@@ -144,15 +145,18 @@ class ServerRig:
         journal: MemoryJournal | None = None,
         users: Mapping[str, User] | None = None,
         settings: Mapping[str, AddressSettings] | None = None,
+        duplicates: DuplicateIds | None = None,
     ) -> None:
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
         self.bindings = MemoryBindings()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.duplicates = duplicates or DuplicateIds(lambda _: 100, is_persistent=True)
         self.engine = make_engine(
             self.core,
             self.bindings,
             lock=asyncio.Lock(),
+            duplicates=self.duplicates,
             spawn=self._spawn,
             load_slab=lambda *_: None,
             users=lambda: users or {},

@@ -174,6 +174,17 @@ class Api:
         """Show one address."""
         return Answer(shown(self._address(call.name), records.Address))
 
+    async def duplicates(self, call: Call) -> Answer:
+        """Show the duplicate ids that an address remembers."""
+        return Answer(self._duplicates(call.name, call.query["limit"]))
+
+    def _duplicates(self, name: str, limit: int) -> records.DuplicateIds:
+        """Return the ids of an address; one that went by itself may still have some."""
+        state = shown(self.broker.duplicates(name, limit), records.DuplicateIds)
+        if not state.ids:
+            self._address(name)
+        return state
+
     async def connections(self, call: Call) -> Answer:
         """List connections."""
         items = [shown(state, records.Connection) for state in self.broker.connections()]
@@ -217,6 +228,11 @@ class Api:
         self._address(call.name)
         self.broker.delete_address(call.name)
         return Answer(None, 204)
+
+    async def clear_duplicates(self, call: Call) -> Answer:
+        """Forget the duplicate ids of an address."""
+        self._duplicates(call.name, 1)
+        return Answer(records.Forgotten(ids=await self.broker.clear_duplicates(call.name)))
 
     async def create_queue(self, call: Call) -> Answer:
         """Make a queue, and its address if need be."""

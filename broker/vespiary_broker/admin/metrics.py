@@ -178,6 +178,14 @@ def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
         [((kind,), count) for kind, count in sorted(statistics.errors.items())],
     )
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
+    yield _counter(
+        "duplicates_discarded",
+        "Messages discarded because their duplicate id was seen before.",
+        statistics.duplicates_discarded,
+    )
+    yield _gauge(
+        "duplicate_ids", "Duplicate ids remembered, all addresses.", statistics.duplicate_ids
+    )
     yield _gauge("addresses", "Addresses.", scrape.addresses)
     yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)

@@ -71,6 +71,12 @@ class Broker(Protocol):
     def address(self, name: str) -> object | None:
         """Return what `records.Address` has, or None if there is no such address."""
 
+    def duplicates(self, name: str, limit: int) -> object:
+        """Return what `records.DuplicateIds` has, with at most `limit` ids."""
+
+    async def clear_duplicates(self, name: str) -> int:
+        """Forget the duplicate ids of an address; return how many."""
+
     def connections(self) -> Sequence[object]:
         """Return what `records.Connection` has, of all connections."""
 

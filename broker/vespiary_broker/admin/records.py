@@ -300,6 +300,8 @@ class Statistics(Record, frozen=True):
         messages_acknowledged: Messages acknowledged.
         errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        duplicates_discarded: Messages discarded for an id seen before.
+        duplicate_ids: Duplicate ids remembered, over all addresses.
     """
 
     is_ready: bool
@@ -313,6 +315,36 @@ class Statistics(Record, frozen=True):
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    duplicates_discarded: int
+    duplicate_ids: int
+
+
+class DuplicateIds(Record, frozen=True):
+    """The duplicate ids that an address remembers.
+
+    Attributes:
+        address: Name of the address.
+        size: Ids that are remembered at most.
+        ids: Ids that are remembered.
+        discarded: Messages discarded since the start, for an id seen before.
+        newest: The newest ids, newest first; the query says how many.
+    """
+
+    address: str
+    size: int
+    ids: int
+    discarded: int
+    newest: tuple[str, ...]
+
+
+class Forgotten(Record, frozen=True):
+    """Duplicate ids that were forgotten.
+
+    Attributes:
+        ids: Number of ids.
+    """
+
+    ids: int
 
 
 class BrokerPage(Record, frozen=True):

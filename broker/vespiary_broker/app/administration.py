@@ -12,6 +12,7 @@ from typing import Any
 
 from vespiary_broker.app import states
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.server.cycle import Cycle
@@ -156,6 +157,23 @@ class Administration:
                 cure="delete them first",
             )
         self.engine.registry.drop_address(address)
+        self.engine.duplicates.clear(name)
+        assert self._cycle is not None
+        self._cycle.touch()
+
+    def duplicates(self, name: str, limit: int) -> DuplicateState:
+        """Return the duplicate ids of an address, at most `limit` of them."""
+        return self.engine.duplicates.state(name, limit)
+
+    async def clear_duplicates(self, name: str) -> int:
+        """Forget the duplicate ids of an address; return how many.
+
+        Durability: on return they will not come back after a power loss.
+        """
+        assert self._journal is not None
+        count = self.engine.duplicates.clear(name)
+        await self._journal.wait_durable()
+        return count
 
     def has_address(self, name: str) -> bool:
         """Return whether there is such an address."""

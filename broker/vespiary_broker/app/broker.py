@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
 from vespiary_broker.app.users_file import UsersFile
@@ -166,7 +167,10 @@ class BrokerApp(Administration):
         stack.push_async_callback(bindings.close)
         options = self._journal_options(folders.journal)
         queue_ids = durable_queue_ids(bindings.snapshot())
-        journal = await self._wait_for_folder(partial(open_journal, options, queue_ids=queue_ids))
+        duplicates = make_duplicate_ids(configuration)
+        journal = await self._wait_for_folder(
+            partial(open_journal, options, queue_ids=queue_ids, kept=duplicates)
+        )
         stack.push_async_callback(journal.close)
         self._journal = journal
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -174,6 +178,7 @@ class BrokerApp(Administration):
             journal.core,
             bindings,
             lock=asyncio.Lock(),
+            duplicates=duplicates,
             is_persistent=configuration.persistence_enabled,
             spawn=self._spawn,
             load_slab=self._load_slab,

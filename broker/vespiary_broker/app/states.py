@@ -163,6 +163,8 @@ class BrokerStatistics:
         messages_acknowledged: Messages acknowledged since the start.
         errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        duplicates_discarded: Messages discarded since the start, for an id seen before.
+        duplicate_ids: Duplicate ids remembered, over all addresses.
         journal: The message journal.
     """
 
@@ -177,6 +179,8 @@ class BrokerStatistics:
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    duplicates_discarded: int
+    duplicate_ids: int
     journal: JournalStatistics
 
 
@@ -289,5 +293,7 @@ def broker_statistics(
         messages_acknowledged=acknowledged,
         errors=dict(cycle.errors),
         logins_refused=engine.logins.refused,
+        duplicates_discarded=engine.duplicates.discarded,
+        duplicate_ids=engine.duplicates.count,
         journal=journal,
     )

@@ -222,6 +222,32 @@ def create_address(
         click.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
 
 
+@address.command("duplicate-ids", short_help="Show or forget an address' duplicate ids.")
+@click.argument("name")
+@click.option("--limit", default=10, type=click.IntRange(1, 1000), help="Newest ids to show.")
+@click.option("--clear", is_flag=True, help="Forget them: messages with old ids are taken again.")
+@yes_option
+@api_options
+def duplicate_ids(
+    name: str,
+    limit: int,
+    clear: bool,
+    yes: bool,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Show the duplicate ids that the address NAME remembers, or forget them."""
+    client = ApiClient(api_url, password_file)
+    path = f"/addresses/{segment(name)}/duplicate-ids"
+    if not clear:
+        _show_one(client.call("GET", path, query={"limit": str(limit)}), is_json)
+        return
+    confirm(f"Forget the duplicate ids of {name}?", yes)
+    answer = client.call("DELETE", path)
+    show_removed(answer, f"{answer['ids']} duplicate ids of {name} forgotten", is_json)
+
+
 @address.command("delete", short_help="Delete an address without queues.")
 @click.argument("name")
 @yes_option

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
+from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.ports import Bindings, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
@@ -27,6 +28,7 @@ class Engine:
         core: The core.
         registry: Addresses and queues.
         dispatcher: Gives messages to consumers.
+        duplicates: Duplicate ids that addresses have seen.
         logins: Decides who comes in.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
     """
@@ -34,6 +36,7 @@ class Engine:
     core: Core
     registry: Registry
     dispatcher: Dispatcher
+    duplicates: DuplicateIds
     logins: Logins
     transaction_bytes_max: int
 
@@ -43,6 +46,7 @@ def make_engine(
     bindings: Bindings,
     *,
     lock: Lock,
+    duplicates: DuplicateIds,
     is_persistent: bool = True,
     spawn: Spawn,
     load_slab: LoadSlab,
@@ -57,6 +61,7 @@ def make_engine(
         core: The core, recovered.
         bindings: The bindings journal.
         lock: Held while a definition is made.
+        duplicates: Filled by the journal's recovery.
         is_persistent: Whether anything is journalled; False makes every queue volatile.
         spawn: Runs a coroutine in the background.
         load_slab: Begins to read a slab that is not in memory.
@@ -69,10 +74,12 @@ def make_engine(
     registry = Registry(
         core, bindings, lock=lock, spawn=spawn, settings=settings, is_persistent=is_persistent
     )
+    duplicates.start(core, registry.addresses.__contains__)
     return Engine(
         core,
         registry,
         Dispatcher(core, registry.queues_by_id, load_slab),
+        duplicates,
         Logins(users, is_anonymous_allowed=is_anonymous_allowed),
         transaction_bytes_max,
     )

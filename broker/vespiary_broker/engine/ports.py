@@ -45,6 +45,9 @@ class Journal(Protocol):
     def request_space(self) -> None:
         """Say that something found no room."""
 
+    async def wait_durable(self) -> None:
+        """Wait until all that is staged is durable."""
+
 
 class Output(Protocol):
     """Where a consumer's messages go: a connection."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
+from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordType
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 OVERHEAD_BYTES: Final = 256
@@ -33,6 +35,7 @@ class Outgoing:
         body: Its body.
         is_persistent: Whether it goes to the journal.
         priority: 0 to 9.
+        duplicate_id: Id by which a message that comes again is known; empty for none.
     """
 
     destination: Destination
@@ -40,11 +43,12 @@ class Outgoing:
     body: bytes
     is_persistent: bool
     priority: int = 4
+    duplicate_id: bytes = b""
 
     @property
     def size_bytes(self) -> int:
         """Bytes of properties and body."""
-        return len(self.properties) + len(self.body)
+        return len(self.properties) + len(self.body) + len(self.duplicate_id)
 
     @property
     def is_escaped(self) -> bool:
@@ -159,12 +163,32 @@ async def prepare(registry: Registry, transaction: Transaction) -> None:
             await make_target(registry, destination)
 
 
-def stage(core: Core, registry: Registry, transaction: Transaction) -> None:
+def find_duplicate(duplicates: DuplicateIds, transaction: Transaction) -> Outgoing | None:
+    """Return a message of a transaction whose id its address has seen, in or before it.
+
+    Such a transaction must not be committed, and nobody be told so before what is staged is
+    durable: its client takes the answer for the proof that the first message is safe.
+    """
+    own: set[tuple[str, bytes]] = set()
+    for send in transaction.sends:
+        if not send.duplicate_id or not duplicates.is_on(send.destination.address):
+            continue
+        key = (send.destination.address, send.duplicate_id)
+        if key in own or duplicates.is_seen(*key):
+            return send
+        own.add(key)
+    return None
+
+
+def stage(
+    core: Core, registry: Registry, duplicates: DuplicateIds, transaction: Transaction
+) -> None:
     """Stage a transaction's messages and acknowledgements, all or nothing.
 
     Args:
         core: The core.
         registry: What exists; `prepare` was called.
+        duplicates: Ids that were seen; `find_duplicate` found none.
         transaction: The transaction.
 
     Raises:
@@ -182,9 +206,53 @@ def stage(core: Core, registry: Registry, transaction: Transaction) -> None:
         records += _most_records(core, acknowledgement.consumer)
     for send in transaction.sends:
         records += _most_places(registry, send.destination)
+    for send in transaction.sends:
+        _check_size(core, send, _most_places(registry, send.destination))
+    sends = list(zip(transaction.sends, targets, strict=True))
+    _stage(core, duplicates, sends, transaction.acknowledgements, records)
+
+
+def stage_once(
+    core: Core, registry: Registry, duplicates: DuplicateIds, message: Outgoing, target: Target
+) -> bool:
+    """Stage a message that has a duplicate id, together with that; False if it was seen before.
+
+    Raises:
+        NoRoom: It does not fit into the journal now; nothing was changed.
+        LimitExceeded: It is too large for the journal; nothing was changed.
+
+    Durability: none by itself. A receipt that is staged after it is released when the message is
+        durable, also where this one was discarded: the first one was staged before.
+    """
+    address = message.destination.address
+    if duplicates.is_seen(address, message.duplicate_id):
+        duplicates.discard(address)
+        return False
+    places = _most_places(registry, message.destination)
+    _check_size(core, message, places)
+    _stage(core, duplicates, [(message, target)], [], places + 1)
+    return True
+
+
+def _stage(
+    core: Core,
+    duplicates: DuplicateIds,
+    sends: list[tuple[Outgoing, Target]],
+    acknowledgements: list[Acknowledgement],
+    records: int,
+) -> None:
+    """Stage messages, their ids and acknowledgements as one transaction."""
     number = secrets.randbits(63) + 1
-    core.begin(number, sum(send.size_bytes for send in transaction.sends), records)
-    for send, target in zip(transaction.sends, targets, strict=True):
+    numbered = duplicates.numbered(
+        (send.destination.address, send.duplicate_id, send.is_persistent)
+        for send, _ in sends
+        if send.duplicate_id and duplicates.is_on(send.destination.address)
+    )
+    members = [(record, member_of(record, number) if stays else None) for record, stays in numbered]
+    size_bytes = sum(send.size_bytes for send, _ in sends)
+    size_bytes += sum(len(member[0]) for _, member in members if member is not None)
+    core.begin(number, size_bytes, records + len(members))
+    for send, target in sends:
         core.publish(
             target.route,
             send.properties,
@@ -194,15 +262,39 @@ def stage(core: Core, registry: Registry, transaction: Transaction) -> None:
             escaped=send.is_escaped,
             transaction=number,
         )
-    for acknowledgement in transaction.acknowledgements:
+    entered = [(record, _append_member(core, member)) for record, member in members]
+    for acknowledgement in acknowledgements:
         if not acknowledgement.is_negative:
             core.acknowledge(
                 acknowledgement.consumer.handle, acknowledgement.sequence, transaction=number
             )
     core.commit(number)
-    for acknowledgement in transaction.acknowledgements:
+    duplicates.enter(entered)
+    for acknowledgement in acknowledgements:
         if acknowledgement.is_negative:
             core.give_back(acknowledgement.consumer.handle, acknowledgement.sequence)
+
+
+def _append_member(core: Core, member: tuple[bytes, int] | None) -> int:
+    """Stage a record of ids in the open transaction; return its file, 0 if it is not journalled."""
+    if member is None:
+        return 0
+    body, flags = member
+    core.append_record(RecordType.DUPLICATE, body, flags=flags)
+    return core.current_file()
+
+
+def _check_size(core: Core, message: Outgoing, places: int) -> None:
+    """Refuse what no record can hold, before the core has an open transaction."""
+    size_bytes = len(message.properties) + len(message.body) + places * PLACE.size
+    size_bytes += ADD.size + TRANSACTION.size
+    if size_bytes > core.record_bytes_max:
+        raise LimitExceeded(
+            "the message is too large for the journal",
+            measured=f"{size_bytes} bytes with its properties",
+            allowed=f"at most {core.record_bytes_max} bytes",
+            cure="send a smaller one, or raise journal-buffer-size",
+        )
 
 
 def _target(registry: Registry, destination: Destination) -> Target:

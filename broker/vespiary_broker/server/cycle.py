@@ -153,6 +153,15 @@ class Cycle:
         self.touch()
         await asyncio.shield(self._space)
 
+    async def durable(self) -> None:
+        """Wait until all that is staged is durable.
+
+        Raises:
+            WriterFailed: It will never be.
+        """
+        self.touch()
+        await self._journal.wait_durable()
+
     # --- failures -------------------------------------------------------------------------------
 
     def fail(self, sentence: str) -> None:

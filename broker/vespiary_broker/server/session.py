@@ -18,6 +18,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AckMode, NoRoom
+from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
+from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
 from vespiary_broker.engine.publishing import Target, find_target, make_target
@@ -33,8 +35,10 @@ from vespiary_broker.engine.transactions import (
     Outgoing,
     Transaction,
     Transactions,
+    find_duplicate,
     prepare,
     stage,
+    stage_once,
 )
 from vespiary_codec.wire.stomp import (
     Frame,
@@ -250,6 +254,10 @@ class StompSession:
             return
 
     def _publish(self, message: Outgoing, target: Target) -> None:
+        duplicates = self._cycle.engine.duplicates
+        if message.duplicate_id and duplicates.is_on(message.destination.address):
+            stage_once(self._core, self._registry, duplicates, message, target)
+            return
         try:
             self._core.publish(
                 target.route,
@@ -294,6 +302,7 @@ class StompSession:
             body=frame.body,
             is_persistent=frame.get("persistent") == "true",
             priority=int(priority),
+            duplicate_id=_duplicate_id(frame),
         )
 
     def _destination(self, frame: Frame, routing_type: Any) -> Destination:
@@ -433,8 +442,17 @@ class StompSession:
     async def _commit_all(self, frame: Frame, transaction: Transaction) -> None:
         while self._connection.is_open:
             await prepare(self._registry, transaction)
+            again = find_duplicate(self._cycle.engine.duplicates, transaction)
+            if again is not None:
+                await self._cycle.durable()
+                raise RemoteProtocolError(
+                    f"the address {again.destination.address} has seen a {DUPLICATE_ID} of the "
+                    "transaction before; nothing was committed",
+                    measured=ascii(again.duplicate_id[:100].decode(errors="replace")),
+                    cure="if the transaction was sent again, it was committed the first time",
+                )
             try:
-                stage(self._core, self._registry, transaction)
+                stage(self._core, self._registry, self._cycle.engine.duplicates, transaction)
             except NoRoom:
                 await self._cycle.space()
                 continue
@@ -454,6 +472,18 @@ class StompSession:
         receipt_id = frame.get("receipt")
         self._connection.end(b"" if receipt_id is None else self._receipt(receipt_id))
         return None
+
+
+def _duplicate_id(frame: Frame) -> bytes:
+    """Return the id by which a message that comes again is known; empty for none."""
+    text = (frame.get(DUPLICATE_ID) or "").encode()
+    if len(text) > ID_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"SEND has a {DUPLICATE_ID} that is too long",
+            measured=f"{len(text)} bytes",
+            allowed=f"at most {ID_BYTES_MAX} bytes",
+        )
+    return text
 
 
 def _first(frame: Frame, names: tuple[str, ...]) -> str:

@@ -39,6 +39,8 @@ T = TypeVar("T")
 FILES_AHEAD_MAX = 16
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 """Opening found no descriptor: clients may hold them all. It says nothing of the disk."""
+_KEPT_BYTES = 256 * 1024
+"""Kept records moved from one file in one round: about a millisecond's work."""
 _AHEAD_S = 0.25
 """Files ahead cover this much time at the rate of the latest rolls: making one takes tens of ms."""
 
@@ -269,14 +271,9 @@ class FileKeeper:
         Durability: a file is freed only after the checkpoint without it is durable.
         """
         current = self._core.current_file()
-        chosen = choose_files(
-            self._pool.active_ids,
-            current_id=current or self._first_ahead(),
-            live_places=self._core.live_places,
-            live_records=self._kept.live_records,
-            cancels=self._core.cancels,
-            is_busy=self._loader.is_busy,
-        )
+        chosen = self._choose(self._kept.live_records)
+        if self._move_kept(chosen):
+            chosen = self._choose(self._kept.live_records)
         is_rolled = current != self._checkpoint_file
         if not chosen and not is_rolled:
             return False
@@ -299,6 +296,33 @@ class FileKeeper:
             self._core.forget_file(file_id)
             self._kept.forget_file(file_id)
         return bool(chosen)
+
+    def _choose(self, live_records: Callable[[int], int]) -> list[int]:
+        return choose_files(
+            self._pool.active_ids,
+            current_id=self._core.current_file() or self._first_ahead(),
+            live_places=self._core.live_places,
+            live_records=live_records,
+            cancels=self._core.cancels,
+            is_busy=self._loader.is_busy,
+        )
+
+    def _move_kept(self, chosen: list[int]) -> bool:
+        """Append kept records again where nothing else holds their file, and they are few.
+
+        Few, so that each byte of the journal costs an eighth more at most; files that hold more of
+        them wait for the compaction, or for their records to be displaced.
+
+        Returns:
+            Whether anything was moved.
+        """
+        is_moved = False
+        for file_id in self._choose(lambda _: 0):
+            kept_bytes = self._kept.live_bytes(file_id)
+            if file_id in chosen or kept_bytes > self._pool.file(file_id).size_bytes // 8:
+                continue
+            is_moved = self._kept.rewrite(file_id, _KEPT_BYTES) or is_moved
+        return is_moved
 
     def _first_ahead(self) -> int:
         """Return the id of the first file that the core has not begun, before its first record."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord, decode_end, encode_end
+from vespiary_codec.journal.duplicate import DuplicateRecord, decode_duplicate, duplicate_body
 from vespiary_codec.journal.errors import JournalFormatError
 
 START: Final = struct.Struct("<IBBH")
@@ -60,12 +61,13 @@ class RecordType(IntEnum):
     SEAL = 7
     PREPARE = 8
     ROLLBACK = 9
+    DUPLICATE = 11
     PUT = 32
     REMOVE = 33
 
 
 class RecordFlag(IntFlag):
-    """Flags of ADD and ACK records."""
+    """Flags of ADD, ACK and DUPLICATE records."""
 
     TRANSACTIONAL = 1
     ESCAPED = 2
@@ -200,6 +202,7 @@ Record = (
     | FilesRecord
     | QueuesRecord
     | SealRecord
+    | DuplicateRecord
     | PutRecord
     | RemoveRecord
 )
@@ -319,6 +322,9 @@ def _encode(record: Record) -> bytes:
     if isinstance(record, QueuesRecord):
         states = b"".join(QUEUE_STATE.pack(q, 0, head, tail) for q, head, tail in record.queues)
         return general_record(RecordType.QUEUES, _TWO.pack(len(record.queues), 0) + states)
+    if isinstance(record, DuplicateRecord):
+        flags = RecordFlag.TRANSACTIONAL if record.transaction else 0
+        return general_record(RecordType.DUPLICATE, duplicate_body(record), flags)
     key = record.key.encode()
     if isinstance(record, PutRecord):
         return general_record(RecordType.PUT, _TWO.pack(len(key), 0) + key + record.value)
@@ -396,6 +402,8 @@ def decode_record(raw: RawRecord) -> Record | None:
         return FilesRecord(decode_file_runs(body, offset=at))
     if raw.type == RecordType.QUEUES:
         return QueuesRecord(decode_queue_states(body, offset=at))
+    if raw.type == RecordType.DUPLICATE:
+        return decode_duplicate(body, offset=at)
     if raw.type == RecordType.PUT:
         return PutRecord(*decode_put(body, offset=at))
     if raw.type == RecordType.REMOVE:

@@ -71,6 +71,11 @@ class TwinCore:
         self._consumers: dict[int, Consumer] = {}
         self._buffers: dict[int, memoryview] = {}
 
+    @property
+    def record_bytes_max(self) -> int:
+        """See `abc.Core.record_bytes_max`."""
+        return self._staging.record_bytes_max
+
     # --- the image and its files ------------------------------------------------------------------
     def set_time(self, now_ms: int) -> None:
         """See `abc.Core.set_time`."""

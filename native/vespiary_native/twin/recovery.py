@@ -15,12 +15,14 @@ from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import (
     START,
+    TRANSACTION,
     AckRecord,
     AddLayout,
     CommitRecord,
     CountRecord,
     QueuesRecord,
     RawRecord,
+    RecordFlag,
     RecordType,
     decode_ack,
     decode_add_layout,
@@ -52,6 +54,7 @@ class _Pending:
         is_cut: Blocks are missing right before one of its members: a reclaimed file.
         gaps: Places without blocks that were met up to its last member.
         prepare: Its PREPARE record, and the file of that.
+        has_other: Some are kept by Python (None in `members`), which is told of the COMMIT.
         is_good: Number and digest fit the PREPARE record, or members went with reclaimed files.
     """
 
@@ -61,10 +64,11 @@ class _Pending:
     prepare_file: JournalFile | None = None
     is_good: bool = False
     is_whole: bool = False
-    members: list[tuple[JournalFile, int, AddLayout | AckRecord, bytes]] = field(
+    members: list[tuple[JournalFile, int, AddLayout | AckRecord | None, bytes]] = field(
         default_factory=list
     )
     digest: int = 0
+    has_other: bool = False
 
 
 class Recovery:
@@ -123,6 +127,8 @@ class Recovery:
         branch.pin([pending.prepare_file])
         for file, offset, record, reference in pending.members:
             branch.pin([file])
+            if record is None:
+                continue
             if isinstance(record, AddLayout):
                 self._add(queues, file, offset, record, reference)
                 for queue_id, sequence in record.places:
@@ -169,7 +175,7 @@ class Recovery:
                 if queue is not None and record.sequence in queue.entries:
                     queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
             elif isinstance(record, CommitRecord):
-                self._commit(queues, file, record)
+                return not self._commit(queues, file, record)
             elif isinstance(record, PrepareRecord):
                 self._prepare(file, record)
             elif isinstance(record, RollbackRecord):
@@ -178,6 +184,9 @@ class Recovery:
                 for queue_id, _, tail in record.queues:
                     if queue_id in queues:
                         queues[queue_id].tail = max(queues[queue_id].tail, tail)
+        elif raw.type == RecordType.DUPLICATE:
+            self._duplicate(file, offset, raw)
+            return False
         else:
             return raw.type == RecordType.SEAL
         return True
@@ -240,7 +249,7 @@ class Recovery:
         file: JournalFile,
         offset: int,
         raw: RawRecord,
-        record: AddLayout | AckRecord,
+        record: AddLayout | AckRecord | None,
         reference: bytes = b"",
     ) -> None:
         pending = self._pending.get(transaction)
@@ -251,13 +260,29 @@ class Recovery:
         pending.digest = crc32c(raw.data, pending.digest)
         pending.members.append((file, offset, record, reference))
 
-    def _commit(self, queues: dict[int, Queue], file: JournalFile, commit: CommitRecord) -> None:
+    def _duplicate(self, file: JournalFile, offset: int, raw: RawRecord) -> None:
+        """Count a record that Python keeps as a member, if it is one."""
+        is_member = bool(raw.flags & RecordFlag.TRANSACTIONAL)
+        if len(raw.data) < 16 + (TRANSACTION.size if is_member else 0):
+            raise JournalFormatError(
+                "a DUPLICATE record is cut off",
+                offset=raw.offset,
+                found=f"{len(raw.data)} bytes",
+                expected="16 and a transaction's id",
+            )
+        if is_member:
+            (transaction,) = TRANSACTION.unpack_from(raw.data, len(raw.data) - TRANSACTION.size)
+            self._member(transaction, file, offset, raw, None)
+            self._pending[transaction].has_other = True
+
+    def _commit(self, queues: dict[int, Queue], file: JournalFile, commit: CommitRecord) -> bool:
+        """Apply a transaction if its COMMIT is valid; return whether Python is told of it."""
         pending = self._pending.get(commit.transaction)
         if pending is None:
-            return  # a transaction of volatile messages, or all its members were reclaimed
+            return False  # of volatile messages, or all its members were reclaimed
         if pending.prepare is not None:
             if not pending.is_good:
-                return
+                return False
         else:
             # A file goes only when nothing in it is live and the COMMIT is durable. So members that
             # are missing with blocks before one of them, or before the COMMIT, were committed and
@@ -266,17 +291,18 @@ class Recovery:
             is_whole = found == commit.members and pending.digest == commit.digest
             is_cut = pending.is_cut or self._gaps != pending.gaps
             if not is_whole and not (is_cut and found < commit.members):
-                return
+                return False
         if pending.prepare_file is not None and pending.prepare_file is not file:
             file.cancels.add(pending.prepare_file)
         del self._pending[commit.transaction]
         for member_file, offset, record, reference in pending.members:
             if isinstance(record, AddLayout):
                 self._add(queues, member_file, offset, record, reference)
-            else:
+            elif record is not None:
                 self._acknowledge(queues, member_file, file, record)
             if member_file is not file:
                 file.cancels.add(member_file)
+        return pending.has_other
 
     def _prepare(self, file: JournalFile, prepare: PrepareRecord) -> None:
         pending = self._pending.setdefault(prepare.transaction, _Pending())

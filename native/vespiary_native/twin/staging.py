@@ -376,7 +376,18 @@ class Staging:
                 f"a record of {length} bytes is too large:"
                 f" at most {self.image.slab_bytes - PAGE - 64} are allowed"
             )
-        self.blocks.append(START.pack(length, type_, flags, 0) + body)
+        is_member = type_ == RecordType.DUPLICATE and bool(flags & _TRANSACTIONAL)
+        if is_member and (
+            len(body) < 16 or not self.transaction or body[-8:] != _U64.pack(self.transaction)
+        ):
+            raise ValueError(f"a member does not end with the open transaction {self.transaction}")
+        record = START.pack(length, type_, flags, 0) + body
+        self.blocks.append(record)
+        if is_member:
+            self._digest = crc32c(record, self._digest)
+            self._members += 1
+            assert self.blocks.slab.file is not None
+            self._transaction_files.add(self.blocks.slab.file)
         if is_urgent:
             self.blocks.mark_urgent()
         return self.blocks.sequence

@@ -33,6 +33,7 @@ _NOT_PLAIN: Final = b"\\\r\0"
 _BLANKS: Final = b" \t"
 _LEFT_TO_PYTHON: Final = frozenset(
     {
+        b"_AMQ_DUPL_ID",
         b"ack",
         b"delivery-count",
         b"message-id",

@@ -56,6 +56,7 @@ LEFT_TO_PYTHON = {
     "an untaught type": send(b"destination-type:ANYCAST\n"),
     "a transaction": send(b"transaction:t\n"),
     "a priority": send(b"priority:4\n"),
+    "a duplicate id": send(b"_AMQ_DUPL_ID:1\n"),
     "a message id": send(b"message-id:1-1\n"),
     "an escape": send(b"x:a\\cb\n"),
     "an escape in the receipt": send(b"receipt:a\\cb\n"),

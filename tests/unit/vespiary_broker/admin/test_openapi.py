@@ -227,6 +227,19 @@ def test_addresses_are_made_once(rig: AdminRig):
     assert (answer.status, answer.json["routingTypes"]) == (200, ["ANYCAST", "MULTICAST"])
 
 
+def test_duplicate_ids_are_shown_and_forgotten(rig: AdminRig):
+    rig.broker.address_types["ids"] = set()
+    rig.broker.duplicate_ids["ids"] = ["c", "b", "a"]
+    shown = ask(rig, "showDuplicateIds", "ids", "?limit=2")
+    assert shown.json == {
+        "address": "ids", "size": 100, "ids": 3, "discarded": 2, "newest": ["c", "b"],
+    }  # fmt: skip
+    assert ask(rig, "clearDuplicateIds", "ids").json == {"ids": 3}
+    assert "ids" not in rig.broker.duplicate_ids
+    for name in ("showDuplicateIds", "clearDuplicateIds"):
+        assert ask(rig, name, "nowhere").status == 404
+
+
 @pytest.mark.parametrize("name", ["createQueue", "createAddress"])
 @pytest.mark.parametrize(
     ("data", "status"),

@@ -90,6 +90,15 @@ def test_addresses(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
     assert "news" not in rig.broker.address_types
 
 
+def test_duplicate_ids(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
+    rig.broker.duplicate_ids["orders"] = ["b", "a"]
+    assert ask(rig, "address", "duplicate-ids", "orders") == 0
+    assert "b, a" in capsys.readouterr().out
+    assert ask(rig, "address", "duplicate-ids", "orders", "--clear") == 1, "nobody said yes"
+    assert ask(rig, "address", "duplicate-ids", "orders", "--clear", "--yes") == 0
+    assert "2 duplicate ids of orders forgotten" in capsys.readouterr().out
+
+
 def test_a_login_comes_from_url_and_environment(capsys, monkeypatch: pytest.MonkeyPatch):
     with admin_rig(MemoryBroker(users_with_roles())) as rig:
         assert ask(rig, "queue", "list") == 1

@@ -27,7 +27,7 @@ def _outgoing(text: str = "/queue/q", body: bytes = b"x", *, persistent: bool = 
 def _commit(rig: Rig, transactions: Transactions, name: str = "t") -> None:
     transaction = transactions.take(name)
     do(prepare(rig.registry, transaction))
-    stage(rig.core, rig.registry, transaction)
+    stage(rig.core, rig.registry, rig.duplicates, transaction)
 
 
 def test_nothing_is_visible_before_the_commit_is_durable() -> None:
@@ -128,11 +128,11 @@ def test_no_room_changes_nothing_and_works_later() -> None:
     transaction = _transaction(rig, 12)
     do(prepare(rig.registry, transaction))
     with pytest.raises(NoRoom):
-        stage(rig.core, rig.registry, transaction)
+        stage(rig.core, rig.registry, rig.duplicates, transaction)
     assert not rig.core.has_unwritten()
     for _ in range(3):
         rig.journal.add_file()
-    stage(rig.core, rig.registry, transaction)
+    stage(rig.core, rig.registry, rig.duplicates, transaction)
     rig.turn()
     assert rig.core.queue_statistics(rig.registry.queues["q"].id).ready == 12
 

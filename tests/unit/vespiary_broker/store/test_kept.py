@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vespiary_broker.store.kept import NothingKept
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import Client, open_memory, run, until
+from vespiary_testkit.journal_workload import FILE_BYTES, Client, open_memory, run, until
 from vespiary_testkit.kept_records import NamedRecords
 
 
@@ -21,16 +21,34 @@ async def _pass_by(client: Client, messages: int) -> None:
 
 
 @run
-async def test_a_file_with_a_live_record_is_not_freed_until_it_is_rewritten(tmp_path: Path):
+async def test_few_records_are_moved_and_let_their_file_go(tmp_path: Path):
     kept = NamedRecords()
-    journal = await open_memory(tmp_path, MemoryDisk(), kept=kept)
+    journal = await open_memory(tmp_path, disk := MemoryDisk(), kept=kept)
     kept.core = journal.core
-    client = Client(journal, journal._disk, 1)  # type: ignore[arg-type]
+    client = Client(journal, disk, 1)
     kept.add(b"orders")
     first = journal.core.current_file()
     await _pass_by(client, 60)
     await until(lambda: journal.statistics().files_reclaimed >= 2)
-    assert first in journal._pool.active_ids
+    await until(lambda: first not in journal._pool.active_ids)
+    await journal.close()
+    again = NamedRecords()
+    other = await open_memory(tmp_path, disk, kept=again)
+    assert set(again.restored) == {b"orders"}
+    await other.close()
+
+
+@run
+async def test_many_records_hold_their_file_until_they_are_rewritten(tmp_path: Path):
+    kept = NamedRecords()
+    journal = await open_memory(tmp_path, disk := MemoryDisk(), kept=kept)
+    kept.core = journal.core
+    client = Client(journal, disk, 1)
+    kept.add(bytes(FILE_BYTES // 4))
+    first = journal.core.current_file()
+    await _pass_by(client, 60)
+    await until(lambda: journal.statistics().files_reclaimed >= 2)
+    assert first in journal._pool.active_ids, "moving it would cost too much"
     assert kept.live_records(first) == 1
     assert kept.rewrite(first, 1 << 20)
     await until(lambda: first not in journal._pool.active_ids)

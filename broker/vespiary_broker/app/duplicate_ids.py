@@ -1,0 +1,23 @@
+"""The duplicate ids of a broker, as its configuration wants them.
+
+Owns the way from the settings to the caches. Must never hold state. Called by `broker`, before the
+journal is read: the caches are filled by its recovery.
+"""
+
+from __future__ import annotations
+
+from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.duplicates import DuplicateIds
+from vespiary_spec.settings import Configuration
+
+
+def make_duplicate_ids(configuration: Configuration) -> DuplicateIds:
+    """Return empty caches: an address' own `id-cache-size` counts before the broker's."""
+    table = AddressSettingsTable(configuration.address_settings)
+
+    def size_for(address: str) -> int:
+        own = table.settings_for(address).id_cache_size
+        return configuration.id_cache_size if own is None or own < 0 else own
+
+    is_persistent = configuration.persist_id_cache and configuration.persistence_enabled
+    return DuplicateIds(size_for, is_persistent=is_persistent)

@@ -1,0 +1,74 @@
+"""Power cuts with duplicate ids: a message and its id are there both or neither, so a message that
+is sent again after a crash is neither lost nor doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from pathlib import Path
+
+import pytest
+
+from vespiary_testkit.duplicates_workload import found_on, judge, live
+from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
+from vespiary_testkit.faulty_ring import MemoryRing
+
+SHARDS = 3
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("journal")
+
+
+@functools.cache
+def _recorded(folder: Path) -> tuple[Op, ...]:
+    disk = MemoryDisk()
+    logging.disable(logging.WARNING)
+    asyncio.run(live(folder, disk))
+    logging.disable(logging.NOTSET)
+    return tuple(disk.log)
+
+
+@pytest.fixture(scope="module")
+def log(folder: Path) -> list[Op]:
+    return list(_recorded(folder))
+
+
+def test_the_workload_goes_through_what_matters(folder: Path, log: list[Op]):
+    written = b"".join(op.data for op in log if op.kind == "write")
+    headers = [op for op in log if op.kind == "write" and op.data[:8] == b"VSPYJRNL"]
+    freed = [op for op in headers if op.data[10] == 1 and int.from_bytes(op.data[32:40], "little")]
+    assert len(freed) >= 3, "files that held ids are reclaimed"
+    assert written.count(b"1-1") >= 2, "ids are written again"
+    assert "cleared 2" in [op.name for op in log if op.kind == "mark"]
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_power_cut_leaves_both_or_neither(folder: Path, log: list[Op], shard: int):
+    count = 0
+    for index, image in enumerate(crash_images(log, seed=SEED, torn_max=3, subsets_max=8)):
+        if index % SHARDS != shard:
+            continue
+        count += 1
+        wrong = judge(image.marks, *found_on(image.disk, folder))
+        assert not wrong, f"{wrong} (cut {image.cut}, {image.label})"
+    assert count >= 200
+
+
+def test_without_the_flush_the_cuts_do_find_a_loss(folder: Path):
+    """The mutation: were the flush to go missing, this harness would see it."""
+    disk = MemoryDisk()
+    logging.disable(logging.WARNING)
+    asyncio.run(live(folder, disk, functools.partial(MemoryRing, is_forgetful=True)))
+    logging.disable(logging.NOTSET)
+    for image in crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0):
+        try:
+            found = found_on(image.disk, folder)
+        except Exception:
+            continue
+        if any("confirmed" in mark for mark in image.marks) and judge(image.marks, *found):
+            return
+    pytest.fail("no image showed that the flush was missing")
