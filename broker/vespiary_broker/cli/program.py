@@ -88,6 +88,12 @@ COMMANDS: Final = (
         JOURNALS,
         "Make a journal from text.",
     ),
+    CommandEntry(
+        "disk-benchmark",
+        "disk_benchmark:disk_benchmark",
+        JOURNALS,
+        "Measure a disk for the journal.",
+    ),
     CommandEntry("crd", "definitions:crd", OTHERS, "Print the CustomResourceDefinitions."),
     CommandEntry("version", "definitions:version", OTHERS, "Print the version."),
 )
