@@ -217,20 +217,25 @@ static int open_block(vespiary_core *core, uint32_t padded, bool is_add)
     return 0;
 }
 
+int reserve_record(vespiary_core *core, uint32_t padded, bool is_add)
+{
+    const filling_block *b = &core->filling;
+    if (is_add && core->are_adds_held)
+        return -ENOSPC;
+    if (!b->is_open || b->used + padded > b->end)
+        return open_block(core, padded, is_add);
+    bool is_refused = is_add && is_reserved(core->current, b->offset + (uint32_t)align_page(b->used + padded),
+                                            core->files_ahead);
+    return is_refused ? -ENOSPC : 0;
+}
+
 int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out)
 {
     uint32_t padded = (uint32_t)align8(length);
     filling_block *b = &core->filling;
-    if (is_add && core->are_adds_held)
-        return -ENOSPC;
-    if (b->is_open && b->used + padded <= b->end) {
-        if (is_add && is_reserved(core->current, b->offset + (uint32_t)align_page(b->used + padded), core->files_ahead))
-            return -ENOSPC;
-    } else {
-        int bad = open_block(core, padded, is_add);
-        if (bad)
-            return bad;
-    }
+    int bad = reserve_record(core, padded, is_add);
+    if (bad)
+        return bad;
     out->memory = b->memory + b->used;
     out->slot = b->slot;
     out->offset = b->offset + b->used;

@@ -145,7 +145,7 @@ static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, ui
         order_given(by, sequence);
 }
 
-static int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
+int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
 {
     if (used + more <= core->scratch_capacity)
         return 0;

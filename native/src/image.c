@@ -266,6 +266,12 @@ int64_t vespiary_core_live_places(const vespiary_core *core, uint64_t file_id)
     return which ? (int64_t)which->live : -EINVAL;
 }
 
+int64_t vespiary_core_live_bytes(const vespiary_core *core, uint64_t file_id)
+{
+    const file *which = file_find(core, file_id);
+    return which ? (int64_t)which->live_bytes : -EINVAL;
+}
+
 int vespiary_core_cancels(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room)
 {
     const file *which = file_find(core, file_id);
@@ -338,11 +344,32 @@ uint8_t *record_memory(const vespiary_core *core, const entry *item)
     return at->memory + (item->offset & (core->slab_bytes - 1));
 }
 
-void slab_unpin(vespiary_core *core, file *owner, uint32_t offset)
+/* What a live place counts for in its file: its share of the record, without what only transactions have. */
+static uint32_t place_bytes(const entry *item)
 {
-    uint32_t index = offset >> core->slab_shift;
+    uint32_t all = ADD_HEADER + item->properties_length + item->body_length;
+    return PLACE_BYTES + (item->places == 1 ? all : all / item->places);
+}
+
+void record_pin(vespiary_core *core, const entry *item)
+{
+    file *in = core->slots[item->slot];
+    uint32_t bytes = place_bytes(item);
+    in->live++;
+    in->slabs[item->offset >> core->slab_shift].live++;
+    in->live_bytes += bytes;
+    core->live_bytes += in->is_volatile ? 0 : bytes;
+}
+
+void record_unpin(vespiary_core *core, const entry *item)
+{
+    file *owner = core->slots[item->slot];
+    uint32_t index = item->offset >> core->slab_shift;
     slab *at = &owner->slabs[index];
+    uint32_t bytes = place_bytes(item);
     owner->live--;
+    owner->live_bytes -= bytes;
+    core->live_bytes -= owner->is_volatile ? 0 : bytes;
     if (--at->live)
         return;
     if (owner->is_volatile) {
@@ -452,5 +479,6 @@ void vespiary_core_image_statistics(const vespiary_core *core, vespiary_image_st
         .sequence_durable = core->durable_sequence,
         .records_added = core->records_added,
         .payload_bytes = core->payload_bytes,
+        .live_bytes = core->live_bytes,
     };
 }

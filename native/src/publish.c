@@ -178,8 +178,6 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
     if (bad)
         return bad;
     write_add(core, at.memory, (uint32_t)length, to, m, properties);
-    file *f = core->slots[at.slot];
-    slab *s = &f->slabs[at.offset >> core->slab_shift];
     for (uint32_t i = 0; i < to->count && !bad; i++) {
         queue *q = to->queues[i];
         bool is_plain_volatile = !is_journalled && !core->transaction && q->available == q->tail;
@@ -194,8 +192,7 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
                         .flags = m->flags,
                         .places = (uint16_t)to->count};
         q->live_bytes += (uint64_t)m->body.length + properties;
-        f->live++;
-        s->live++;
+        record_pin(core, made);
         if (m->flags & FLAG_LARGE)
             bad = large_place(core, q, q->tail - 1, m->body.data);
         if (is_plain_volatile) {
@@ -434,22 +431,28 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
 }
 
 /* --- giving back --------------------------------------------------------------------------------------------------- */
+int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item)
+{
+    placed at;
+    int bad = place_record(core, COUNT_BYTES, false, &at);
+    if (bad)
+        return bad;
+    put32(at.memory, COUNT_BYTES);
+    at.memory[4] = RECORD_COUNT;
+    at.memory[5] = 0;
+    put16(at.memory + 6, 0);
+    put32(at.memory + 8, q->id);
+    put32(at.memory + 12, item->deliveries);
+    put64(at.memory + 16, sequence);
+    return add_cancel(core->slots[at.slot], item->slot); /* the count stays as long as the message's record does */
+}
+
 void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
 {
     if (item->deliveries < UINT16_MAX)
         item->deliveries++;
-    if (is_ack_journalled(core, q, item)) {
-        placed at;
-        if (place_record(core, 24, false, &at) == 0) { /* a lost count is no lost message */
-            put32(at.memory, 24);
-            at.memory[4] = RECORD_COUNT;
-            at.memory[5] = 0;
-            put16(at.memory + 6, 0);
-            put32(at.memory + 8, q->id);
-            put32(at.memory + 12, item->deliveries);
-            put64(at.memory + 16, sequence);
-        }
-    }
+    if (is_ack_journalled(core, q, item))
+        (void)stage_count(core, q, sequence, item); /* a lost count is no lost message */
 }
 
 static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item)

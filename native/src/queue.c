@@ -112,15 +112,17 @@ entry *queue_append(vespiary_core *core, queue *q)
     return made;
 }
 
-entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence)
+/* *before: the slot of the file with the record that counted until now, UINT32_MAX if there is none. */
+entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t *before)
 {
+    *before = UINT32_MAX;
     if (sequence >= q->tail)
         q->tail = sequence + 1;
     entry *old = queue_entry(q, sequence);
     if (old && old->state == ENTRY_READY) { /* moved to a newer file: the later record counts */
-        file *f = core->slots[old->slot];
+        *before = old->slot;
         q->live_bytes -= (uint64_t)old->body_length + old->properties_length;
-        slab_unpin(core, f, old->offset);
+        record_unpin(core, old);
         return old;
     }
     return entry_make(core, q, sequence);
@@ -158,7 +160,7 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
     q->live--;
     q->acknowledged++;
     q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
-    slab_unpin(core, core->slots[item->slot], item->offset);
+    record_unpin(core, item);
     uint64_t number = sequence / SEGMENT_ENTRIES;
     segment *s = segment_at(q, number);
     if (!--s->live && (number + 1) * SEGMENT_ENTRIES <= q->tail) {
@@ -241,7 +243,7 @@ void queue_free(vespiary_core *core, queue *q)
         segment *s = q->segments[i];
         for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
             if (s->entries[k].state != ENTRY_NONE && s->entries[k].state != ENTRY_DONE)
-                slab_unpin(core, core->slots[s->entries[k].slot], s->entries[k].offset);
+                record_unpin(core, &s->entries[k]);
         free(s);
     }
     free(q->segments);

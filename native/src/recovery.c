@@ -41,15 +41,18 @@ static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, 
     queue *q = queue_find(core, queue_id);
     if (!q)
         return 0; /* the queue was deleted: the bindings decide */
-    entry *made = queue_restore(core, q, sequence);
+    uint32_t before;
+    entry *made = queue_restore(core, q, sequence, &before);
     if (!made)
         return -ENOMEM;
+    uint16_t deliveries = before == UINT32_MAX ? 0 : made->deliveries;
     *made = *what;
+    made->deliveries = deliveries;
     q->live_bytes += (uint64_t)what->body_length + what->properties_length;
-    file *f = core->slots[what->slot];
-    f->live++;
-    f->slabs[what->offset >> core->slab_shift].live++;
-    return what->flags & FLAG_LARGE ? large_place(core, q, sequence, reference) : 0;
+    record_pin(core, made);
+    int bad = what->flags & FLAG_LARGE ? large_place(core, q, sequence, reference) : 0;
+    /* The old record stands until its file is freed: what ends the new one must not be gone before. */
+    return bad || before == UINT32_MAX ? bad : add_cancel(core->slots[what->slot], before);
 }
 
 /* `in` holds the ACK record, `commit` the COMMIT of its transaction; the same file outside of one. */
@@ -80,13 +83,15 @@ static int apply_ack(vespiary_core *core, file *in, file *commit, uint32_t queue
     return 0;
 }
 
-static void apply_count(const record *r)
+static int apply_count(const record *r)
 {
     queue *q = queue_find(r->core, get32(r->at + 8));
     entry *item = q ? queue_entry(q, get64(r->at + 16)) : NULL;
     uint32_t deliveries = get32(r->at + 12);
-    if (item && item->state == ENTRY_READY)
-        item->deliveries = deliveries < UINT16_MAX ? (uint16_t)deliveries : UINT16_MAX;
+    if (!item || item->state != ENTRY_READY)
+        return 0;
+    item->deliveries = deliveries < UINT16_MAX ? (uint16_t)deliveries : UINT16_MAX;
+    return add_cancel(r->in, item->slot);
 }
 
 static void apply_queues(const record *r)
@@ -348,8 +353,7 @@ static int read_record(const record *r)
     case RECORD_COUNT:
         if (r->length != 24)
             return -EBADMSG;
-        apply_count(r);
-        return 0;
+        return apply_count(r);
     case RECORD_COMMIT: return r->length == 24 ? apply_end(r, true) : -EBADMSG;
     case RECORD_ROLLBACK: return r->length == 24 ? apply_end(r, false) : -EBADMSG;
     case RECORD_PREPARE: return r->length < 24 ? -EBADMSG : apply_prepare(r);

@@ -1,5 +1,6 @@
-/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c,
- * branches.c, core.c, consumer.c, stomp_scan.c, delivery.c, recovery.c). The contract that callers see stands in core.h and vespiary_native/abc.py.
+/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
+ * consumer.c, stomp_scan.c, delivery.c, recovery.c, compaction.c). The contract that callers see stands in core.h and
+ * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
  * tables grow, and slab by slab (ahead of need by vespiary_core_grow); never per message. */
@@ -37,6 +38,8 @@ enum {
     FLAG_ESCAPED = 2,
     FLAG_LARGE = 4,       /* the body is a reference to a file */
     LARGE_REFERENCE = 24,
+    FLAG_MOVED = 8, /* a copy that compaction made */
+    COUNT_BYTES = 24,
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 1024,
     PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
@@ -75,6 +78,7 @@ typedef struct {
     uint32_t slot;       /* index in core->slots */
     uint32_t slab_count;
     uint64_t live;       /* places whose message stands in this file, and one for each branch that needs it */
+    uint64_t live_bytes; /* of their records; each place has an equal share */
     uint32_t pins;       /* prepared branches that need it */
     bool is_volatile;    /* one slab of messages that need not survive; no file on disk */
     bool is_closed;      /* volatile: full */
@@ -299,6 +303,7 @@ struct vespiary_core {
     uint32_t previous_crc;
     bool is_empty_block_wanted, are_adds_held;
     uint64_t unwritten_bytes, records_added, payload_bytes;
+    uint64_t live_bytes; /* of all journal files: what their live places count for */
     file *volatile_current;
     uint32_t volatile_position;
 
@@ -360,7 +365,8 @@ file *file_find(const vespiary_core *core, uint64_t file_id);
 int slab_take(vespiary_core *core, uint8_t **memory); /* a free slab, evicting if need be; -ENOSPC */
 bool slabs_obtainable(const vespiary_core *core, uint32_t count);
 void slab_close(vespiary_core *core, file *owner, uint32_t index);
-void slab_unpin(vespiary_core *core, file *owner, uint32_t offset); /* one live place less */
+void record_pin(vespiary_core *core, const entry *item);   /* one live place more */
+void record_unpin(vespiary_core *core, const entry *item); /* one live place less */
 void slabs_release_durable(vespiary_core *core, uint64_t above);
 uint8_t *record_memory(const vespiary_core *core, const entry *item); /* NULL: absent */
 int place_volatile(vespiary_core *core, uint32_t length, placed *out);
@@ -368,13 +374,15 @@ int add_cancel(file *from, uint32_t slot);
 
 /* blocks.c */
 int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out);
+/* Have `padded` bytes free in the filling block; then place_record finds room. */
+int reserve_record(vespiary_core *core, uint32_t padded, bool is_add);
 void mark_urgent(vespiary_core *core);
 bool is_all_durable(const vespiary_core *core);
 
 /* queue.c */
 entry *queue_entry(const queue *q, uint64_t sequence); /* NULL: no such */
 entry *queue_append(vespiary_core *core, queue *q);    /* the entry of `tail`, which grows; NULL: no memory */
-entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence);
+entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t *before);
 void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
 void queue_advance_head(queue *q);
 void entry_put_first(queue *q, uint64_t sequence, entry *item);
@@ -441,5 +449,9 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
 bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
 int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
+int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item);
+
+/* delivery.c */
+int scratch_room(vespiary_core *core, uint64_t used, uint64_t more);
 
 #endif

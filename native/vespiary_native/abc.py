@@ -28,13 +28,16 @@ How records become blocks (both implementations give the same bytes)
       such ACK record stands in the filling block and its last range ends where the new message
       begins, that range is extended; else, if that record is the block's last, a range is added to
       it (if it fits); else a new ACK record is made. Inside a transaction each message has a record
-      of its own.
+      of its own. No ACK record is extended across a moved copy of a message of its queue: in a
+      recovery it would come before that.
     - Only what happens to journalled messages in durable queues is journalled: acknowledgements and
       COUNT records. A journalled message has all queues of its route as places, also those that
       are not durable.
     - A block's watermark is the highest durable sequence, and its time the clock, at its closing.
-    - `cancels`: the file of an ACK record depends on the files of the messages that it ends. The
-      file of a COMMIT depends on the files of its members, and of the messages that they end.
+    - `cancels`: the file of an ACK record depends on the files of the messages that it ends, that
+      of a COUNT on the file of its message. The file of a COMMIT depends on those of its members,
+      and of the messages that they end. The file of a moved record depends on the one that it was
+      moved from; in a recovery, that of any record on the file of the one that it replaces.
     - A COMMIT that finds fewer members than it names, and blocks missing right before the first one
       that is there, counts: the others stood in a file that was reclaimed, which happens only when
       the COMMIT is durable and nothing in the file is live. (Without this, a message of a
@@ -97,6 +100,7 @@ from vespiary_native.values import LargeBody as LargeBody
 from vespiary_native.values import LargeDelivery as LargeDelivery
 from vespiary_native.values import NoRoom as NoRoom
 from vespiary_native.values import QueueStatistics as QueueStatistics
+from vespiary_native.values import Relocation as Relocation
 from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
@@ -166,11 +170,46 @@ class Core(CoreBranches, Protocol):
         And one for each prepared branch that needs the file.
         """
 
+    def live_bytes(self, file_id: int) -> int:
+        """Return what the live places of this file count for, in bytes.
+
+        A place counts 16 bytes and its share of its record's start, properties and body: all of
+        them for a message in one queue, an equal part (rounded down) for one in several.
+        """
+
+    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+        """Stage copies of what is live in a slab at the journal's end, and point the queues there.
+
+        Block by block, from the one at `offset` on, until `max_bytes` of blocks were walked or
+        nothing in the slab is live any more. A place is moved if its queue's entry points at the
+        record, whatever its state (ready, given out, given back), and it is available: durable, and
+        committed if it belongs to a transaction. The copy is an ADD with these places alone, with
+        the flag MOVED and without the transactional one, all else as it stood; a COUNT stands
+        behind it for each place that was given out before, in the same block where that has room
+        for both. The copy's file depends on this one (`cancels`): else an acknowledgement of the
+        copy might be freed while the old record still stands.
+
+        Args:
+            file_id: A file before the one being filled.
+            slab: Index of the slab in it.
+            offset: File offset of the block to begin with; 0 for the slab's first one.
+            max_bytes: Blocks beginning behind this many bytes of others are left to the next call.
+
+        Raises:
+            NoRoom: No slab or no file for a copy, or messages are held back; nothing was moved. If
+                something was, the call returns, and the next one raises.
+            ValueError: The file is being filled or not known, a transaction is in the making, or a
+                record fits no file of this size.
+
+        Durability: the copies are durable with their blocks. A checkpoint that lets the old file go
+            stands behind them in the journal, so it is durable only when they are.
+        """
+
     def cancels(self, file_id: int) -> list[int]:
         """Return the ids of other files, not forgotten, that this one must not be freed before.
 
-        Those whose messages are ended, or whose transactions are committed, by its records;
-        ascending.
+        Those whose messages are ended, counted or moved, or whose transactions are committed, by
+        its records; ascending.
         """
 
     def forget_file(self, file_id: int) -> None:

@@ -24,6 +24,7 @@ from vespiary_native.abc import (
     LargeDelivery,
     NoRoom,
     QueueStatistics,
+    Relocation,
     ScanStatus,
     WriteRequest,
 )
@@ -69,6 +70,7 @@ class NativeCore:
         self._result = ffi.new("vespiary_result *")
         self._write = ffi.new("vespiary_write *")
         self._frames = ffi.new("const uint8_t **")
+        self._relocation = ffi.new("vespiary_relocation *")
         self._handle = ffi.new("uint32_t *")
         self._length = ffi.new("uint32_t *")
         self._file_id = ffi.new("uint64_t *")
@@ -127,6 +129,20 @@ class NativeCore:
     def live_places(self, file_id: int) -> int:
         """See `Core.live_places`."""
         return _check(lib.vespiary_core_live_places(self._core, file_id), "live_places")
+
+    def live_bytes(self, file_id: int) -> int:
+        """See `Core.live_bytes`."""
+        return _check(lib.vespiary_core_live_bytes(self._core, file_id), "live_bytes")
+
+    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+        """See `Core.relocate`.
+
+        Durability: the copies are durable with their blocks.
+        """
+        out = self._relocation
+        bad = lib.vespiary_core_relocate(self._core, file_id, slab, offset, max_bytes, out)
+        _check(bad, f"relocate({file_id}, {slab}, {offset})")
+        return Relocation(out.next, out.bytes, out.places, bool(out.is_absent))
 
     def cancels(self, file_id: int) -> list[int]:
         """See `Core.cancels`."""

@@ -122,7 +122,8 @@ class ImageStatistics:
     """The image's counters (bytes and numbers of slabs, blocks, files).
 
     `blocks_unwritten` and `unwritten_bytes` count closed blocks that are not durable;
-    `records_added` and `payload_bytes` what was staged, without padding, seals and gaps.
+    `records_added` and `payload_bytes` what was staged, without padding, seals and gaps;
+    `live_bytes` is the sum of `Core.live_bytes` over all files.
     """
 
     slabs_total: int
@@ -135,6 +136,25 @@ class ImageStatistics:
     sequence_durable: int
     records_added: int
     payload_bytes: int
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What one call of `Core.relocate` did.
+
+    Attributes:
+        next_offset: File offset of the block to go on with; 0 when the slab was walked to its end,
+            or nothing is live in it.
+        moved_bytes: Bytes of the records that were staged, counts included.
+        moved_places: Places whose message was moved.
+        is_absent: The slab is not in memory (any more): load it and go on.
+    """
+
+    next_offset: int
+    moved_bytes: int
+    moved_places: int
+    is_absent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,10 +150,12 @@ class Driver:
                 return
 
     def load(self, consumer: int) -> None:
-        file_id, slab = self.core.absent_slab(consumer)
+        self.load_slab(*self.core.absent_slab(consumer))
+
+    def load_slab(self, file_id: int, slab: int) -> bool:
         twin, native = self.core.load_begin(file_id, slab)
         if twin is None:
-            return
+            return False
         is_good = self.random.random() < 0.9
         for address, length, offset in (twin, native):
             data = bytes(self.files[file_id][offset : offset + length])
@@ -161,6 +163,7 @@ class Driver:
         if self.random.random() < 0.2:
             self.operate()
         self.core.load_done(file_id, slab, good=is_good)
+        return is_good
 
     def reclaim(self) -> None:
         current = self.core.current_file()
@@ -171,6 +174,23 @@ class Driver:
             if free and self.is_durable(file_id):
                 self.core.forget_file(file_id)
                 del self.files[file_id]
+
+    def compact(self) -> None:
+        """Move what is live in an old file, slab by slab, loading what is absent."""
+        current = self.core.current_file()
+        old = [file_id for file_id in sorted(self.files) if file_id < current]
+        file_id = self.random.choice(old or sorted(self.files))
+        for slab in range(-(-len(self.files[file_id]) // self.slab_bytes)):
+            offset = 0
+            for _ in range(self.random.choice([1, 3, 30])):
+                moved = self.core.relocate(
+                    file_id, slab, offset, self.random.choice([1, 9000, 10**6])
+                )
+                offset = moved.next_offset
+                if not offset:
+                    break
+                if moved.is_absent and not self.load_slab(file_id, slab):
+                    break
 
     def is_durable(self, file_id: int) -> bool:
         """Whether the file's last block is on disk: it ends in a seal,
@@ -364,6 +384,7 @@ class Driver:
             (1, self.churn),
             (5, self.keep_files),
             (2, self.reclaim),
+            (4, self.compact),
             (1, lambda: self.core.grow(pick.randint(0, 3))),
             (2, self.tick),
         ]
@@ -466,6 +487,7 @@ class Driver:
         self.core.current_file()
         for file_id in self.files:
             self.core.live_places(file_id)
+            self.core.live_bytes(file_id)
             self.core.cancels(file_id)
             self.core.prepared_in(file_id)
         for facts in self.core.branches():

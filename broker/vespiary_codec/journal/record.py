@@ -72,6 +72,7 @@ class RecordFlag(IntFlag):
     TRANSACTIONAL = 1
     ESCAPED = 2
     LARGE = 4
+    MOVED = 8
 
 
 class Place(NamedTuple):
@@ -104,9 +105,10 @@ class QueueState(NamedTuple):
 
 
 class AddRecord(NamedTuple):
-    """A message and its places (§3.2). `transaction` is 0 outside of one.
+    """A message and its places (§3.2).
 
-    With `is_large` the body is a reference to a file (`large_reference`).
+    `transaction` is 0 outside of one; with `is_large` the body is a reference to a file
+    (`large_reference`); `is_moved`: it is the copy of an earlier record.
     """
 
     places: tuple[Place, ...]
@@ -118,6 +120,7 @@ class AddRecord(NamedTuple):
     has_escapes: bool = False
     transaction: int = 0
     is_large: bool = False
+    is_moved: bool = False
 
 
 class AddLayout(NamedTuple):
@@ -344,6 +347,7 @@ def _encode_add(record: AddRecord) -> bytes:
     flags = RecordFlag.ESCAPED if record.has_escapes else 0
     if record.is_large:
         flags |= RecordFlag.LARGE
+    flags |= RecordFlag.MOVED if record.is_moved else 0
     middle = b"".join(PLACE.pack(queue_id, 0, sequence) for queue_id, sequence in record.places)
     if record.transaction:
         flags |= RecordFlag.TRANSACTIONAL
@@ -480,6 +484,7 @@ def _decode_add(raw: RawRecord) -> AddRecord:
         add.has_escapes,
         add.transaction,
         add.is_large,
+        bool(raw.flags & RecordFlag.MOVED),
     )
 
 

@@ -9,6 +9,7 @@ part. Chosen by `vespiary_native.choice`.
     core      the contract: `TwinCore`
     stomp     frames in
     recovery  restored blocks
+    compaction  live messages of an old file, moved to the journal's end
 """
 
 from vespiary_native.twin.blocks import verify_blocks

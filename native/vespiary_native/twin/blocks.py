@@ -150,15 +150,11 @@ class Blocks:
         Raises:
             NoRoom: No slab or no file; nothing was changed.
         """
-        if is_add and self.are_adds_held:
-            raise NoRoom("messages are held back until there is room for journal files")
         padded = length + 7 & ~7
         used = self.used + padded
-        if not self.is_open or used > self.end:
-            self._open(padded, is_add=is_add)
+        if is_add or not self.is_open or used > self.end:
+            self.reserve(padded, is_add=is_add)
             used = self.used + padded
-        elif is_add and used > self.add_end:
-            raise NoRoom("the last journal file is kept for acknowledgements")
         at = self.base + self.used
         if padded != length:
             self.view[at + length : at + padded] = bytes(padded - length)
@@ -167,6 +163,21 @@ class Blocks:
         self.records_added += 1
         self.payload_bytes += length
         return at
+
+    def reserve(self, padded: int, *, is_add: bool = False) -> None:
+        """Have `padded` bytes free in the filling block; then `place` finds room.
+
+        Raises:
+            NoRoom: No slab or no file; nothing was changed.
+            ValueError: They fit no block.
+        """
+        if is_add and self.are_adds_held:
+            raise NoRoom("messages are held back until there is room for journal files")
+        used = self.used + padded
+        if not self.is_open or used > self.end:
+            self._open(padded, is_add=is_add)
+        elif is_add and used > self.add_end:
+            raise NoRoom("the last journal file is kept for acknowledgements")
 
     def extend(self, length: int) -> None:
         """Add `length` bytes, a multiple of 8 that fits, to the block's last record."""

@@ -21,10 +21,11 @@ from vespiary_native.abc import (
     LargeBody,
     LargeDelivery,
     QueueStatistics,
+    Relocation,
     WriteRequest,
 )
 from vespiary_native.memory import AlignedBuffer
-from vespiary_native.twin import delivery, stomp
+from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
@@ -120,6 +121,18 @@ class TwinCore:
         """See `abc.Core.live_places`."""
         return self._image.file(file_id).live
 
+    def live_bytes(self, file_id: int) -> int:
+        """See `abc.Core.live_bytes`."""
+        return self._image.file(file_id).live_bytes
+
+    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+        """See `abc.Core.relocate`.
+
+        Durability: the copies are durable with their blocks.
+        """
+        walk = compaction.Walk(self._staging, self._queues, self._consumers.values())
+        return walk.relocate(self._image.file(file_id), slab, offset, max_bytes)
+
     def cancels(self, file_id: int) -> list[int]:
         """See `abc.Core.cancels`."""
         return sorted(file.file_id for file in self._image.file(file_id).cancels)
@@ -142,6 +155,7 @@ class TwinCore:
             sequence_durable=image.durable_sequence,
             records_added=blocks.records_added,
             payload_bytes=blocks.payload_bytes,
+            live_bytes=image.live_bytes,
         )
 
     # --- writing ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def deliver(
                 status = DeliverStatus.DRAINED
                 break
         message = entries[sequence]
-        slab, at, properties_bytes, body_bytes, has_escapes = message
+        slab, at, properties_bytes, body_bytes, has_escapes, _ = message
         view = slab.view
         if view is None:
             status = DeliverStatus.ABSENT
@@ -119,7 +119,7 @@ def take_large(consumer: Consumer) -> LargeDelivery | None:
     if large is None or not has_credit:
         return None
     message = queue.entries[sequence]
-    slab, at, properties_bytes, _, has_escapes = message
+    slab, at, properties_bytes, _, has_escapes, _ = message
     if slab.view is None:
         return None
     properties = bytes(slab.view[at : at + properties_bytes])

@@ -69,18 +69,19 @@ class JournalFile:
         salt: 64 random bits.
         size: Bytes.
         live: Places whose message stands in it, and one for each branch that needs it.
+        live_bytes: What the places count for.
         pins: Prepared branches that need it.
         cancels: Other files whose messages its records end or commit.
         slabs: All its slabs.
     """
 
-    __slots__ = ("cancels", "file_id", "live", "pins", "salt", "size", "slabs")
+    __slots__ = ("cancels", "file_id", "live", "live_bytes", "pins", "salt", "size", "slabs")
 
     def __init__(self, file_id: int, salt: int, size: int, slab_bytes: int) -> None:
         self.file_id = file_id
         self.salt = salt
         self.size = size
-        self.live = self.pins = 0
+        self.live = self.live_bytes = self.pins = 0
         self.cancels: set[JournalFile] = set()
         self.slabs = [Slab(self, index) for index in range(-(-size // slab_bytes))]
 
@@ -92,6 +93,7 @@ class Image:
         files: All files, by id; the last `files_ahead` of them are untouched.
         current: The file being filled.
         durable_sequence: Everything up to this block is durable.
+        live_bytes: What the live places of all files count for.
     """
 
     def __init__(self, slab_bytes: int, slabs_max: int) -> None:
@@ -103,6 +105,7 @@ class Image:
         self.files_ahead = 0
         self.current: JournalFile | None = None
         self.durable_sequence = 0
+        self.live_bytes = 0
         self._free: list[AlignedBuffer] = []
         # Dictionaries for their order: first in, first listed.
         self._closed: dict[Slab, None] = {}
@@ -196,11 +199,21 @@ class Image:
         slab.is_closed = True
         self._closed[slab] = None
 
-    def unpin(self, slab: Slab) -> None:
+    def pin(self, slab: Slab, places: int, share_bytes: int) -> None:
+        """Count live places more in a slab of a file; each counts `share_bytes`."""
+        assert slab.file is not None
+        slab.live += places
+        slab.file.live += places
+        slab.file.live_bytes += places * share_bytes
+        self.live_bytes += places * share_bytes
+
+    def unpin(self, slab: Slab, share_bytes: int) -> None:
         """Count one live place less in a slab of a file."""
         slab.live -= 1
         assert slab.file is not None
         slab.file.live -= 1
+        slab.file.live_bytes -= share_bytes
+        self.live_bytes -= share_bytes
         if not slab.live and slab.is_closed:
             self._drop_if_done(slab)
 

@@ -32,7 +32,7 @@ from vespiary_codec.journal.record import (
 from vespiary_native.twin.branches import BRANCH_DATA_BYTES_MAX, Branch, Branches, Member
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
-from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue
+from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue, place_bytes
 
 _KEPT = (
     RecordType.COUNT,
@@ -174,6 +174,7 @@ class Recovery:
                 queue = queues.get(record.queue_id)
                 if queue is not None and record.sequence in queue.entries:
                     queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
+                    _cancel(file, queue.entries[record.sequence][0])
             elif isinstance(record, CommitRecord):
                 return not self._commit(queues, file, record)
             elif isinstance(record, PrepareRecord):
@@ -201,7 +202,9 @@ class Recovery:
     ) -> None:
         slab = file.slabs[offset >> self._image.slab_shift]
         at = offset % self._image.slab_bytes + add.properties_at
-        message = (slab, at, add.properties_bytes, add.body_bytes, add.has_escapes)
+        content_bytes = add.properties_bytes + add.body_bytes
+        share_bytes = place_bytes(len(add.places), content_bytes)
+        message = (slab, at, add.properties_bytes, add.body_bytes, add.has_escapes, share_bytes)
         for queue_id, sequence in add.places:
             queue = queues.get(queue_id)
             if queue is None:
@@ -209,17 +212,19 @@ class Recovery:
             queue.tail = max(queue.tail, sequence + 1)
             before = queue.entries.get(sequence)
             if before is not None:  # moved to a newer file: the later record counts
+                # The old one stands until its file is freed: what ends the new one must not be gone
+                # before.
+                _cancel(file, before[0])
                 self._forget(queue, before)
             queue.entries[sequence] = message
-            queue.live_bytes += add.properties_bytes + add.body_bytes
-            slab.live += 1
-            file.live += 1
+            queue.live_bytes += content_bytes
+            self._image.pin(slab, 1, share_bytes)
             if add.is_large:
                 self._large.place(queue, sequence, reference)
 
     def _forget(self, queue: Queue, message: Message) -> None:
         queue.live_bytes -= message[2] + message[3]
-        self._image.unpin(message[0])
+        self._image.unpin(message[0], message[5])
 
     def _acknowledge(
         self, queues: dict[int, Queue], file: JournalFile, commit: JournalFile, ack: AckRecord

@@ -7,6 +7,7 @@ by the scanner.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import deque
 from typing import Final
@@ -38,6 +39,7 @@ from vespiary_native.twin.state import (
     Note,
     Queue,
     Route,
+    place_bytes,
 )
 
 _U32: Final = struct.Struct("<I")
@@ -149,19 +151,19 @@ class Staging:
         body_at = properties_at + properties_bytes
         view[properties_at:body_at] = properties
         view[body_at : at + length] = body
-        message = (slab, properties_at, properties_bytes, body_bytes, has_escapes)
+        share_bytes = place_bytes(len(queues), properties_bytes + body_bytes)
+        message = (slab, properties_at, properties_bytes, body_bytes, has_escapes, share_bytes)
         for queue in queues:
             if is_large:
                 self.large.place(queue, queue.tail, body)
             self._enter(queue, message, is_journalled=is_journalled)
-        slab.live += len(queues)
         if not is_journalled:
+            slab.live += len(queues)
             return 0
-        if slab.file is not None:
-            slab.file.live += len(queues)
-            if self.transaction:
-                self._transaction_files.add(slab.file)
-                self._member(view, at, length)
+        self.image.pin(slab, len(queues), share_bytes)
+        if self.transaction and slab.file is not None:
+            self._transaction_files.add(slab.file)
+            self._member(view, at, length)
         block = blocks.urgent_sequence = blocks.sequence
         return block
 
@@ -243,7 +245,7 @@ class Staging:
         Raises:
             NoRoom: No slab or no file for the record; nothing was changed.
         """
-        slab, _, properties_bytes, body_bytes, _ = message
+        slab, _, properties_bytes, body_bytes, _, _ = message
         file = slab.file
         block = 0
         if file is not None and queue.is_durable:
@@ -269,7 +271,7 @@ class Staging:
         queue.live_bytes -= properties_bytes + body_bytes
         if queue.large:
             self.large.ended(queue, sequence, self._block_of_now())
-        self.unpin(slab)
+        self.unpin(message)
         return block
 
     def _block_of_now(self) -> int | None:
@@ -280,17 +282,18 @@ class Staging:
 
     def forget_message(self, queue: Queue, sequence: int) -> None:
         """Let go of a message that a branch held."""
-        slab, _, properties_bytes, body_bytes, _ = queue.entries.pop(sequence)
+        message = queue.entries.pop(sequence)
         if queue.large:
             self.large.ended(queue, sequence, self._block_of_now())
         queue.deliveries.pop(sequence, None)
-        queue.live_bytes -= properties_bytes + body_bytes
-        self.unpin(slab)
+        queue.live_bytes -= message[2] + message[3]
+        self.unpin(message)
 
-    def unpin(self, slab: Slab) -> None:
+    def unpin(self, message: Message) -> None:
         """Count one live place less where a message stands."""
+        slab = message[0]
         if slab.file is not None:
-            self.image.unpin(slab)
+            self.image.unpin(slab, message[5])
             return
         slab.live -= 1
         if slab.live:
@@ -349,24 +352,32 @@ class Staging:
         """Return a message that was given out; a lost count is no lost message."""
         deliveries = queue.give_back(sequence)
         if self.is_journalled(queue, message):
-            self._count(queue, sequence, deliveries)
+            with contextlib.suppress(NoRoom):
+                self.count(queue, sequence, deliveries, message)
 
     def count_delivery(self, queue: Queue, sequence: int) -> None:
         """Count a message that a branch gives back as delivered once more."""
         deliveries = min(queue.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
         queue.deliveries[sequence] = deliveries
-        if self.is_journalled(queue, queue.entries[sequence]):
-            self._count(queue, sequence, deliveries)
+        message = queue.entries[sequence]
+        if self.is_journalled(queue, message):
+            with contextlib.suppress(NoRoom):
+                self.count(queue, sequence, deliveries, message)
 
-    def _count(self, queue: Queue, sequence: int, deliveries: int) -> None:
-        try:
-            at = self.blocks.place(COUNT.size)
-        except NoRoom:
-            return
+    def count(self, queue: Queue, sequence: int, deliveries: int, message: Message) -> None:
+        """Stage how often a journalled message was given out.
+
+        Raises:
+            NoRoom: No slab or no file for the record.
+        """
+        at = self.blocks.place(COUNT.size)
         COUNT.pack_into(
             self.blocks.view, at, COUNT.size, RecordType.COUNT, 0, 0,
             queue.queue_id, deliveries, sequence,
         )  # fmt: skip
+        own, file = self.blocks.slab.file, message[0].file
+        if own is not None and file is not None and own is not file:
+            own.cancels.add(file)  # the count stays as long as the message's record does
 
     def append(self, type_: int, body: bytes, *, flags: int, is_urgent: bool) -> int:
         """Stage a record of the general form; return its block (see `abc.Core.append_record`)."""
@@ -505,7 +516,7 @@ class Staging:
         for sequence in list(queue.large):
             self.large.ended(queue, sequence, self._block_of_now())
         for message in queue.entries.values():
-            self.unpin(message[0])
+            self.unpin(message)
         queue.entries.clear()
         queue.reserved.clear()
         queue.locked.clear()

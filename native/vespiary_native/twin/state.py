@@ -12,6 +12,7 @@ from collections.abc import Callable
 from heapq import heappush
 from typing import NamedTuple
 
+from vespiary_codec.journal.record import ADD, PLACE
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.twin.image import Slab
 
@@ -20,9 +21,15 @@ SHAPE_PATIENCE = 4
 """Frames before a connection learns their shape: who sends one or two is not worth it."""
 
 
-Message = tuple[Slab, int, int, int, bool]
+Message = tuple[Slab, int, int, int, bool, int]
 """Where a message stands: slab, position of its properties in the slab's memory, their bytes, bytes
-of the body, whether the properties have escapes. Made for every message, so it is a plain tuple."""
+of the body, whether the properties have escapes, and what one place counts for in its file
+(`place_bytes`). Made for every message, so it is a plain tuple."""
+
+
+def place_bytes(places: int, content_bytes: int) -> int:
+    """Return what a live place counts for in its file (`abc.Core.live_bytes`)."""
+    return PLACE.size + (ADD.size + content_bytes) // places
 
 
 class LargeMessage:
