@@ -182,27 +182,25 @@ class Core(CoreBranches, Protocol):
 
         Block by block, from the one at `offset` on, until `max_bytes` of blocks were walked or
         nothing in the slab is live any more. A place is moved if its queue's entry points at the
-        record, whatever its state (ready, given out, given back), and it is available: durable, and
-        committed if it belongs to a transaction. The copy is an ADD with these places alone, with
-        the flag MOVED and without the transactional one, all else as it stood; a COUNT stands
-        behind it for each place that was given out before, in the same block where that has room
-        for both. The copy's file depends on this one (`cancels`): else an acknowledgement of the
-        copy might be freed while the old record still stands.
+        record (ready, given out or given back), and it is available. The copy is an ADD with these
+        places alone, with the flag MOVED and without the transactional one, all else as it stood; a
+        COUNT stands behind it for each place that was given out before, in the same block if there
+        is room. Its file depends on this one, or an acknowledgement of the copy might be freed
+        while the old record stands.
 
         Args:
             file_id: A file before the one being filled.
             slab: Index of the slab in it.
             offset: File offset of the block to begin with; 0 for the slab's first one.
-            max_bytes: Blocks beginning behind this many bytes of others are left to the next call.
+            max_bytes: Blocks behind this many bytes of others are left to the next call.
 
         Raises:
-            NoRoom: No slab or no file for a copy, or messages are held back; nothing was moved. If
-                something was, the call returns, and the next one raises.
-            ValueError: The file is being filled or not known, a transaction is in the making, or a
-                record fits no file of this size.
+            NoRoom: No slab or no file for a copy, or adds are held; nothing was moved. If something
+                was, the call returns, and the next one raises.
+            ValueError: The file is being filled or not known, or a transaction is being staged.
 
-        Durability: the copies are durable with their blocks. A checkpoint that lets the old file go
-            stands behind them in the journal, so it is durable only when they are.
+        Durability: the copies are durable with their blocks, which stand before any checkpoint that
+            lets the old file go.
         """
 
     def cancels(self, file_id: int) -> list[int]:
