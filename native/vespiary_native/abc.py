@@ -86,6 +86,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vespiary_codec.journal.record import RecordType as RecordType
+from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
@@ -584,23 +585,3 @@ class Core(CoreBranches, Protocol):
         Returns:
             Number of transactions without a valid COMMIT or PREPARE; they were dropped.
         """
-
-
-class BlockVerifier(Protocol):
-    """The type of `vespiary_native.choice.block_verifier()`, which both implementations have."""
-
-    def __call__(
-        self, data: memoryview, offset: int, salt: int, file_id: int, limit: int
-    ) -> list[BlockFacts]:
-        """Walk blocks while they are valid and whole; the first that is not ends the list.
-
-        A seal ends it too. Whether sequences and the chain go on is for the caller to compare.
-
-        Args:
-            data: Bytes of the file from `offset` on, at a block's start.
-            offset: File offset of `data[0]`.
-            salt: The file's salt.
-            file_id: The file's id.
-            limit: At most this many blocks.
-        """
-        ...
