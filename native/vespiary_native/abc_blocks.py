@@ -1,6 +1,6 @@
 """The contract of the walk over blocks: which of the bytes of a file are valid blocks.
 
-Owns the Protocol alone. Both implementations of the core have one; `vespiary_native.abc` exports it.
+Owns the Protocol alone. Both implementations of the core have one; `abc` exports it.
 """
 
 from __future__ import annotations

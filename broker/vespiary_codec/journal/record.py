@@ -105,10 +105,9 @@ class QueueState(NamedTuple):
 
 
 class AddRecord(NamedTuple):
-    """A message and its places (§3.2).
+    """A message and its places (§3.2), `is_moved` if it is the copy of an earlier record.
 
-    `transaction` is 0 outside of one; with `is_large` the body is a reference to a file
-    (`large_reference`); `is_moved`: it is the copy of an earlier record.
+    With `is_large` the body is a `large_reference`. `transaction` is 0 outside of one.
     """
 
     places: tuple[Place, ...]
@@ -345,9 +344,7 @@ def _encode_add(record: AddRecord) -> bytes:
     if not 0 <= record.priority <= 9:
         raise ValueError(f"priority {record.priority} is not 0 to 9")
     flags = RecordFlag.ESCAPED if record.has_escapes else 0
-    if record.is_large:
-        flags |= RecordFlag.LARGE
-    flags |= RecordFlag.MOVED if record.is_moved else 0
+    flags |= RecordFlag.LARGE * record.is_large | RecordFlag.MOVED * record.is_moved
     middle = b"".join(PLACE.pack(queue_id, 0, sequence) for queue_id, sequence in record.places)
     if record.transaction:
         flags |= RecordFlag.TRANSACTIONAL
@@ -478,13 +475,8 @@ def _decode_add(raw: RawRecord) -> AddRecord:
         add.places,
         bytes(raw.data[add.properties_at : body_at]),
         bytes(raw.data[body_at:]),
-        add.arrival_ms,
-        add.protocol,
-        add.priority,
-        add.has_escapes,
-        add.transaction,
-        add.is_large,
-        bool(raw.flags & RecordFlag.MOVED),
+        *add[4:],
+        is_moved=bool(raw.flags & RecordFlag.MOVED),
     )
 
 
