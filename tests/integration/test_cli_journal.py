@@ -57,6 +57,23 @@ def test_a_good_journal_and_nothing_is_written(data: Path):
     assert contents(data) == before
 
 
+def test_several_folders_at_once(data: Path):
+    done = vespiary("journal", "verify", data, data / "journal", "--json")
+    assert [report["finding"] for report in json.loads(done.stdout)] == ["good"] * 3
+    assert vespiary("journal", "verify").returncode == 2
+
+
+def test_info_says_what_keeps_a_file_and_names_queues(data: Path):
+    done = vespiary("journal", "info", data)
+    assert "live messages: queue 1 (orders): 10" in done.stdout
+    assert "10 live messages" in done.stdout
+    assert "to orders, at activemq-data-1.hq:" in done.stdout
+    report = json.loads(vespiary("journal", "info", data / "journal", "--json").stdout)[0]
+    assert report["oldest"]["address"] == "orders"
+    assert report["files"][0]["live_messages"] == 10
+    assert 0 < report["live_bytes"] < report["files"][0]["used_bytes"]
+
+
 def test_one_journal_of_its_own(data: Path):
     done = vespiary("journal", "info", data / "journal")
     assert done.returncode == 0
@@ -84,7 +101,10 @@ def test_a_flipped_bit_is_found_and_the_broker_does_not_start(data: Path):
     assert ": bad:" in done.stdout
     assert "activemq-data-1.hq:4096" in done.stdout
     assert "VSP-J104" in done.stdout
+    assert "activemq-data-1.hq:4096: block 1: corrupt: bad checksum of a block" in done.stdout
+    assert "what to do: keep a copy" in done.stdout
     report = json.loads(vespiary("journal", "verify", data / "journal", "--json").stdout)[0]
+    assert [(p["offset"], p["sequence"]) for p in report["problems"]] == [(4096, 1)]
     assert (report["finding"], report["error"]["code"]) == ("bad", "VSP-J104")
     before = journal_files(data)
     run = vespiary("run", "--data", data, "--port", "0")

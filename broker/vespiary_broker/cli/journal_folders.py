@@ -6,16 +6,15 @@ open a file for writing. Called by the journal commands.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.store.disk import Disk, DiskFile
-from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM, FileForm
-from vespiary_codec.journal.file_header import JournalKind
+from vespiary_broker.store.files import BINDINGS_FORM, JMS_FORM, MESSAGE_FORM, FileForm
 
-JMS_FORM: Final = FileForm("activemq-jms", "jms", JournalKind.JMS)
 _FORMS: Final = (
     ("bindings", BINDINGS_FORM),
     ("bindings", JMS_FORM),
@@ -155,3 +154,17 @@ def size_of(found: list[tuple[Path, FileForm]]) -> int:
         for path in place.iterdir()
         if form.number(path.name) is not None
     )
+
+
+def queue_names(bindings: dict[str, bytes]) -> dict[int, str]:
+    """Return the names of queues by id.
+
+    Args:
+        bindings: Values by key of a bindings journal; other keys are passed over.
+    """
+    names = {}
+    for key, value in bindings.items():
+        kind, _, number = key.partition("/")
+        if kind == "queue" and number.isdecimal():
+            names[int(number)] = str(json.loads(value)["name"])
+    return names

@@ -7,8 +7,9 @@ Owns: the commands. They read and never write, lock or create anything; what is 
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -17,12 +18,15 @@ from vespiary_broker.cli.journal_folders import (
     CountingDisk,
     journals_in,
     progress_steps,
+    queue_names,
     size_of,
 )
 from vespiary_broker.cli.journal_text import export_command, import_command
-from vespiary_broker.store.files import BINDINGS_FORM
+from vespiary_broker.store.files import MESSAGE_FORM
+from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.opening import OpeningParts
-from vespiary_broker.store.reader import Finding, JournalReport, read_journal
+from vespiary_broker.store.reader import FileReport, Finding, JournalReport, read_journal
+from vespiary_broker.store.verifying import Problem, Verification, verify_journal
 from vespiary_spec import units
 
 _MIB: Final = 1024 * 1024
@@ -32,23 +36,13 @@ _folder_argument = click.argument(
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
 
 
-def _read(folder: Path) -> list[JournalReport]:
-    """Read all journals of a folder, with a progress bar."""
-    found = journals_in(folder)
-    reports = []
-    with terminal.progress(f"reading {folder}, MiB", size_of(found) // _MIB) as advance:
-        disk, verify = CountingDisk(progress_steps(advance, _MIB)), OpeningParts().verify
-        for place, form in found:
-            reports.append(read_journal(place, form=form, disk=disk, verify=verify))
-    return reports
-
-
 @click.group("journal", short_help="Look at journals on disk.")
 def journal() -> None:
-    """Journals on disk, read without a broker.
+    """Journals on disk, without a broker.
 
-    DIR is the folder of a journal, or the data folder of a broker. Nothing is written or locked, so
-    a running broker is not disturbed; its newest blocks may then look torn.
+    DIR is the folder of a journal, or the data folder of a broker. Commands that look (`info`,
+    `verify`, `print`, `export`) write and lock nothing, so a running broker is not disturbed; its
+    newest blocks may then look torn.
     """
 
 
@@ -56,43 +50,67 @@ def journal() -> None:
 @_folder_argument
 @_json_option
 def info(folder: Path, is_json: bool) -> int:
-    """Show files, records and live messages. Exit codes: 0 good, 1 damaged."""
-    reports = _read(folder)
+    """Show files, live messages, and what keeps each file. Exit codes: 0 good, 1 damaged."""
+    found = journals_in(folder)
+    reports = []
+    with terminal.progress(f"reading {folder}, MiB", 2 * size_of(found) // _MIB) as advance:
+        disk, verifier = CountingDisk(progress_steps(advance, _MIB)), OpeningParts().verify
+        names: dict[int, str] = {}
+        for place, form in found:
+            live = LiveSet()
+            report = read_journal(place, form=form, disk=disk, verify=verifier, live=live)
+            reports.append(report)
+            names.update(queue_names(live.bindings))
     if is_json:
         terminal.show_json([dataclasses.asdict(report) for report in reports])
     else:
         for report in reports:
-            _show_info(report)
-    return _exit_code(reports)
-
-
-@journal.command("verify", short_help="Check every block of a journal.")
-@_folder_argument
-@_json_option
-def verify(folder: Path, is_json: bool) -> int:
-    """Check every block as a broker's start would. Exit codes: 0 good or torn, 1 damaged.
-
-    Torn means that the journal ends in unconfirmed work which a crash cut off: nothing confirmed is
-    missing.
-    """
-    reports = _read(folder)
-    if is_json:
-        terminal.show_json([dataclasses.asdict(report) for report in reports])
-    else:
-        for report in reports:
-            click.echo(_verdict(report))
-    return _exit_code(reports)
-
-
-def _exit_code(reports: list[JournalReport]) -> int:
+            _show_info(report, names)
     return int(any(report.finding is Finding.BAD for report in reports))
 
 
-def _verdict(report: JournalReport) -> str:
-    blocks = sum(file.blocks for file in report.files)
+@journal.command("verify", short_help="Check every block of journals.")
+@click.argument(
+    "folders", type=click.Path(file_okay=False, path_type=Path), metavar="DIR…", nargs=-1
+)
+@_json_option
+def verify(folders: tuple[Path, ...], is_json: bool) -> int:
+    """Check every block of every file, and that what holds nothing is zero.
+
+    Each problem is named with file, offset and block. Torn means that the journal ends in
+    unconfirmed work which a crash cut off: nothing confirmed is missing. Exit codes: 0 good or
+    torn, 1 damaged.
+    """
+    if not folders:
+        raise click.UsageError("name a folder or more")
+    found = [item for folder in folders for item in journals_in(folder)]
+    results = []
+    with terminal.progress("reading, MiB", 3 * size_of(found) // _MIB) as advance:
+        disk, verifier = CountingDisk(progress_steps(advance, _MIB)), OpeningParts().verify
+        for place, form in found:
+            results.append(verify_journal(place, form, disk, verifier))
+    if is_json:
+        terminal.show_json([_as_json(result) for result in results])
+    else:
+        for result in results:
+            click.echo(_verdict(result.report, result.finding, result.blocks))
+            for problem in result.problems:
+                _show_problem(problem)
+    return int(any(result.finding is Finding.BAD for result in results))
+
+
+def _as_json(result: Verification) -> dict[str, Any]:
+    return {
+        **dataclasses.asdict(result.report),
+        "finding": result.finding,
+        "problems": [dataclasses.asdict(problem) for problem in result.problems],
+    }
+
+
+def _verdict(report: JournalReport, finding: Finding, blocks: int) -> str:
     used_bytes = sum(file.used_bytes for file in report.files)
     text = (
-        f"{report.folder}: {report.finding}: {blocks} blocks, "
+        f"{report.folder}: {finding}: {blocks} blocks, "
         f"{units.format_size_rounded(used_bytes)} in {len(report.files)} files"
     )
     if report.finding is Finding.BAD:
@@ -102,38 +120,76 @@ def _verdict(report: JournalReport) -> str:
     return text
 
 
-def _show_info(report: JournalReport) -> None:
-    click.echo(_verdict(report))
+def _show_problem(problem: Problem) -> None:
+    block = f"block {problem.sequence}" if problem.sequence else "block not known"
+    click.echo(f"  {problem.file}:{problem.offset}: {block}: {problem.kind}: {problem.what}")
+    click.echo(f"    meaning: {problem.meaning}")
+    click.echo(f"    what to do: {problem.cure}")
+
+
+def _time(time_ms: int) -> str | None:
+    """Return a time for people, None for none."""
+    if not time_ms:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _show_info(report: JournalReport, names: dict[int, str]) -> None:
+    blocks = sum(file.blocks for file in report.files)
+    click.echo(_verdict(report, report.finding, blocks))
     click.echo(f"kind {report.kind}, id {report.journal_id or '-'}")
     click.echo(f"last block {report.sequence}, known to be durable up to {report.watermark}")
+    is_message = report.kind == MESSAGE_FORM.kind.name
     columns = ("file", "state", "id#", "size#", "used#", "blocks#", "records#", "sealed")
-    terminal.show_table(
-        columns,
-        [
-            (
-                file.name,
-                file.state,
-                file.file_id or None,
-                units.format_size_rounded(file.size_bytes),
-                units.format_size_rounded(file.used_bytes),
-                file.blocks,
-                file.records,
-                "yes" if file.is_sealed else "no",
-            )
-            for file in report.files
-        ],
-    )
+    more = ("live#", "live bytes#", "last write", "kept by") if is_message else ("last write",)
+    terminal.show_table((*columns, *more), [_row(file, is_message) for file in report.files])
     if report.records_by_type:
         parts = (f"{count} {name}" for name, count in report.records_by_type.items())
         click.echo(f"records: {', '.join(parts)}")
-    if report.kind == BINDINGS_FORM.kind.name:
-        click.echo(f"bindings: {report.bindings}")
+    if is_message:
+        _show_messages(report, names)
     else:
-        queues = (f"queue {number}: {count}" for number, count in report.live_messages.items())
-        click.echo(f"live messages: {', '.join(queues) or 'none'}")
+        click.echo(f"bindings: {report.bindings}")
+    click.echo()
+
+
+def _row(file: FileReport, is_message: bool) -> tuple[object, ...]:
+    row = (
+        file.name,
+        file.state,
+        file.file_id or None,
+        units.format_size_rounded(file.size_bytes),
+        units.format_size_rounded(file.used_bytes),
+        file.blocks,
+        file.records,
+        "yes" if file.is_sealed else "no",
+    )
+    if not is_message:
+        return (*row, _time(file.last_time_ms))
+    live = units.format_size_rounded(file.live_bytes)
+    return (*row, file.live_messages, live, _time(file.last_time_ms), file.pinned_by or None)
+
+
+def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
+    queues = (
+        f"queue {number}{f' ({names[number]})' if number in names else ''}: {count}"
+        for number, count in report.live_messages.items()
+    )
+    click.echo(f"live messages: {', '.join(queues) or 'none'}")
+    click.echo(
+        f"live: {units.format_size_rounded(report.live_bytes)}, "
+        f"{report.live_percent} % of the files in use"
+    )
+    if (oldest := report.oldest) is not None:
+        sent_to = f" to {oldest.address}" if oldest.address else ""
+        click.echo(
+            f"oldest: queue {oldest.queue_id}, message {oldest.sequence}, "
+            f"arrived {_time(oldest.arrival_ms)}{sent_to}, at {oldest.file}:{oldest.offset}"
+        )
     if report.voided_transactions:
         click.echo(f"transactions without commit: {report.voided_transactions}")
-    click.echo()
+    if report.prepared_transactions:
+        click.echo(f"prepared transactions: {len(report.prepared_transactions)}")
 
 
 journal.add_command(export_command)

@@ -77,8 +77,8 @@ class _Lines:
             if raw.type not in STRUCTURAL_TYPES:
                 if self._is_after_gap:  # says of a transaction that members of it were reclaimed
                     self._write(self.text.gap())
+                    self._is_after_gap = False
                 self._write(self.text.record(raw))
-            self._is_after_gap = False
         return []
 
 

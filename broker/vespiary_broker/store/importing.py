@@ -39,7 +39,7 @@ from vespiary_spec.errors import BadExport, JournalError, RecordTooLarge, Storag
 logger = logging.getLogger(__name__)
 
 WORK_FOLDER = "import.unfinished"
-_NO_CONTENT = frozenset({"lost+found", "server.lock", WORK_FOLDER})
+_NO_CONTENT = frozenset({"lost+found", "server.lock", "jms.lock", WORK_FOLDER})
 _OWN_PREFIX = ".vespiary-"
 _GAP = b""
 """Stands for a gap in a stream of records; no record is empty."""

@@ -8,15 +8,14 @@ are being written. Called by the CLI and the administration API.
 
 from __future__ import annotations
 
-import struct
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import MESSAGE_FORM, FileForm
+from vespiary_broker.store.live_set import FileCount, LivePlace, LiveSet
 from vespiary_broker.store.recovery import Recovered, Recovery
 from vespiary_broker.store.survey import (
     FolderSurvey,
@@ -24,25 +23,13 @@ from vespiary_broker.store.survey import (
     survey_folder,
     verify_blocks_python,
 )
-from vespiary_codec.journal.record import (
-    AckRecord,
-    CommitRecord,
-    PutRecord,
-    QueuesRecord,
-    RawRecord,
-    RecordFlag,
-    RecordType,
-    RemoveRecord,
-    decode_ack,
-    decode_add_layout,
-    decode_record,
-    digest_members,
-    walk_records,
-)
+from vespiary_codec.journal.description import type_name
+from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordFlag
 from vespiary_native.abc import BlockVerifier
 from vespiary_spec.errors import JournalError, StorageError
 
-_BLOCK_HEADER_BYTES = 64
+_PROPERTIES_WINDOW_BYTES = 96 * 1024
+"""Properties are at most 64 KiB, and places few: what lies behind is not looked for."""
 
 
 class Finding(StrEnum):
@@ -53,6 +40,27 @@ class Finding(StrEnum):
     """The journal ends in unconfirmed work that was cut off: expected after a crash."""
     BAD = "bad"
     """Confirmed data is damaged, or the folder holds something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldestMessage:
+    """A live message and where it stands.
+
+    Attributes:
+        queue_id: Its queue.
+        sequence: Its number there.
+        address: The destination that it was sent to; empty if it does not say.
+        arrival_ms: Time of arrival, milliseconds since 1970.
+        file: Name of its file.
+        offset: Of its record.
+    """
+
+    queue_id: int
+    sequence: int
+    address: str
+    arrival_ms: int
+    file: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,12 @@ class FileReport:
         first_sequence: Of the first, 0 if none.
         last_sequence: Of the last, 0 if none.
         is_sealed: It ends with a seal.
+        activated_ms: When it was last made ready, milliseconds since 1970; 0 if never.
+        last_time_ms: When its last block was closed, milliseconds since 1970; 0 if none.
+        live_messages: Live messages in it, counted once for each queue.
+        live_bytes: Their bytes.
+        oldest: The live message that stands in it longest; None if none is live.
+        pinned_by: Why it can't be freed, as a clause; empty if it can or is not used.
     """
 
     name: str
@@ -83,6 +97,12 @@ class FileReport:
     first_sequence: int = 0
     last_sequence: int = 0
     is_sealed: bool = False
+    activated_ms: int = 0
+    last_time_ms: int = 0
+    live_messages: int = 0
+    live_bytes: int = 0
+    oldest: OldestMessage | None = None
+    pinned_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +125,12 @@ class JournalReport:
         records_by_type: Number of records by the name of their type.
         live_messages: Messages by queue id that are neither acknowledged nor part of a transaction
             without COMMIT. Whether the queue still exists stands in the bindings.
-        bindings: Live keys of a bindings journal.
+        live_bytes: Bytes of them.
+        live_percent: Share of the bytes of all files with blocks that is live, 0 to 100.
+        oldest: The live message that arrived first; None if none is live.
+        bindings: Live keys of a bindings or JMS journal.
         voided_transactions: Transactions without a valid COMMIT.
+        prepared_transactions: Ids of branches that are prepared and wait for their outcome.
     """
 
     folder: str
@@ -123,146 +147,12 @@ class JournalReport:
     torn_at: str
     records_by_type: dict[str, int]
     live_messages: dict[int, int]
+    live_bytes: int
+    live_percent: float
+    oldest: OldestMessage | None
     bindings: int
     voided_transactions: int
-
-
-class _Places:
-    """Live sequences of one queue: a byte each, from the first one seen."""
-
-    def __init__(self) -> None:
-        self._first = 0
-        self._is_live = bytearray()
-
-    def set_live(self, sequence: int, *, is_live: bool) -> None:
-        if not self._is_live:
-            self._first = sequence
-        if sequence < self._first:
-            self._is_live[:0] = bytes(self._first - sequence)
-            self._first = sequence
-        at = sequence - self._first
-        if at >= len(self._is_live):
-            if not is_live:
-                return
-            self._is_live.extend(bytes(at + 1 - len(self._is_live)))
-        self._is_live[at] = is_live
-
-    def end(self, first: int, number: int) -> None:
-        """Acknowledge a range; what lies outside of what was seen is gone already."""
-        start = max(first - self._first, 0)
-        stop = min(first + number - self._first, len(self._is_live))
-        if stop > start:
-            self._is_live[start:stop] = bytes(stop - start)
-
-    def count(self) -> int:
-        return self._is_live.count(1)
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """Members seen of one transaction."""
-
-    members: int = 0
-    digest: int = 0
-    records: list[RawRecord] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _FileCount:
-    blocks: int = 0
-    records: int = 0
-    used_bytes: int = 0
-    first_sequence: int = 0
-    last_sequence: int = 0
-    is_sealed: bool = False
-
-
-class JournalCounter:
-    """Counts what recovery hands out: a sink that keeps no message."""
-
-    def __init__(self) -> None:
-        self.types: Counter[str] = Counter()
-        self.files: dict[int, _FileCount] = {}
-        self.keys: set[str] = set()
-        self._queues: dict[int, _Places] = {}
-        self._open: dict[int, _Transaction] = {}
-
-    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:  # noqa: ARG002
-        """Begin to count a file."""
-        self.files[file_id] = _FileCount()
-
-    def restore_block(
-        self, file_id: int, offset: int, block: memoryview
-    ) -> list[tuple[int, bytes]]:
-        """Count the records of one valid block."""
-        (sequence,) = struct.unpack_from("<Q", block, 8)
-        (records,) = struct.unpack_from("<I", block, 36)
-        start = _BLOCK_HEADER_BYTES
-        file = self.files[file_id]
-        file.blocks += 1
-        file.records += records
-        file.used_bytes += -(-len(block) // 4096) * 4096
-        file.first_sequence = file.first_sequence or sequence
-        file.last_sequence = sequence
-        for raw in walk_records(block[start:], records, offset=offset + start):
-            self.types[_type_name(raw.type)] += 1
-            file.is_sealed = raw.type == RecordType.SEAL
-            self._apply(raw)
-        return []
-
-    def _apply(self, raw: RawRecord) -> None:
-        can_be_member = raw.type in (RecordType.ADD, RecordType.ACK)
-        if can_be_member and raw.flags & RecordFlag.TRANSACTIONAL:
-            number = (
-                decode_add_layout(raw).transaction
-                if raw.type == RecordType.ADD
-                else decode_ack(raw).transaction
-            )
-            entry = self._open.setdefault(number, _Transaction())
-            entry.members += 1
-            entry.digest = digest_members([raw.data], entry.digest)
-            entry.records.append(raw._replace(data=memoryview(bytes(raw.data))))
-        elif raw.type == RecordType.ADD:
-            for queue_id, sequence in decode_add_layout(raw).places:
-                self._places(queue_id).set_live(sequence, is_live=True)
-        else:
-            self._apply_other(decode_record(raw))
-
-    def _apply_other(self, record: object) -> None:
-        if isinstance(record, AckRecord):
-            for first, number in record.ranges:
-                self._places(record.queue_id).end(first, number)
-        elif isinstance(record, QueuesRecord):
-            for queue_id, head, _ in record.queues:
-                self._places(queue_id).end(0, head)
-        elif isinstance(record, CommitRecord):
-            entry = self._open.get(record.transaction, _Transaction())
-            if (entry.members, entry.digest) == (record.members, record.digest):
-                self._open.pop(record.transaction, None)
-                for member in entry.records:
-                    self._apply(member._replace(flags=member.flags & ~RecordFlag.TRANSACTIONAL))
-        elif isinstance(record, PutRecord):
-            self.keys.add(record.key)
-        elif isinstance(record, RemoveRecord):
-            self.keys.discard(record.key)
-
-    def _places(self, queue_id: int) -> _Places:
-        return self._queues.setdefault(queue_id, _Places())
-
-    @property
-    def live_messages(self) -> dict[int, int]:
-        """Live messages by queue id, queues without any left out."""
-        counts = {queue_id: places.count() for queue_id, places in sorted(self._queues.items())}
-        return {queue_id: count for queue_id, count in counts.items() if count}
-
-    @property
-    def voided_transactions(self) -> int:
-        """Transactions whose COMMIT is not there or does not fit."""
-        return len(self._open)
-
-
-def _type_name(number: int) -> str:
-    return RecordType(number).name if number in RecordType.__members__.values() else str(number)
+    prepared_transactions: tuple[int, ...]
 
 
 def read_journal(
@@ -272,6 +162,7 @@ def read_journal(
     disk: DiskLike | None = None,
     verify: BlockVerifier = verify_blocks_python,
     is_direct: bool = False,
+    live: LiveSet | None = None,
 ) -> JournalReport:
     """Read all of a journal and say what it holds, good or bad.
 
@@ -281,6 +172,7 @@ def read_journal(
         disk: The file system; None takes the real one.
         verify: The walk over valid blocks.
         is_direct: Read past the page cache, to see what the disk itself holds.
+        live: An empty set to fill; None makes one.
 
     Raises:
         StorageError: The folder does not exist.
@@ -289,7 +181,7 @@ def read_journal(
     used_disk = disk or Disk()
     if disk is None and not folder.is_dir():
         raise StorageError("there is no such folder", where=str(folder))
-    counter = JournalCounter()
+    counter = live or LiveSet()
     survey: FolderSurvey | None = None
     found: Recovered | None = None
     problem: JournalError | None = None
@@ -300,6 +192,9 @@ def read_journal(
         problem = error
     is_torn = bool(found and (found.dropped_blocks or (found.tail and found.tail.is_torn)))
     finding = Finding.BAD if problem else Finding.TORN if is_torn else Finding.GOOD
+    oldest = _oldest(survey, counter, used_disk) if survey else {}
+    live_bytes = sum(file.live_bytes for file in counter.files.values())
+    used_bytes = sum(file.size_bytes for file in _used(survey, counter))
     return JournalReport(
         folder=str(folder),
         kind=form.kind.name,
@@ -307,7 +202,7 @@ def read_journal(
         finding=finding,
         error=problem.to_dict() if problem else None,
         error_text=str(problem) if problem else "",
-        files=tuple(_file_reports(survey, found, counter)) if survey else (),
+        files=tuple(_file_reports(survey, found, counter, oldest)) if survey else (),
         sequence=found.sequence
         if found
         else max((file.last_sequence for file in counter.files.values()), default=0),
@@ -315,21 +210,107 @@ def read_journal(
         unproven_blocks=found.unproven_blocks if found else 0,
         dropped_blocks=found.dropped_blocks if found else 0,
         torn_at=f"{found.tail.file.path}:{found.tail.offset}" if found and found.tail else "",
-        records_by_type=dict(sorted(counter.types.items())),
+        records_by_type={type_name(t): count for t, count in sorted(counter.types.items())},
         live_messages=counter.live_messages,
-        bindings=len(counter.keys),
+        live_bytes=live_bytes,
+        live_percent=round(100 * live_bytes / used_bytes, 1) if used_bytes else 0.0,
+        oldest=min(oldest.values(), key=lambda message: message.arrival_ms, default=None),
+        bindings=len(counter.bindings),
         voided_transactions=counter.voided_transactions,
+        prepared_transactions=tuple(
+            number for number, entry in counter.transactions.items() if entry.is_prepared
+        ),
     )
 
 
+def _used(survey: FolderSurvey | None, live: LiveSet) -> list[SurveyedFile]:
+    return [file for file in survey.active if file.file_id in live.files] if survey else []
+
+
+def _oldest(survey: FolderSurvey, live: LiveSet, disk: DiskLike) -> dict[int, OldestMessage]:
+    """Return the live message of each file that arrived first, by file id."""
+    first: dict[int, LivePlace] = {}
+    for place in live.places():
+        known = first.get(place.file_id)
+        if known is None or (place.arrival_ms, place.offset) < (known.arrival_ms, known.offset):
+            first[place.file_id] = place
+    files = {file.file_id: file for file in survey.active}
+    return {
+        file_id: OldestMessage(
+            queue_id=place.queue_id,
+            sequence=place.sequence,
+            address=destination_of(read_properties(files[file_id], place.offset, disk)),
+            arrival_ms=place.arrival_ms,
+            file=files[file_id].path.name,
+            offset=place.offset,
+        )
+        for file_id, place in sorted(first.items())
+    }
+
+
+def read_properties(file: SurveyedFile, offset: int, disk: DiskLike) -> bytes:
+    """Return the properties of an ADD record; empty if it can't be decoded any more.
+
+    Args:
+        file: Its file.
+        offset: Of the record in it.
+        disk: The file system.
+
+    Raises:
+        NativeError: The file cannot be read.
+    """
+    start = offset - offset % 4096
+    buffer = memoryview(bytearray(_PROPERTIES_WINDOW_BYTES))
+    handle = disk.open(file.path, is_direct=False, is_readonly=True)
+    try:
+        count = handle.read_into(buffer, start)
+    finally:
+        handle.close()
+    data = buffer[offset - start : count]
+    if len(data) < ADD.size:
+        return b""
+    _, _, flags, _, _, _, _, properties, places = ADD.unpack_from(data)
+    at = ADD.size + places * PLACE.size
+    at += TRANSACTION.size if flags & RecordFlag.TRANSACTIONAL else 0
+    return bytes(data[at : at + properties])
+
+
+def destination_of(properties: bytes) -> str:
+    """Return the destination that the properties of a STOMP message name; empty if none."""
+    for line in properties.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name == b"destination":
+            return value.decode(errors="replace").replace("\\c", ":")
+    return ""
+
+
+def _pinned_by(file_id: int, live: LiveSet) -> str:
+    """Return why a file can't be freed, once it is not the newest."""
+    count = live.files[file_id]
+    if count.live_places:
+        return f"{count.live_places} live messages"
+    prepared = [
+        number
+        for number, entry in live.transactions.items()
+        if entry.is_prepared and any(member[0] == file_id for member in entry.members)
+    ]
+    if prepared:
+        return f"prepared transactions {', '.join(map(str, prepared))}"
+    kept = [str(other) for other in sorted(count.cancels) if other in live.files]
+    return f"ends messages of file {', '.join(kept)}" if kept else ""
+
+
 def _file_reports(
-    survey: FolderSurvey, found: Recovered | None, counter: JournalCounter
+    survey: FolderSurvey,
+    found: Recovered | None,
+    live: LiveSet,
+    oldest: dict[int, OldestMessage],
 ) -> list[FileReport]:
     leftovers = {file.file_id for file in found.leftovers} if found else set()
     ahead = {file.file_id for file in found.ahead} if found else set()
 
     def state(file: SurveyedFile) -> str:
-        if file.file_id in counter.files:
+        if file.file_id in live.files:
             return "used"
         if file.file_id in leftovers:
             return "leftover"
@@ -337,7 +318,7 @@ def _file_reports(
 
     reports = []
     for file in survey.active:
-        count = counter.files.get(file.file_id, _FileCount())
+        count = live.files.get(file.file_id, FileCount())
         reports.append(
             FileReport(
                 name=file.path.name,
@@ -350,6 +331,12 @@ def _file_reports(
                 first_sequence=count.first_sequence,
                 last_sequence=count.last_sequence,
                 is_sealed=count.is_sealed,
+                activated_ms=file.header.activated_ms if file.header else 0,
+                last_time_ms=count.last_time_ms,
+                live_messages=count.live_places,
+                live_bytes=count.live_bytes,
+                oldest=oldest.get(file.file_id),
+                pinned_by=_pinned_by(file.file_id, live) if file.file_id in live.files else "",
             )
         )
     reports.extend(

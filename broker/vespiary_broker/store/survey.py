@@ -115,7 +115,7 @@ def survey_folder(folder: Path, form: FileForm, disk: DiskLike, *, is_direct: bo
         if name.endswith(".tmp"):
             unfinished.append(path)
             continue
-        file = _read_header(path, number, form, disk, first, is_direct=is_direct)
+        file = read_header(path, number, form, disk, first, is_direct=is_direct)
         if file.header is not None and first is None:
             first = file
         is_active = file.header is not None and file.header.state is FileState.ACTIVE
@@ -133,7 +133,7 @@ def survey_folder(folder: Path, form: FileForm, disk: DiskLike, *, is_direct: bo
     return FolderSurvey(folder, journal_id, active, free, unfinished)
 
 
-def _read_header(
+def read_header(
     path: Path,
     number: int,
     form: FileForm,
@@ -142,6 +142,21 @@ def _read_header(
     *,
     is_direct: bool,
 ) -> SurveyedFile:
+    """Read and judge the header of one file.
+
+    Args:
+        path: The file.
+        number: The number in its name.
+        form: Names and kind of the journal's files.
+        disk: The file system.
+        first: A file whose journal it has to belong to; None if there is none yet.
+        is_direct: Read with O_DIRECT.
+
+    Raises:
+        ForeignJournal: It is of another journal, another system, or a newer version.
+        CorruptRecord: Its header is damaged, or it was cut off.
+        NativeError: It cannot be read.
+    """
     handle = disk.open(path, is_direct=is_direct, is_readonly=True)
     try:
         size = handle.size_bytes()
@@ -309,6 +324,8 @@ class BlockReader:
         self._size = size_bytes
         self._verify = verify
         self._buffer = buffer or AlignedBuffer(min(WINDOW_BYTES, size_bytes))
+        self._window = memoryview(b"")
+        self._window_offset = 0
 
     def walk(self, offset: int) -> Iterator[tuple[BlockFacts, memoryview]]:
         """Yield (facts, header and payload) of block after block while they are valid.
@@ -331,6 +348,23 @@ class BlockReader:
                     return
                 if facts is found[-1]:
                     offset = facts.offset + facts.length
+
+    def padding(self, facts: BlockFacts, block_bytes: int) -> memoryview:
+        """Return what stands between a block and the next one; it ought to be zeros.
+
+        Args:
+            facts: The block that `walk` yielded last.
+            block_bytes: Its header and payload.
+        """
+        start = facts.offset - self._window_offset
+        return self._window[start + block_bytes : start + facts.length]
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return what stands at a multiple of 4096, up to `length` bytes of it.
+
+        The memory is good until the next call.
+        """
+        return self._read(offset)[:length]
 
     def later_blocks(self, offset: int) -> Iterator[BlockFacts]:
         """Yield the valid blocks at any multiple of 4096 from `offset` on: those behind a hole."""
@@ -373,7 +407,8 @@ class BlockReader:
     def _read(self, offset: int) -> memoryview:
         length = min(self._buffer.size_bytes, self._size - offset)
         count = self._handle.read_into(self._buffer.memoryview[:length], offset)
-        return self._buffer.memoryview[:count]
+        self._window, self._window_offset = self._buffer.memoryview[:count], offset
+        return self._window
 
     def _is_candidate(self, window: memoryview, at: int) -> bool:
         if window[at : at + 4] != _MAGIC or len(window) - at < block_codec.HEADER_BYTES:

@@ -8,11 +8,12 @@ and never fails on a record that it does not know: its bytes are for the caller 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 from urllib.parse import quote
 
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.record import (
+    START,
+    TRANSACTION,
     AckRecord,
     FilesRecord,
     PutRecord,
@@ -25,9 +26,6 @@ from vespiary_codec.journal.record import (
     decode_record,
 )
 
-MEMBER_TYPES: Final = frozenset({RecordType.ADD, RecordType.ACK})
-"""Types whose flag 1 says that they belong to a transaction."""
-
 
 def type_name(number: int) -> str:
     """Return the name of a type as the format has it (`ADD`), or its number if it has none."""
@@ -39,8 +37,26 @@ def operation(raw: RawRecord) -> str:
     name = type_name(raw.type)
     if name.isdecimal():
         return f"Type{name}"
-    is_member = raw.type in MEMBER_TYPES and raw.flags & RecordFlag.TRANSACTIONAL
+    is_member = raw.flags & RecordFlag.TRANSACTIONAL
     return "".join(part.title() for part in name.split("_")) + ("TX" if is_member else "")
+
+
+def transaction_of(raw: RawRecord) -> int:
+    """Return the transaction that a record is a member of, 0 if it is of none.
+
+    Raises:
+        JournalFormatError: Its fields do not fit its length.
+    """
+    if not raw.flags & RecordFlag.TRANSACTIONAL:
+        return 0
+    if raw.type == RecordType.ADD:
+        return decode_add_layout(raw).transaction
+    if raw.type == RecordType.ACK:
+        return decode_ack(raw).transaction
+    if raw.type == RecordType.DUPLICATE and len(raw.data) >= START.size + TRANSACTION.size:
+        (transaction,) = TRANSACTION.unpack_from(raw.data, len(raw.data) - TRANSACTION.size)
+        return int(transaction)
+    return 0
 
 
 def details(raw: RawRecord) -> tuple[tuple[str, str], ...]:

@@ -133,7 +133,7 @@ class TextWriter:
         return _finish("#File" + _pairs(fields))
 
     def gap(self) -> bytes:
-        """Return the line that says: right before the next record files were reclaimed (§3.3)."""
+        """Return the line that says: before the next record files were reclaimed (§3.3)."""
         line = _finish("#Gap")
         self._digest.update(line)
         return line

@@ -1,0 +1,347 @@
+"""Which messages of a journal are live, where they stand, and what keeps each file: for tools.
+
+Owns: a sink of the recovery that applies records as the core does (journal-format §3 and §4), but
+keeps places and sizes and no content. Must never read a file. The core is what a broker believes;
+the tests hold the two against each other on crash images. Called by `reader`, `verifying` and
+`salvage`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.block import HEADER_BYTES, align4k
+from vespiary_codec.journal.description import transaction_of
+from vespiary_codec.journal.record import (
+    COMMIT,
+    AckRecord,
+    AddLayout,
+    PutRecord,
+    QueuesRecord,
+    RawRecord,
+    RecordType,
+    RemoveRecord,
+    decode_ack,
+    decode_add_layout,
+    decode_record,
+    walk_records,
+)
+
+_OFFSET_BITS = 40
+_BYTES_BITS = 40
+_TIME_BITS = 48
+
+
+class LivePlace(NamedTuple):
+    """Where a live message stands.
+
+    Attributes:
+        queue_id: Its queue.
+        sequence: Its number there.
+        file_id: The file.
+        offset: Of its ADD record in the file.
+        arrival_ms: Time of arrival, milliseconds since 1970.
+        size_bytes: Its share of the record: all of it divided by the places it was given.
+    """
+
+    queue_id: int
+    sequence: int
+    file_id: int
+    offset: int
+    arrival_ms: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class FileCount:
+    """What was seen in one file.
+
+    Attributes:
+        blocks: Blocks that count.
+        records: Records in them.
+        used_bytes: Bytes of them.
+        first_sequence: Of the first, 0 if none.
+        last_sequence: Of the last, 0 if none.
+        last_time_ms: When the last was closed, milliseconds since 1970.
+        is_sealed: The last record is a seal.
+        live_places: Live messages in it, counted once for each queue.
+        live_bytes: Their bytes.
+        cancels: Files whose messages its records end: they have to go before it.
+    """
+
+    blocks: int = 0
+    records: int = 0
+    used_bytes: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+    last_time_ms: int = 0
+    is_sealed: bool = False
+    live_places: int = 0
+    live_bytes: int = 0
+    cancels: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction that has no COMMIT yet.
+
+    Attributes:
+        members: Its records and the files that they stand in.
+        digest: Checksum of the members so far.
+        is_cut: Blocks are missing right before one of them: a reclaimed file.
+        gaps: Gaps seen when the last of them came.
+        prepare: The PREPARE record and its file: in doubt until COMMIT or ROLLBACK; else None.
+        is_good: The members fit the PREPARE record.
+    """
+
+    members: list[tuple[int, int, AddLayout | AckRecord | None]] = field(default_factory=list)
+    digest: int = 0
+    is_cut: bool = False
+    gaps: int = 0
+    prepare: tuple[int, bytes] | None = None
+    is_good: bool = False
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is a branch that is prepared."""
+        return self.prepare is not None
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Packed places by sequence, and the next sequence."""
+
+    entries: dict[int, int] = field(default_factory=dict)
+    tail: int = 1
+
+
+class LiveSet:
+    """Applies records in journal order. Owner: the thread that reads; used once.
+
+    Attributes:
+        types: Records by type.
+        files: Counts by file id.
+        bindings: Live values by key, of a bindings or JMS journal.
+        transactions: Those without a COMMIT that counts, by id.
+    """
+
+    def __init__(self, *, counts_acknowledged: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            counts_acknowledged: Take no notice of acknowledgements: what was ever sent is live.
+        """
+        self.types: Counter[int] = Counter()
+        self.files: dict[int, FileCount] = {}
+        self.bindings: dict[str, bytes] = {}
+        self.transactions: dict[int, Transaction] = {}
+        self._ignores_acknowledgements = counts_acknowledged
+        self._queues: dict[int, _Queue] = {}
+        self._sequence = 0
+        self._gaps = 0
+        self._is_after_gap = False
+
+    # --- the sink ---------------------------------------------------------------------------------
+
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:  # noqa: ARG002
+        """Begin to count a file."""
+        self.files[file_id] = FileCount()
+
+    def restore_block(
+        self, file_id: int, offset: int, block: memoryview
+    ) -> list[tuple[int, bytes]]:
+        """Apply the records of one valid block."""
+        (sequence,) = struct.unpack_from("<Q", block, 8)
+        (records,) = struct.unpack_from("<I", block, 36)
+        (time_ms,) = struct.unpack_from("<Q", block, 48)
+        file = self.files[file_id]
+        file.blocks += 1
+        file.records += records
+        file.used_bytes += align4k(len(block))
+        file.first_sequence = file.first_sequence or sequence
+        file.last_sequence, file.last_time_ms = sequence, time_ms
+        if sequence != self._sequence + 1:
+            self._gaps += 1
+            self._is_after_gap = True
+        self._sequence = sequence
+        start = offset + HEADER_BYTES
+        for raw in walk_records(block[HEADER_BYTES:], records, offset=start):
+            self.types[raw.type] += 1
+            file.is_sealed = raw.type == RecordType.SEAL
+            self._apply(file_id, raw)
+            self._is_after_gap = False
+        return []
+
+    def _apply(self, file_id: int, raw: RawRecord) -> None:
+        if number := transaction_of(raw):
+            self._member(number, file_id, raw)
+        elif raw.type == RecordType.ADD:
+            self._add(file_id, raw.offset, decode_add_layout(raw))
+        elif raw.type == RecordType.ACK:
+            self._acknowledge(file_id, file_id, decode_ack(raw))
+        elif raw.type in (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK):
+            self._end(file_id, raw)
+        else:
+            self._apply_other(decode_record(raw))
+
+    def _apply_other(self, record: object) -> None:
+        if isinstance(record, QueuesRecord):
+            for queue_id, _, tail in record.queues:
+                queue = self._queues.setdefault(queue_id, _Queue())
+                queue.tail = max(queue.tail, tail)
+        elif isinstance(record, PutRecord):
+            self.bindings[record.key] = record.value
+        elif isinstance(record, RemoveRecord):
+            self.bindings.pop(record.key, None)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _add(self, file_id: int, offset: int, add: AddLayout) -> None:
+        length = add.properties_at + add.properties_bytes + add.body_bytes
+        share = length // len(add.places)
+        packed = (file_id << _TIME_BITS | add.arrival_ms & (1 << _TIME_BITS) - 1) << _OFFSET_BITS
+        packed = (packed | offset) << _BYTES_BITS | share
+        for queue_id, sequence in add.places:
+            queue = self._queues.setdefault(queue_id, _Queue())
+            queue.tail = max(queue.tail, sequence + 1)
+            before = queue.entries.get(sequence)
+            if before is not None:  # moved to a newer file: the later record counts
+                self._forget(before)
+            queue.entries[sequence] = packed
+            file = self.files[file_id]
+            file.live_places += 1
+            file.live_bytes += share
+
+    def _forget(self, packed: int) -> int:
+        """Take a place out of its file's counts; return the file's id."""
+        file_id = packed >> _TIME_BITS + _OFFSET_BITS + _BYTES_BITS
+        file = self.files[file_id]
+        file.live_places -= 1
+        file.live_bytes -= packed & (1 << _BYTES_BITS) - 1
+        return file_id
+
+    def _acknowledge(self, file_id: int, commit_id: int, ack: AckRecord) -> None:
+        queue = self._queues.setdefault(ack.queue_id, _Queue())
+        for first, number in ack.ranges:
+            queue.tail = max(queue.tail, first + number)
+            if self._ignores_acknowledgements:
+                continue
+            entries = queue.entries
+            end = first + number
+            for sequence in range(first, end) if number <= len(entries) else sorted(entries):
+                if not first <= sequence < end or sequence not in entries:
+                    continue
+                owner = self._forget(entries.pop(sequence))
+                for other in {file_id, commit_id} - {owner}:
+                    self.files[other].cancels.add(owner)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def _member(self, number: int, file_id: int, raw: RawRecord) -> None:
+        entry = self.transactions.setdefault(number, Transaction())
+        entry.is_cut = entry.is_cut or self._is_after_gap
+        entry.gaps = self._gaps
+        entry.digest = crc32c(raw.data, entry.digest)
+        record: AddLayout | AckRecord | None = None
+        if raw.type == RecordType.ADD:
+            record = decode_add_layout(raw)
+        elif raw.type == RecordType.ACK:
+            record = decode_ack(raw)
+        entry.members.append((file_id, raw.offset, record))
+
+    def _end(self, file_id: int, raw: RawRecord) -> None:
+        """Apply a COMMIT, PREPARE or ROLLBACK: all three name number and digest of the members."""
+        _, _, _, _, number, members, digest = COMMIT.unpack_from(raw.data)
+        if raw.type == RecordType.PREPARE:
+            self._prepare(file_id, raw, number, members, digest)
+            return
+        entry = self.transactions.get(number)
+        if entry is None:
+            return  # a transaction of volatile messages, or all its members were reclaimed
+        if raw.type == RecordType.ROLLBACK:
+            files = {member[0] for member in entry.members}
+            files |= {entry.prepare[0]} if entry.prepare else set()
+            self.files[file_id].cancels |= files - {file_id}
+            del self.transactions[number]
+            return
+        found = len(entry.members)
+        is_whole = (found, entry.digest) == (members, digest)
+        is_cut = entry.is_cut or self._gaps != entry.gaps
+        if entry.is_good if entry.prepare else is_whole or (is_cut and found < members):
+            self.commit(number, file_id)
+
+    def _prepare(
+        self, file_id: int, raw: RawRecord, number: int, members: int, digest: int
+    ) -> None:
+        entry = self.transactions.setdefault(number, Transaction())
+        if entry.prepare is not None:
+            return
+        found = len(entry.members)
+        is_cut = entry.is_cut or self._is_after_gap
+        entry.prepare = (file_id, bytes(raw.data))
+        entry.is_good = (found, entry.digest) == (members, digest) or (is_cut and found < members)
+
+    def commit(self, number: int, file_id: int = 0) -> None:
+        """Let the members of a transaction count.
+
+        Args:
+            number: Its id.
+            file_id: The file of its COMMIT; 0 if there is none.
+        """
+        entry = self.transactions.pop(number)
+        if file_id and entry.prepare and entry.prepare[0] != file_id:
+            self.files[file_id].cancels.add(entry.prepare[0])
+        for member_file, offset, record in entry.members:
+            if isinstance(record, AddLayout):
+                self._add(member_file, offset, record)
+            elif record is not None:
+                self._acknowledge(member_file, file_id or member_file, record)
+            if file_id and member_file != file_id:
+                self.files[file_id].cancels.add(member_file)
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    @property
+    def live_messages(self) -> dict[int, int]:
+        """Live messages by queue id, queues without any left out."""
+        counts = ((number, len(queue.entries)) for number, queue in sorted(self._queues.items()))
+        return {number: count for number, count in counts if count}
+
+    @property
+    def tails(self) -> dict[int, int]:
+        """Next sequence by queue id, of all queues that any record names."""
+        return {number: queue.tail for number, queue in sorted(self._queues.items())}
+
+    @property
+    def voided_transactions(self) -> int:
+        """Transactions without COMMIT or PREPARE, or with one that does not fit."""
+        return sum(not entry.is_prepared for entry in self.transactions.values())
+
+    def is_live(self, queue_id: int, sequence: int, file_id: int, offset: int) -> bool:
+        """Whether this record holds that message: the last one that does, and not ended."""
+        queue = self._queues.get(queue_id)
+        packed = queue.entries.get(sequence) if queue else None
+        if packed is None:
+            return False
+        place = _unpacked(queue_id, sequence, packed)
+        return (place.file_id, place.offset) == (file_id, offset)
+
+    def places(self) -> Iterator[LivePlace]:
+        """Yield all live places, by queue, in no order within it."""
+        for queue_id, queue in sorted(self._queues.items()):
+            for sequence, packed in queue.entries.items():
+                yield _unpacked(queue_id, sequence, packed)
+
+
+def _unpacked(queue_id: int, sequence: int, packed: int) -> LivePlace:
+    size = packed & (1 << _BYTES_BITS) - 1
+    packed >>= _BYTES_BITS
+    offset = packed & (1 << _OFFSET_BITS) - 1
+    packed >>= _OFFSET_BITS
+    arrival = packed & (1 << _TIME_BITS) - 1
+    return LivePlace(queue_id, sequence, packed >> _TIME_BITS, offset, arrival, size)

@@ -1,0 +1,223 @@
+"""`vespiary journal verify`: every block of every file, and every problem with its place.
+
+Owns: the list of problems and what each of them means. Whether a broker would start is `recovery`'s
+decision, asked through `reader`; here are added the blocks that recovery does not come to, and the
+bytes that it never looks at (padding). Must never write. Called by the CLI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.files import FileForm
+from vespiary_broker.store.reader import Finding, JournalReport, read_journal
+from vespiary_broker.store.scanning import (
+    Block,
+    Hole,
+    first_nonzero,
+    scan_file,
+    scan_folder,
+    stray_header_bytes,
+)
+from vespiary_broker.store.survey import SurveyedFile
+from vespiary_native.abc import BlockFacts, BlockVerifier
+
+
+class ProblemKind(StrEnum):
+    """What a problem is."""
+
+    CORRUPT = "corrupt"
+    """Confirmed data is damaged, or a file is not what it ought to be: no broker starts."""
+    STRAY = "stray"
+    """Bytes that hold nothing are not zero: no data is lost, but the disk changed something."""
+    TORN = "torn"
+    """Above the watermark: work that was never confirmed, cut off by a crash, or damaged."""
+
+
+_MEANING = {
+    ProblemKind.CORRUPT: "confirmed data is damaged; the broker refuses to start and cuts nothing "
+    "off",
+    ProblemKind.STRAY: "no message is damaged, but bytes that nobody wrote say that the disk or its"
+    " path is not to be trusted",
+    ProblemKind.TORN: "no later block says that this one was durable: a crash cut unconfirmed work "
+    "off, or a block that was just confirmed is damaged; the broker's start drops it",
+}
+_CURE = {
+    ProblemKind.CORRUPT: "keep a copy of the folder, then restore the volume, or save what can be "
+    "saved with `vespiary journal recover`",
+    ProblemKind.STRAY: "look at the kernel log and the disk; `vespiary journal export` and `import`"
+    " make a clean copy",
+    ProblemKind.TORN: "nothing to do after a crash or while the broker runs; else look at the disk",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One place that is not as it ought to be.
+
+    Attributes:
+        kind: Corrupt, stray or torn.
+        file: Name of the file.
+        offset: Place in it.
+        sequence: Sequence of the block that ought to stand there; 0 if it cannot be told.
+        what: What was found.
+        meaning: What it means.
+        cure: What to do.
+    """
+
+    kind: ProblemKind
+    file: str
+    offset: int
+    sequence: int
+    what: str
+    meaning: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was found in one journal.
+
+    Attributes:
+        report: What a broker's start would find.
+        finding: Bad with any problem that is corrupt or stray, else torn, else good.
+        problems: All problems, by file and offset.
+        blocks: Valid blocks.
+    """
+
+    report: JournalReport
+    finding: Finding
+    problems: tuple[Problem, ...]
+    blocks: int
+
+
+def verify_journal(
+    folder: Path, form: FileForm, disk: DiskLike, verify: BlockVerifier
+) -> Verification:
+    """Check every block of every file of a journal.
+
+    Args:
+        folder: The journal's folder.
+        form: Names and kind of its files.
+        disk: The file system.
+        verify: The walk over valid blocks.
+
+    Raises:
+        StorageError: The folder does not exist.
+        NativeError: A file cannot be read.
+    """
+    report = read_journal(folder, form=form, disk=disk, verify=verify)
+    scan = _Scan(folder, form, disk, verify, report)
+    problems = scan.run()
+    kinds = {problem.kind for problem in problems}
+    finding = Finding.GOOD
+    if ProblemKind.TORN in kinds or report.finding is Finding.TORN:
+        finding = Finding.TORN
+    if report.finding is Finding.BAD or kinds & {ProblemKind.CORRUPT, ProblemKind.STRAY}:
+        finding = Finding.BAD
+    return Verification(
+        report=report, finding=finding, problems=tuple(problems), blocks=scan.blocks
+    )
+
+
+class _Scan:
+    """One look at all files; used once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        form: FileForm,
+        disk: DiskLike,
+        verify: BlockVerifier,
+        report: JournalReport,
+    ) -> None:
+        self._files = scan_folder(folder, form, disk)
+        self._disk = disk
+        self._verify = verify
+        self._report = report
+        self._problems: list[Problem] = []
+        self._watermark = 0
+        self._last: BlockFacts | None = None
+        self._newest_id = 0
+        self.blocks = 0
+
+    def run(self) -> list[Problem]:
+        for path, error in self._files.refused:
+            offset = int(error.where.rpartition(":")[2] or 0)
+            self._add(ProblemKind.CORRUPT, path, offset, 0, error.what)
+        for file in (*self._files.active, *self._files.free):
+            if file.header is not None and (offset := stray_header_bytes(file, self._disk)):
+                self._stray(file.path, offset, 0, "the rest of the file header")
+        leftovers = {file.name for file in self._report.files if file.state == "leftover"}
+        holes = []
+        for file in self._files.active:
+            if file.path.name not in leftovers:
+                holes += self._scan_file(file)
+        for hole, expected in holes:
+            self._judge(hole, expected)
+        self._take_report()
+        return sorted(self._problems, key=lambda problem: (problem.file, problem.offset))
+
+    def _scan_file(self, file: SurveyedFile) -> list[tuple[Hole, int]]:
+        """Walk a file; return the holes, which are judged when all watermarks are known."""
+        holes = []
+        for item in scan_file(file, self._disk, self._verify, self._last):
+            if isinstance(item, Hole):
+                before = item.before or self._last
+                is_first = before is None and file.file_id == 1
+                holes.append((item, before.sequence + 1 if before else int(is_first)))
+            else:
+                self._look_at(item)
+        return holes
+
+    def _look_at(self, block: Block) -> None:
+        facts = block.facts
+        self.blocks += 1
+        self._watermark = max(self._watermark, facts.watermark)
+        if offset := first_nonzero(block.padding, facts.offset + len(block.data)):
+            self._stray(block.file.path, offset, facts.sequence, "the padding behind a block")
+        self._last = facts
+        self._newest_id = block.file.file_id
+
+    def _judge(self, hole: Hole, expected: int) -> None:
+        """Say what a hole is; the end of a file that is not full is no problem."""
+        is_older = hole.file.file_id < self._newest_id
+        if hole.after is None and not hole.is_ours and not is_older:
+            return
+        is_corrupt = is_older or 0 < expected <= self._watermark
+        kind = ProblemKind.CORRUPT if is_corrupt else ProblemKind.TORN
+        self._add(kind, hole.file.path, hole.offset, expected, hole.found)
+
+    def _take_report(self) -> None:
+        """Add what stops a broker's start, unless the scan has it already."""
+        error = self._report.error
+        if error is None:
+            return
+        path, _, offset = str(error["where"]).rpartition(":")
+        place = (Path(path).name, int(offset)) if offset.isdecimal() else (str(error["where"]), 0)
+        for index, problem in enumerate(self._problems):
+            if (problem.file, problem.offset) == place:
+                if problem.kind is ProblemKind.CORRUPT:
+                    return
+                del self._problems[index]
+                break
+        self._add(ProblemKind.CORRUPT, Path(place[0]), place[1], 0, str(error["what"]))
+
+    def _stray(self, path: Path, offset: int, sequence: int, what: str) -> None:
+        self._add(ProblemKind.STRAY, path, offset, sequence, f"{what} is not zero")
+
+    def _add(self, kind: ProblemKind, path: Path, offset: int, sequence: int, what: str) -> None:
+        self._problems.append(
+            Problem(
+                kind=kind,
+                file=path.name,
+                offset=offset,
+                sequence=sequence,
+                what=what,
+                meaning=_MEANING[kind],
+                cure=_CURE[kind],
+            )
+        )
