@@ -24,6 +24,14 @@ class RoutingType(enum.StrEnum):
     MULTICAST = "MULTICAST"
 
 
+class DiskFullPolicy(enum.StrEnum):
+    """What becomes of a message that has to be stored while the disk is full."""
+
+    BLOCK = "BLOCK"
+    FAIL = "FAIL"
+    DROP = "DROP"
+
+
 class AddressSettings(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
@@ -92,6 +100,16 @@ class AddressSettings(
             default_text="-1",
         ),
     ] = None
+    disk_full_policy: Annotated[
+        DiskFullPolicy | None,
+        setting(
+            "What becomes of a durable message while the disk is full and the journal has no room "
+            "left: BLOCK lets its sender wait, FAIL refuses it with an error, DROP takes it and "
+            "forgets it (counted, and logged once for each address).",
+            change=Change.RESTART,
+            default_text="BLOCK",
+        ),
+    ] = None
 
 
 ADDRESS_DEFAULTS = AddressSettings(
@@ -102,6 +120,7 @@ ADDRESS_DEFAULTS = AddressSettings(
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,
+    disk_full_policy=DiskFullPolicy.BLOCK,
 )
 """What holds for an address when no match says otherwise; no field is None."""
 

@@ -71,7 +71,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "page-limit-messages": "paging",
         "page-full-policy": "paging",
         "max-size-bytes-reject-threshold": "paging",
-        "disk-full-policy": "a disk-full policy by address (producers wait on every address)",
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
         "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",

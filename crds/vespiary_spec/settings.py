@@ -31,6 +31,7 @@ from vespiary_spec.addresses import (
     ADDRESS_DEFAULTS,
     Address,
     AddressSettings,
+    DiskFullPolicy,
     Queue,
     RoutingType,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "BrokerSettings",
     "Configuration",
     "Directories",
+    "DiskFullPolicy",
     "JournalType",
     "PreallocationScope",
     "PreallocationStrategy",

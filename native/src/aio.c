@@ -241,6 +241,8 @@ static void push(vespiary_ring *ring, const uint32_t *indices, uint32_t count)
             done += (uint32_t)submitted;
             continue;
         }
+        if (submitted == -EINTR) /* before it took any: nothing was done */
+            continue;
         slot *refused = &ring->slots[indices[done]];
         if (refused->phase == PHASE_DSYNC_WRITE
             && (submitted == -EOPNOTSUPP || submitted == -EINVAL)) {
@@ -395,8 +397,10 @@ int vespiary_ring_completions(vespiary_ring *ring, vespiary_completion *completi
         for (long i = 0; i < taken; i++) {
             const uint32_t index = (uint32_t)events[i].data;
             /* res2 is a second status that some drivers use; an error in it is an error. */
-            const int64_t reported = events[i].res2 < 0 ? events[i].res2 : events[i].res;
+            int64_t reported = events[i].res2 < 0 ? events[i].res2 : events[i].res;
             int64_t final;
+            if (reported == -EAGAIN)
+                reported = -EIO; /* -EAGAIN is kept for what the kernel did not take */
             if (finish(ring, index, reported, &final)) {
                 deliver(ring, index, final, &completions[count]);
                 count++;

@@ -7,6 +7,9 @@
  *     what the kernel refuses at once (a bad descriptor) as for what fails later. No result is dropped
  *     and none is interpreted: a short count is handed up as it is.
  *   - The caller keeps the descriptor open and the memory in place until the completion was taken.
+ *   - The result -EAGAIN has one meaning: the kernel had no room for the request, or for the sync of a
+ *     durable write, and what it did not take it did not do. The same request may be submitted again.
+ *     What ran and ended with -EAGAIN (no filesystem should) is reported as -EIO.
  *   - Requests run in any order. A sync covers the writes whose completions were taken before it was
  *     submitted, and promises nothing about the others.
  *   - With O_DIRECT, address, length and offset are multiples of the device's logical block (use 4096),

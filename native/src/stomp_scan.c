@@ -432,11 +432,12 @@ int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buff
             left = take_ack(core, handle, &f, length);
         if (left < 0 && left != -ENOSPC)
             return left;
+        c->need = c->scanned = c->body_scanned = 0;
         if (left == -ENOSPC) {
             out->status = BLOCKED;
+            out->detail = (uint32_t)length;
             return 0;
         }
-        c->need = c->scanned = c->body_scanned = 0;
         if (left) {
             out->status = FRAME;
             out->detail = (uint32_t)length;

@@ -304,7 +304,8 @@ static void push(vespiary_uring *ring, uint32_t index)
         return;
     }
     __atomic_store_n(ring->submission_tail, tail, __ATOMIC_RELEASE);
-    fail_slot(ring, index, taken < 0 ? taken : -EAGAIN);
+    /* -EBUSY: the kernel wants completions to be taken first, which the caller does in any case. */
+    fail_slot(ring, index, taken < 0 && taken != -EBUSY ? taken : -EAGAIN);
 }
 
 static bool is_valid(const vespiary_request *request)
@@ -422,11 +423,14 @@ int vespiary_uring_completions(vespiary_uring *ring, vespiary_completion *comple
         deliver(ring, index, ring->slots[index].result, &completions[count]);
         count++;
     }
-    while (count < capacity && pop(ring, &index, &result))
+    while (count < capacity && pop(ring, &index, &result)) {
+        if (result == -EAGAIN)
+            result = -EIO; /* -EAGAIN is kept for what the kernel did not take */
         if (finish(ring, index, result, &result)) {
             deliver(ring, index, result, &completions[count]);
             count++;
         }
+    }
     if (count == capacity && ring->outstanding > 0)
         signal_waiting(ring);
     *count_out = count;

@@ -8,7 +8,7 @@
  *     always), and counts that as this process's.
  *   - A request's completion is run by the kernel in the thread that submitted it: that thread must
  *     not end while requests are outstanding, or they may be cancelled (-ECANCELED).
- *   - What the kernel did not take (-EAGAIN, -EBUSY, -ENOMEM) becomes that request's completion.
+ *   - What the kernel did not take becomes that request's completion, -EBUSY as -EAGAIN.
  */
 #ifndef VESPIARY_URING_H
 #define VESPIARY_URING_H

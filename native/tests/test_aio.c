@@ -272,6 +272,7 @@ static struct script {
     struct io_event ready[256];
     struct iocb taken[256]; /* every iocb accepted, in order */
     uint32_t ready_count, taken_count, submit_calls;
+    long interruptions;     /* so many submissions end with EINTR first */
     long submit_limit;      /* takes at most so many per call; 0: no limit */
     long refuse_dsync;      /* -errno for a write with RWF_DSYNC at submission, 0: takes it */
     int64_t dsync_result;   /* result of such a write when it is not refused; 0: its length */
@@ -300,6 +301,10 @@ static long scripted_submit(aio_context_t context, long count, struct iocb **ioc
 
     (void)context;
     script.submit_calls++;
+    if (script.interruptions > 0) {
+        script.interruptions--;
+        return -EINTR;
+    }
     for (; taken < count && (script.submit_limit == 0 || taken < script.submit_limit); taken++) {
         const struct iocb *iocb = iocbs[taken];
         const bool sync = iocb->aio_lio_opcode == IOCB_CMD_FDSYNC;
@@ -397,6 +402,12 @@ static void test_durable_write_paths(void)
     CHECK_EQUAL(scripted_write((struct script){.refuse_dsync = -EAGAIN}, 0), -EAGAIN);
     CHECK_TRACE("");
     CHECK_EQUAL(scripted_write((struct script){.dsync_result = -EIO}, 0), -EIO);
+    CHECK_TRACE("D");
+    /* What ran and says EAGAIN is no refusal: nobody may take it for one and try again. */
+    CHECK_EQUAL(scripted_write((struct script){.dsync_result = -EAGAIN}, 0), -EIO);
+    CHECK_EQUAL(scripted_write((struct script){.sync_result = -EAGAIN}, then_sync), -EIO);
+    /* Interrupted before the kernel took anything: handed over again, once. */
+    CHECK_EQUAL(scripted_write((struct script){.interruptions = 2}, 0), PAGE);
     CHECK_TRACE("D");
     /* A failed or refused sync is the write's failure; a short write is not synced and says so. */
     CHECK_EQUAL(scripted_write((struct script){.sync_result = -EIO}, then_sync), -EIO);

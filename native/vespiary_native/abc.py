@@ -359,7 +359,8 @@ class Core(CoreBranches, Protocol):
 
         Returns:
             (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller
-            handles `buffer[position:position + detail]` itself and goes on behind it.
+            handles `buffer[position:position + detail]` itself and goes on behind it; after BLOCKED
+            it may, or scan from `position` on again when there is room.
         """
 
     def receipt(self, connection: int, data: bytes) -> None:

@@ -9,6 +9,8 @@ Called by: the journal and page writers of `vespiary_broker.store`, from the eve
 What holds for every ring
     - Each accepted request yields exactly one completion, never an exception: bytes, or -errno.
       What is refused before it is accepted (bad arguments, a full ring) raises at the call.
+    - The result NOT_TAKEN (-EAGAIN) has one meaning: the kernel had no room for the request and did
+      nothing of it, so the same request may be submitted again. All other failures are final.
     - The caller keeps the descriptor open and the memory in place until the completion was taken.
     - Requests run in any order. A sync covers the writes whose completions were taken before it.
     - With O_DIRECT, address, length and offset are multiples of 4096, or the result is -EINVAL.
@@ -31,6 +33,7 @@ DEPTH_MAX = 4_194_304  # VESPIARY_RING_DEPTH_MAX
 LENGTH_MAX = 2_147_479_552  # VESPIARY_RING_LENGTH_MAX: what Linux moves in one call
 TOKEN_MAX = 2**64 - 1
 OFFSET_MAX = 2**63 - 1
+NOT_TAKEN = -errno.EAGAIN
 
 
 class Completion(NamedTuple):

@@ -131,11 +131,12 @@ class _Worker:
                 self.requests.put(request)
 
     def _outcome(self, request: Request) -> int:
-        """Return the result of a request: bytes, or -errno."""
+        """Return the result of a request: bytes, or -errno; EAGAIN is kept for other rings' use."""
         try:
             return self._perform(request)
         except OSError as error:
-            return -(error.errno or errno.EIO)
+            number = error.errno or errno.EIO
+            return -(errno.EIO if number == errno.EAGAIN else number)
 
     def _finish(self, token: int, result: int) -> None:
         """Make a result known: first the entry, then the signal."""

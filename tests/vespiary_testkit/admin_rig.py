@@ -133,6 +133,7 @@ class MemoryBroker:
             logins_refused=1,
             duplicates_discarded=4,
             duplicate_ids=5,
+            messages_dropped=0,
             journal=self.journal,
         )
 

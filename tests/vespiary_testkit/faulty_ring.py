@@ -113,6 +113,7 @@ class FaultyRing:
         result: What its completion says: -errno, or bytes fewer than asked for (as a function of
         the
             length); None lets it succeed.
+        failures: How many writes from that one on end so.
         refusal: errno with which the k-th `submit_write` itself is refused, 0 not at all.
         refusals: How often it is.
         drops_flush: Make every write without its flush.
@@ -124,6 +125,7 @@ class FaultyRing:
         *,
         fail_at: int = 0,
         result: Callable[[int], int] | None = None,
+        failures: int = 1,
         refusal: int = 0,
         refusals: int = 1,
         drops_flush: bool = False,
@@ -131,6 +133,7 @@ class FaultyRing:
         self.inner = inner
         self.fail_at = fail_at
         self.result = result
+        self.failures = failures
         self.refusal = refusal
         self.refusals = refusals
         self.drops_flush = drops_flush
@@ -168,7 +171,8 @@ class FaultyRing:
             raise NativeError("the ring refused a request", self.refusal)
         self.writes += 1
         self.durable_flags.append(durable)
-        if self.writes == self.fail_at and self.result is not None:
+        is_failing = self.fail_at <= self.writes < self.fail_at + self.failures
+        if is_failing and self.result is not None:
             self._made_up[token] = self.result(length)
         self.inner.submit_write(
             fd, buffer_address, length, offset, token, durable=durable and not self.drops_flush
@@ -199,7 +203,7 @@ ERRNOS = (
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EINVAL,
-    errno.EAGAIN,
+    errno.EINTR,
     errno.EROFS,
     errno.EBADF,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from vespiary_native.abc import Core
 from vespiary_native.choice import open_core
+from vespiary_spec.errors import JournalError
 
 FILE_BYTES = 4 * 1024 * 1024
 
@@ -40,6 +41,7 @@ class MemoryJournal:
         self.on_durable: Callable[[], None] = lambda: None
         self.on_space: Callable[[], None] = lambda: None
         self.space_requests = 0
+        self.blocked: JournalError | None = None
         self._files = 0
         self._is_scheduled = False
         self._written: asyncio.Event | None = None

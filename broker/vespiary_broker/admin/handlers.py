@@ -113,6 +113,7 @@ def broker_record(broker: Broker) -> records.Broker:
         messages_acknowledged=statistics.messages_acknowledged,
         client_errors=statistics.errors,
         logins_refused=statistics.logins_refused,
+        messages_dropped=statistics.messages_dropped,
     )
 
 

@@ -186,6 +186,11 @@ def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
     yield _gauge(
         "duplicate_ids", "Duplicate ids remembered, all addresses.", statistics.duplicate_ids
     )
+    yield _counter(
+        "messages_dropped",
+        "Messages dropped because the disk was full and their disk-full-policy is DROP.",
+        statistics.messages_dropped,
+    )
     yield _gauge("addresses", "Addresses.", scrape.addresses)
     yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)

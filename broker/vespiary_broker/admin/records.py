@@ -163,6 +163,7 @@ class Broker(Record, frozen=True):
         messages_acknowledged: Messages acknowledged.
         client_errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        messages_dropped: Messages dropped because the disk was full.
     """
 
     version: str
@@ -181,6 +182,7 @@ class Broker(Record, frozen=True):
     messages_acknowledged: int
     client_errors: dict[str, int]
     logins_refused: int
+    messages_dropped: int
 
 
 class Queue(Record, frozen=True):
@@ -302,6 +304,7 @@ class Statistics(Record, frozen=True):
         logins_refused: Logins refused.
         duplicates_discarded: Messages discarded for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
+        messages_dropped: Messages dropped because the disk was full.
     """
 
     is_ready: bool
@@ -315,6 +318,7 @@ class Statistics(Record, frozen=True):
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    messages_dropped: int
     duplicates_discarded: int
     duplicate_ids: int
 

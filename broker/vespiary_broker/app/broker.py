@@ -197,6 +197,7 @@ class BrokerApp(Administration):
         cycle = self._cycle = Cycle(engine, journal, self._spawn)
         journal.on_durable = cycle.on_durable
         journal.on_space = cycle.on_space
+        journal.on_blocked = cycle.on_blocked
         journal.on_failed = self._on_failed
         stack.callback(cycle.close)
         stack.push_async_callback(self._disconnect)

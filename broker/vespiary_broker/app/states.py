@@ -165,6 +165,7 @@ class BrokerStatistics:
         logins_refused: Logins refused.
         duplicates_discarded: Messages discarded since the start, for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
+        messages_dropped: Messages dropped because the disk was full.
         journal: The message journal.
     """
 
@@ -181,6 +182,7 @@ class BrokerStatistics:
     logins_refused: int
     duplicates_discarded: int
     duplicate_ids: int
+    messages_dropped: int
     journal: JournalStatistics
 
 
@@ -295,5 +297,6 @@ def broker_statistics(
         logins_refused=engine.logins.refused,
         duplicates_discarded=engine.duplicates.discarded,
         duplicate_ids=engine.duplicates.count,
+        messages_dropped=engine.full_disk.dropped_count,
         journal=journal,
     )

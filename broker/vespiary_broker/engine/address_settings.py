@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings
+from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, DiskFullPolicy
 
 _CACHE_ENTRIES_MAX: Final = 10_000
 _RANK: Final = {"*": 1, "#": 2}
@@ -65,6 +65,12 @@ class AddressSettingsTable:
         """Take other settings from now on."""
         self._matches = sorted(matches.items(), key=lambda item: _width(item[0]))
         self._cache.clear()
+
+    @property
+    def has_disk_full_policies(self) -> bool:
+        """Whether any match has another `disk-full-policy` than BLOCK."""
+        policies = {settings.disk_full_policy for _, settings in self._matches}
+        return not policies <= {None, DiskFullPolicy.BLOCK}
 
     def settings_for(self, address: str) -> AddressSettings:
         """Return the settings of an address; no field is None.

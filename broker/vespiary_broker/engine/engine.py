@@ -13,6 +13,7 @@ from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
+from vespiary_broker.engine.full_disk import FullDisk
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.ports import Bindings, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
@@ -30,6 +31,7 @@ class Engine:
         dispatcher: Gives messages to consumers.
         duplicates: Duplicate ids that addresses have seen.
         logins: Decides who comes in.
+        full_disk: Decides about messages while the disk is full.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
     """
 
@@ -38,6 +40,7 @@ class Engine:
     dispatcher: Dispatcher
     duplicates: DuplicateIds
     logins: Logins
+    full_disk: FullDisk
     transaction_bytes_max: int
 
 
@@ -81,5 +84,6 @@ def make_engine(
         Dispatcher(core, registry.queues_by_id, load_slab),
         duplicates,
         Logins(users, is_anonymous_allowed=is_anonymous_allowed),
+        FullDisk(settings),
         transaction_bytes_max,
     )

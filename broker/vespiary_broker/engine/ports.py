@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from vespiary_spec.errors import JournalError
+
 JsonObject = dict[str, Any]
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine in the background; logs what it raises."""
@@ -38,6 +40,10 @@ class Bindings(Protocol):
 
 class Journal(Protocol):
     """The message journal, as those who stage into its core need it."""
+
+    @property
+    def blocked(self) -> JournalError | None:
+        """Why no journal file can be made now; None while there is room."""
 
     def kick(self) -> None:
         """Write what is staged if somebody waits for it; to be called after staging."""

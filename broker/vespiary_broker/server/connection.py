@@ -273,6 +273,11 @@ class Connection(asyncio.BufferedProtocol):
     def _is_holding(self) -> bool:
         return self._is_busy or self._is_blocked
 
+    @property
+    def takes_blocked(self) -> bool:
+        """Whether the session decides about frames that find no room."""
+        return self._cycle.full_disk is not None
+
     def block(self) -> None:
         """Take no frame until the journal has room."""
         self._is_blocked = True

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_spec.errors import JournalError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -121,6 +122,18 @@ class Cycle:
         if self._blocked or self._space is not None:
             self._let_go_on()
         self.release()
+
+    @property
+    def full_disk(self) -> JournalError | None:
+        """Why no journal file can be made, if addresses have policies for that; else None."""
+        return self._journal.blocked if self.engine.full_disk.has_policies else None
+
+    def on_blocked(self) -> None:
+        """Let policies decide about those that wait for room: the disk is full."""
+        self.engine.full_disk.begin()
+        if self.engine.full_disk.has_policies:
+            self._let_go_on()
+            self.touch()
 
     def on_space(self) -> None:
         """Let those go on that found no room in the journal's files."""

@@ -61,6 +61,10 @@ class Taker(Protocol):
     def fail_frame(self) -> None:
         """End the connection for what we did wrong."""
 
+    @property
+    def takes_blocked(self) -> bool:
+        """Whether a frame that finds no room is taken nevertheless: a policy decides about it."""
+
     def block(self) -> None:
         """Take no frame until the journal has room."""
 
@@ -263,7 +267,7 @@ class Intake:
             if status == ScanStatus.NEED_DATA:
                 needed = detail
                 break
-            if status == ScanStatus.FRAME:
+            if status == ScanStatus.FRAME or (status == ScanStatus.BLOCKED and taker.takes_blocked):
                 self._take_one(memory, position, position + detail)
                 position += detail
             elif status == ScanStatus.BLOCKED:

@@ -238,7 +238,7 @@ class StompSession:
         return None
 
     async def _send_later(self, frame: Frame, message: Outgoing) -> None:
-        """Send once destination and room are there."""
+        """Send once destination and room are there, or do what the policy of a full disk says."""
         registry = self._registry
         while self._connection.is_open:
             target = find_target(registry, message.destination)
@@ -247,11 +247,25 @@ class StompSession:
             try:
                 self._publish(message, target)
             except NoRoom:
+                if self._is_dropped(message):
+                    self._confirm(frame)
+                    return
                 await self._cycle.space()
                 continue
             self._teach(frame, target)
             self._confirm(frame)
             return
+
+    def _is_dropped(self, message: Outgoing) -> bool:
+        """Return whether a message that found no room is dropped; False: its sender waits.
+
+        Raises:
+            JournalFull: It is refused.
+        """
+        full = self._cycle.full_disk
+        if full is None or not message.is_persistent:
+            return False
+        return self._cycle.engine.full_disk.is_dropped(message.destination.address, full)
 
     def _publish(self, message: Outgoing, target: Target) -> None:
         duplicates = self._cycle.engine.duplicates
@@ -454,7 +468,10 @@ class StompSession:
             try:
                 stage(self._core, self._registry, self._cycle.engine.duplicates, transaction)
             except NoRoom:
-                await self._cycle.space()
+                kept = [send for send in transaction.sends if not self._is_dropped(send)]
+                if len(kept) == len(transaction.sends):
+                    await self._cycle.space()
+                transaction.sends = kept
                 continue
             for member in transaction.acknowledgements:
                 self._cycle.engine.dispatcher.poke(member.consumer.queue.id)

@@ -36,6 +36,13 @@ class Journal(Protocol):
     def on_space(self, callback: Callable[[], None]) -> None: ...
 
     @property
+    def on_blocked(self) -> Callable[[], None]:
+        """Called when no file can be made any more."""
+
+    @on_blocked.setter
+    def on_blocked(self, callback: Callable[[], None]) -> None: ...
+
+    @property
     def failure(self) -> WriterFailed | None:
         """The failure that fenced the journal."""
 

@@ -74,6 +74,7 @@ class FileKeeper:
     Attributes:
         blocked: Why no file can be made now; None while there is room.
         on_space: Called when files were added or freed.
+        on_blocked: Called when no file can be made any more.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class FileKeeper:
         self._watch: asyncio.TimerHandle
         self.blocked: JournalError | None = None
         self.on_space: Callable[[], None] = lambda: None
+        self.on_blocked: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
         """Look at the files soon: the core went on to the next one, or ran out of them."""
@@ -167,6 +169,7 @@ class FileKeeper:
             return
         if self.blocked is None:
             logger.warning("no journal file can be made, producers will wait: %s", full)
+            asyncio.get_running_loop().call_soon(lambda: self.on_blocked())
         self.blocked = JournalFull(
             f"no journal file can be made: {full.what}",
             where=full.where,
@@ -204,7 +207,8 @@ class FileKeeper:
             if self._is_retry_due():
                 await self._journal.run_blocking(self._pool.fill_floor)
         except DiskFull as error:
-            self._retry_s = self._clock_s() + self._disk_scan_period_s
+            # Half of it: with the default of 5 s producers go on within 5 s after space returned.
+            self._retry_s = self._clock_s() + self._disk_scan_period_s / 2
             self._full = error
             return error
         self._full = None

@@ -36,6 +36,7 @@ class NullJournal:
         durability: D0.
         on_durable: Called, never from within `kick`, when more counts as durable.
         on_space: Called when there is room again.
+        on_blocked: Never called: there is no disk that could be full.
         on_failed: Never called.
     """
 
@@ -64,6 +65,7 @@ class NullJournal:
         self.core.start(1, 0, 0)
         self.on_durable: Callable[[], None] = lambda: None
         self.on_space: Callable[[], None] = lambda: None
+        self.on_blocked: Callable[[], None] = lambda: None
         self.on_failed: Callable[[WriterFailed], None] = lambda _: None
         self._files: list[int] = []
         self._last_id = 0

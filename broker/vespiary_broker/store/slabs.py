@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from vespiary_broker.store.disk import DiskFile
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_native.abc import BlockVerifier, Core
-from vespiary_native.abc_ring import Ring
+from vespiary_native.abc_ring import NOT_TAKEN, Ring
 from vespiary_spec.errors import CorruptRecord, NativeError, VespiaryError
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ LOADS_MAX = 8
 HANDLES_MAX = 64
 _BLOCKS_MAX = 65_536
 _CLOSE_S = 30
+_READ_TRIES = 1000
+_READ_PAUSE_S = 0.001
 
 
 class SlabLoader:
@@ -122,12 +124,18 @@ class SlabLoader:
             return True
 
     async def _read(self, handle: DiskFile, address: int, length: int, offset: int) -> int:
-        token = self._next_token
-        self._next_token += 1
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._ring.submit_read(handle.fileno(), address, length, offset, token)
-        self._reads[token] = future
-        return await future
+        for attempt in range(_READ_TRIES):
+            if attempt:
+                await asyncio.sleep(_READ_PAUSE_S)
+            token = self._next_token
+            self._next_token += 1
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._ring.submit_read(handle.fileno(), address, length, offset, token)
+            self._reads[token] = future
+            result = await future
+            if result != NOT_TAKEN:
+                return result
+        return NOT_TAKEN
 
     def on_read(self, token: int, result: int) -> None:
         """Take the completion of a read from the ring."""

@@ -37,7 +37,7 @@ from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.recovery import Recovered
 from vespiary_broker.store.slabs import SlabLoader
 from vespiary_native.abc import Core, NoRoom, WriteRequest
-from vespiary_native.abc_ring import Ring
+from vespiary_native.abc_ring import NOT_TAKEN, Ring
 from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,9 @@ SLABS_FREE_MIN = 6
 """Free slabs wanted while messages come in: 12 MiB, some 10 000 messages of 1 KiB ahead of need."""
 
 _WRITE_TOKEN = 0
-_SUBMIT_TRIES = 1000
-_SUBMIT_PAUSE_S = 0.001
+SUBMIT_TRIES = 1000
+SUBMIT_PAUSE_S = 0.001
+"""A request that the kernel had no room for is submitted again for a second or more."""
 
 
 def _yield_processor() -> None:
@@ -103,6 +104,7 @@ class MessageJournal:
         self._fds: dict[int, int] = {}
         self._in_flight: WriteRequest | None = None
         self._submitted_ns = 0
+        self._attempt = 0
         self._failure: WriterFailed | None = None
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._delay: asyncio.TimerHandle | None = None
@@ -249,6 +251,15 @@ class MessageJournal:
     def on_space(self, callback: Callable[[], None]) -> None:
         self._keeper.on_space = callback
 
+    @property
+    def on_blocked(self) -> Callable[[], None]:
+        """Called when no file can be made any more: see `blocked`."""
+        return self._keeper.on_blocked
+
+    @on_blocked.setter
+    def on_blocked(self, callback: Callable[[], None]) -> None:
+        self._keeper.on_blocked = callback
+
     def kick(self) -> None:
         """Write what is staged if somebody waits for it; call at the end of a tick that staged.
 
@@ -361,8 +372,9 @@ class MessageJournal:
         """Hand a write to the ring.
 
         A refusal with EAGAIN means that the kernel had no room for the request and has not seen its
-        data: asking again later is not the retry of a failed write.
+        data: asking again later is not the retry of a failed write. So says NOT_TAKEN as a result.
         """
+        self._attempt = attempt
         if self._failure is not None:
             return
         try:
@@ -375,8 +387,8 @@ class MessageJournal:
                 durable=self._is_flushed,
             )
         except NativeError as error:
-            if error.errno in (errno.EAGAIN, errno.EINTR) and attempt < _SUBMIT_TRIES:
-                self._loop.call_later(_SUBMIT_PAUSE_S, self._submit, request, attempt + 1)
+            if error.errno in (errno.EAGAIN, errno.EINTR) and attempt < SUBMIT_TRIES:
+                self._loop.call_later(SUBMIT_PAUSE_S, self._submit, request, attempt + 1)
             else:
                 self.fail(error)
 
@@ -399,7 +411,11 @@ class MessageJournal:
         Durability: this is the one place that calls `write_done`, after a flushed write of the full
         length (D2), or after the write alone where flushes are switched off (D1).
         """
-        request, self._in_flight = self._in_flight, None
+        request = self._in_flight
+        if request is not None and result == NOT_TAKEN and self._attempt < SUBMIT_TRIES:
+            self._loop.call_later(SUBMIT_PAUSE_S, self._submit, request, self._attempt + 1)
+            return
+        self._in_flight = None
         if request is None or self._failure is not None:
             return
         if result != request.length:

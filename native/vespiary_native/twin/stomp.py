@@ -88,8 +88,6 @@ def scan(
             if connection.is_partial:
                 connection.frame_taken()
             continue
-        if taken == _BLOCKED:
-            return ScanStatus.BLOCKED, at, 0
         length = _frame_length(connection, data, at, end)
         if length < 0:
             return ScanStatus.ODD, at, 0
@@ -97,7 +95,7 @@ def scan(
             connection.is_partial = True
             return ScanStatus.NEED_DATA, at, connection.need
         connection.frame_taken()
-        return ScanStatus.FRAME, at, length
+        return ScanStatus.BLOCKED if taken == _BLOCKED else ScanStatus.FRAME, at, length
 
 
 def _skip_line_ends(data: bytearray, at: int, end: int) -> int:

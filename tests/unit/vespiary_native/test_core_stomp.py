@@ -147,6 +147,26 @@ def test_a_frame_may_come_byte_by_byte(rig: CoreRig) -> None:
     assert needs == sorted(needs)
 
 
+def test_a_frame_without_room_may_be_tried_again_or_passed_over(
+    rig: CoreRig,
+) -> None:
+    first, second = send(b"persistent:true\n"), send(b"persistent:true\nx:y\n")
+    frames = b"\n" + first + b"\n" + second
+    rig.core.hold_adds(held=True)
+    for cut in (len(frames) - 3, len(frames)):  # again, also when more has come
+        rig.memory[:cut] = frames[:cut]
+        answer = rig.core.scan_stomp(rig.connection, rig.buffer, 0, cut)
+        assert answer == (ScanStatus.BLOCKED, 1, len(first))
+    behind = 1 + len(first)
+    answer = rig.core.scan_stomp(rig.connection, rig.buffer, behind, len(frames))
+    assert answer == (ScanStatus.BLOCKED, behind + 1, len(second))
+    assert rig.core.queue_statistics(1).added == 0
+    rig.core.hold_adds(held=False)
+    answer = rig.core.scan_stomp(rig.connection, rig.buffer, behind + 1, len(frames))
+    assert answer == (ScanStatus.NEED_DATA, len(frames), 0)
+    assert rig.core.queue_statistics(1).added == 1
+
+
 def test_everything_is_left_to_python_before_the_login(rig: CoreRig) -> None:
     stranger = rig.core.open_connection()
     assert rig.scan(send(), stranger) == (ScanStatus.FRAME, 0, len(send()))

@@ -32,6 +32,7 @@ class FakeTaker:
         self.errors: list[str] = []
         self.foreign: Foreign | None = None
         self.failed = self.blocked = 0
+        self.takes_blocked = False
         self.partial = False
         self.intake: Intake = Intake(self.core, SharedBuffer(self.core), self, LIMITS)
 
@@ -186,6 +187,25 @@ def test_blocked_core_is_asked_again(journal: MemoryJournal) -> None:
     taker.intake.resume()
     assert small.core.queue_statistics(1).added == 200
     assert taker.errors == []
+
+
+def test_a_policy_takes_what_the_core_has_no_room_for(journal: MemoryJournal) -> None:
+    small = MemoryJournal(files=1, file_bytes=64 * 1024)
+    taker = FakeTaker(small)
+    taker.takes_blocked = True
+    small.core.open_queue(1)
+    taker.read(CONNECT)
+    small.core.teach(taker.handle, b"/queue/q", small.core.open_route([1]))
+    head = b"SEND\ndestination:/queue/q\npersistent:true\n\n"
+    frames = [head + f"{number:04d}".encode() * 250 + b"\0" for number in range(200)]
+    stream = b"".join(frames)
+    for at in range(0, len(stream), 777):  # cut anywhere
+        taker.read(stream[at : at + 777])
+    staged = small.core.queue_statistics(1).added
+    assert 0 < staged < 200
+    taken = [int(frame.body[:4]) for frame in taker.frames[1:]]
+    assert taken == list(range(200))[staged:]
+    assert (taker.blocked, taker.errors, taker.failed) == (0, [], 0)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from vespiary_broker.store.options import Durability
-from vespiary_broker.store.writer import MessageJournal
+from vespiary_broker.store.writer import SUBMIT_TRIES, MessageJournal
 from vespiary_native.abc import AckMode
+from vespiary_native.abc_ring import NOT_TAKEN
 from vespiary_spec.errors import JournalLocked, NativeError, WriterFailed
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.faulty_ring import ERRNOS, FaultyRing, MemoryRing
@@ -342,6 +343,31 @@ async def test_a_request_that_the_kernel_had_no_room_for_is_submitted_again(tmp_
         bench.publish()
         await journal.wait_durable()
     assert (bench.confirmed, journal.failure) == (3, None)
+    await journal.close()
+
+
+@run
+async def test_a_write_that_the_kernel_did_not_take_is_submitted_again(tmp_path: Path):
+    bench = Bench(tmp_path, fail_at=2, result=lambda _length: NOT_TAKEN, failures=3)
+    journal = await bench.open()
+    for count in range(1, 4):
+        bench.publish()
+        await journal.wait_durable()
+        assert bench.confirmed == count
+    assert journal.failure is None
+    assert bench.ring.writes >= 6
+    await journal.close()
+
+
+@run
+async def test_a_kernel_that_never_takes_a_write_fences(tmp_path: Path):
+    bench = Bench(tmp_path, fail_at=1, result=lambda _length: NOT_TAKEN, failures=SUBMIT_TRIES)
+    journal = await bench.open()
+    bench.publish()
+    with pytest.raises(WriterFailed, match="a journal write failed"):
+        await journal.wait_durable()
+    assert bench.confirmed == 0
+    assert bench.ring.writes == SUBMIT_TRIES
     await journal.close()
 
 
