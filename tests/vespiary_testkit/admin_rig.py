@@ -138,7 +138,7 @@ class MemoryBroker:
         )
 
     def image_statistics(self) -> ImageStatistics:
-        return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000)
+        return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000, 5000)
 
     def queue_names(self) -> list[str]:
         return sorted(self.queue_states)
