@@ -195,6 +195,32 @@ class LoginRefused(RemoteProtocolError):
     code = "VSP-P104"
 
 
+class XaError(RemoteProtocolError):
+    """A call on a branch of a distributed transaction cannot be done.
+
+    Attributes:
+        xa_code: The code of the XA standard, such as XAER_NOTA; empty if it has none.
+    """
+
+    code = "VSP-P105"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        measured: object = None,
+        allowed: str = "",
+        cure: str = "",
+        reply: bytes = b"",
+        xa_code: str = "",
+    ) -> None:
+        super().__init__(
+            what, where=where, measured=measured, allowed=allowed, cure=cure, reply=reply
+        )
+        self.xa_code = xa_code
+
+
 # --- journal ------------------------------------------------------------------------------------
 
 
@@ -414,6 +440,15 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         LoginRefused,
         "User name or password are wrong, or a login is required.",
         "Log in with a user of the users file (`vespiary user add`).",
+    ),
+    CatalogueEntry(
+        XaError,
+        "A call on a branch of a distributed transaction is not possible; the sentence begins with "
+        "the code of the XA standard: XAER_NOTA (no such branch), XAER_DUPID (it exists already), "
+        "XAER_PROTO (not in this state), XA_RBROLLBACK and XA_RBTIMEOUT (it was rolled back), "
+        "XA_HEURCOM, XA_HEURRB and XA_HEURMIX (an administrator decided), XAER_RMERR (in "
+        "quarantine).",
+        "`vespiary transaction list` shows the branches and their states.",
     ),
     CatalogueEntry(JournalError, "Base of the journal errors.", "See the specific code."),
     CatalogueEntry(

@@ -28,8 +28,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "max-redelivery-records": "durable delivery counts",
         "large-message-sync": "large messages",
         "min-large-message-size": "large messages",
-        "transaction-timeout": "distributed (XA) transactions",
-        "transaction-timeout-scan-period": "distributed (XA) transactions",
         "critical-analyzer": "the critical analyzer",
         "critical-analyzer-timeout": "the critical analyzer",
         "critical-analyzer-check-period": "the critical analyzer",

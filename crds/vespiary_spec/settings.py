@@ -436,6 +436,28 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         ),
     ] = 5000
 
+    transaction_timeout: Annotated[
+        int,
+        setting(
+            "Time after which a transaction that is neither ended nor prepared is rolled back. "
+            "Prepared branches of distributed transactions wait without end.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=1000,
+            maximum=604_800_000,
+        ),
+    ] = 300_000
+    transaction_timeout_scan_period: Annotated[
+        int,
+        setting(
+            "Time between two looks for transactions that take too long.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=100,
+            maximum=3_600_000,
+        ),
+    ] = 1000
+
     def effective_journal_max_io(self, engine: JournalType) -> int:
         """Return the number of requests in flight for the engine that is really in use."""
         if self.journal_max_io is not None:

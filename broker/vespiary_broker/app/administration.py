@@ -223,6 +223,7 @@ class Administration:
         state = states.queue_state(self.engine, queue)
         if not is_forced:
             self.check_unused(name)
+        self.engine.registry.check_not_prepared(queue)
         for consumer in list(queue.consumers):
             consumer.output.refuse(f"the queue {name} was deleted by an administrator")
         if not queue.is_deleted:  # the last consumer may have taken it along

@@ -186,12 +186,15 @@ class BrokerApp(Administration):
             is_anonymous_allowed=self._is_anonymous_allowed(),
             address_settings=configuration.address_settings,
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
+            transaction_timeout_s=configuration.transaction_timeout / 1000,
+            transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
         )
         self._engine = engine
         if configuration.log_journal_write_rate:
             rates = self._group.create_task(log_write_rates(journal.statistics))
             stack.callback(rates.cancel)
         engine.registry.restore()
+        engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn)

@@ -6,10 +6,12 @@ server's sessions and the admin API, which use its parts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.branches import Branches
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
@@ -32,7 +34,9 @@ class Engine:
         duplicates: Duplicate ids that addresses have seen.
         logins: Decides who comes in.
         full_disk: Decides about messages while the disk is full.
+        branches: Branches of distributed transactions.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
+        transaction_scan_period_s: Seconds between two looks for transactions that take too long.
     """
 
     core: Core
@@ -41,7 +45,9 @@ class Engine:
     duplicates: DuplicateIds
     logins: Logins
     full_disk: FullDisk
+    branches: Branches
     transaction_bytes_max: int
+    transaction_scan_period_s: float
 
 
 def make_engine(
@@ -57,8 +63,13 @@ def make_engine(
     is_anonymous_allowed: bool,
     address_settings: Mapping[str, AddressSettings],
     transaction_bytes_max: int,
+    transaction_timeout_s: float = 300.0,
+    transaction_scan_period_s: float = 1.0,
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Engine:
-    """Put an engine together; `registry.restore` and `registry.configure` are the caller's to call.
+    """Put an engine together.
+
+    `registry.restore`, `registry.configure` and `branches.restore` are the caller's to call.
 
     Args:
         core: The core, recovered.
@@ -72,6 +83,9 @@ def make_engine(
         is_anonymous_allowed: Whether clients come in without a login while there are no users.
         address_settings: Settings by match.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
+        transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
+        transaction_scan_period_s: Seconds between two looks for those that take longer.
+        clock_ms: Milliseconds since 1970.
     """
     settings = AddressSettingsTable(address_settings)
     registry = Registry(
@@ -85,5 +99,14 @@ def make_engine(
         duplicates,
         Logins(users, is_anonymous_allowed=is_anonymous_allowed),
         FullDisk(settings),
+        Branches(
+            core,
+            registry,
+            bindings,
+            duplicates,
+            clock_ms=clock_ms,
+            timeout_s=transaction_timeout_s,
+        ),
         transaction_bytes_max,
+        transaction_scan_period_s,
     )

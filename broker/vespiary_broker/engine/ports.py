@@ -52,7 +52,10 @@ class Journal(Protocol):
         """Say that something found no room."""
 
     async def wait_durable(self) -> None:
-        """Wait until all that is staged is durable."""
+        """Wait until everything staged so far is durable.
+
+        Durability: on return it survives a power loss.
+        """
 
 
 class Output(Protocol):

@@ -309,6 +309,21 @@ class Registry:
             if statistics.head == statistics.tail:
                 self.drop_queue(queue)
 
+    def check_not_prepared(self, queue: Queue) -> None:
+        """Refuse to delete a queue that prepared branches need.
+
+        Raises:
+            RemoteProtocolError: It is durable, and holds messages that prepared branches have
+                added or acknowledged.
+        """
+        prepared = self._core.queue_statistics(queue.id).prepared
+        if queue.is_durable and prepared:
+            raise RemoteProtocolError(
+                f"the queue {queue.name} holds messages of prepared transactions",
+                measured=prepared,
+                cure="let their coordinator end them, or decide with `vespiary transaction`",
+            )
+
     def drop_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers and everything in it; its address too if that is due.
 

@@ -113,6 +113,7 @@ def delete_durable_subscription(registry: Registry, client_id: str, durable_name
         raise RemoteProtocolError(
             f"the durable subscription {name} is in use by another connection"
         )
+    registry.check_not_prepared(queue)
     registry.drop_queue(queue)
 
 

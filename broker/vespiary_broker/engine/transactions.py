@@ -17,8 +17,9 @@ from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
+from vespiary_codec.journal.branch import BranchName, encode_branch
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordType
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, XaError
 
 OVERHEAD_BYTES: Final = 256
 """Counted for each member beside its bytes, so that a million empty ones are bounded too."""
@@ -78,6 +79,18 @@ class Transaction:
     sends: list[Outgoing] = field(default_factory=list)
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
     size_bytes: int = 0
+    begun_s: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done."""
+        return not self.sends and not self.acknowledgements
+
+    def join(self, other: Transaction) -> None:
+        """Take over what was done in another one."""
+        self.sends += other.sends
+        self.acknowledgements += other.acknowledgements
+        self.size_bytes += other.size_bytes
 
 
 class Transactions:
@@ -89,11 +102,16 @@ class Transactions:
 
     def __init__(self, size_bytes_max: int) -> None:
         self._open: dict[str, Transaction] = {}
+        self._timed_out: dict[str, None] = {}
         self._size_bytes_max = size_bytes_max
         self._size_bytes = 0
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, now_s: float = 0.0) -> None:
         """Open a transaction.
+
+        Args:
+            name: Its name in the connection.
+            now_s: The loop's clock.
 
         Raises:
             RemoteProtocolError: It is open already.
@@ -107,7 +125,32 @@ class Transactions:
                 measured=len(self._open) + 1,
                 allowed=f"at most {OPEN_TRANSACTIONS_MAX}",
             )
-        self._open[name] = Transaction()
+        self._open[name] = Transaction(begun_s=now_s)
+        self._timed_out.pop(name, None)
+
+    def expire(self, before_s: float) -> list[str]:
+        """Roll back what was begun before a time; return the names.
+
+        Their names are remembered, so that what still comes for them is told why.
+        """
+        late = [name for name, transaction in self._open.items() if transaction.begun_s < before_s]
+        for name in late:
+            self.take(name)
+            self._timed_out[name] = None
+        while len(self._timed_out) > OPEN_TRANSACTIONS_MAX:
+            del self._timed_out[next(iter(self._timed_out))]
+        return late
+
+    def abort(self, name: str) -> None:
+        """Close a transaction and forget what it holds; one that has timed out is gone already.
+
+        Raises:
+            RemoteProtocolError: There is no such transaction.
+        """
+        if name in self._timed_out:
+            del self._timed_out[name]
+            return
+        self.take(name)
 
     def add(self, name: str, member: Outgoing | Acknowledgement) -> None:
         """Put a message or an acknowledgement into a transaction.
@@ -145,6 +188,13 @@ class Transactions:
 
     def _get(self, name: str) -> Transaction:
         transaction = self._open.get(name)
+        if transaction is None and name in self._timed_out:
+            raise XaError(
+                f"XA_RBTIMEOUT: the transaction {name[:100]!a} was rolled back, because it was open"
+                " for longer than transaction-timeout",
+                cure="repeat it, in less time",
+                xa_code="XA_RBTIMEOUT",
+            )
         if transaction is None:
             raise RemoteProtocolError(
                 f"there is no transaction {name[:100]!a}", cure="send BEGIN first"
@@ -199,17 +249,75 @@ def stage(
     Durability: none by itself. A receipt that is staged after it is released when all of it is
         durable.
     """
+    sends, records = _plan(core, registry, transaction)
+    _stage(core, duplicates, sends, transaction.acknowledgements, records)
+
+
+def stage_branch(
+    core: Core, registry: Registry, transaction: Transaction, number: int, name: BranchName
+) -> int:
+    """Stage a transaction's messages and acknowledgements as a prepared branch, all or nothing.
+
+    Args:
+        core: The core.
+        registry: What exists; `prepare` was called.
+        transaction: The transaction; it gives nothing back, and its messages have no duplicate ids.
+        number: Id of the branch in the journal, never used before.
+        name: What its PREPARE record says of it.
+
+    Returns:
+        The block that has to be durable before the branch is prepared.
+
+    Raises:
+        NoRoom: As for `stage`.
+        RemoteProtocolError: As for `stage`.
+
+    Durability: as for `stage`.
+    """
+    data = encode_branch(name)
+    sends, records = _plan(core, registry, transaction)
+    size_bytes = len(data) + sum(send.size_bytes for send, _ in sends)
+    core.begin(number, size_bytes, records, branch=True)
+    _publish(core, sends, number)
+    _acknowledge(core, transaction.acknowledgements, number)
+    return core.prepare(number, data)
+
+
+def _plan(
+    core: Core, registry: Registry, transaction: Transaction
+) -> tuple[list[tuple[Outgoing, Target]], int]:
+    """Return where each message goes and how many records there are at most; refuse what cannot."""
     targets = [_target(registry, send.destination) for send in transaction.sends]
     records = 1
     for acknowledgement in transaction.acknowledgements:
         _check_held(core, acknowledgement)
         records += _most_records(core, acknowledgement.consumer)
     for send in transaction.sends:
-        records += _most_places(registry, send.destination)
-    for send in transaction.sends:
-        _check_size(core, send, _most_places(registry, send.destination))
-    sends = list(zip(transaction.sends, targets, strict=True))
-    _stage(core, duplicates, sends, transaction.acknowledgements, records)
+        places = _most_places(registry, send.destination)
+        records += places
+        _check_size(core, send, places)
+    return list(zip(transaction.sends, targets, strict=True)), records
+
+
+def _publish(core: Core, sends: list[tuple[Outgoing, Target]], number: int) -> None:
+    for send, target in sends:
+        core.publish(
+            target.route,
+            send.properties,
+            send.body,
+            persistent=send.is_persistent,
+            priority=send.priority,
+            escaped=send.is_escaped,
+            transaction=number,
+        )
+
+
+def _acknowledge(core: Core, acknowledgements: list[Acknowledgement], number: int) -> None:
+    for acknowledgement in acknowledgements:
+        if not acknowledgement.is_negative:
+            core.acknowledge(
+                acknowledgement.consumer.handle, acknowledgement.sequence, transaction=number
+            )
 
 
 def stage_once(
@@ -252,22 +360,9 @@ def _stage(
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
     core.begin(number, size_bytes, records + len(members))
-    for send, target in sends:
-        core.publish(
-            target.route,
-            send.properties,
-            send.body,
-            persistent=send.is_persistent,
-            priority=send.priority,
-            escaped=send.is_escaped,
-            transaction=number,
-        )
+    _publish(core, sends, number)
     entered = [(record, _append_member(core, member)) for record, member in members]
-    for acknowledgement in acknowledgements:
-        if not acknowledgement.is_negative:
-            core.acknowledge(
-                acknowledgement.consumer.handle, acknowledgement.sequence, transaction=number
-            )
+    _acknowledge(core, acknowledgements, number)
     core.commit(number)
     duplicates.enter(entered)
     for acknowledgement in acknowledgements:

@@ -58,15 +58,18 @@ class Cycle:
         self._space: asyncio.Future[None] | None = None
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._sweep: asyncio.TimerHandle | None = None
+        self._scan: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to watch for connections that send too slowly."""
+        """Begin to watch for connections that send too slowly, and transactions without end."""
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+        self._scan_transactions()
 
     def close(self) -> None:
         """Stop watching, and let go of who waits for room; the listeners close connections."""
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._scan):
+            if timer is not None:
+                timer.cancel()
         self._let_go_on()
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
@@ -174,6 +177,27 @@ class Cycle:
         """
         self.touch()
         await self._journal.wait_durable()
+
+    # --- transactions without end ---------------------------------------------------------------
+
+    def _scan_transactions(self) -> None:
+        period_s = self.engine.transaction_scan_period_s
+        self._scan = self.loop.call_later(period_s, self._scan_transactions)
+        self.expire_transactions(self.loop.time())
+
+    def expire_transactions(self, now_s: float) -> None:
+        """Roll back transactions that take too long, local ones and branches.
+
+        Args:
+            now_s: The loop's clock.
+        """
+        branches = self.engine.branches
+        before_s = now_s - branches.timeout_s
+        for connection in self.connections.values():
+            if connection.session is not None:
+                branches.timed_out += connection.session.expire_transactions(before_s)
+        if branches.tick(now_s):
+            self.touch()
 
     # --- failures -------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from vespiary_broker.engine.transactions import (
     stage,
     stage_once,
 )
+from vespiary_broker.server.branch_frames import BranchFrames
 from vespiary_codec.wire.stomp import (
     Frame,
     HeartBeats,
@@ -108,6 +109,7 @@ class StompSession:
         self._listener = listener
         self._core = cycle.core
         self._registry = cycle.engine.registry
+        self._branches = BranchFrames(self, connection, cycle)
         self._consumers: dict[int, Consumer] = {}
         self._taught = 0
         self._handlers: dict[str, Callable[[Frame], Work]] = {
@@ -144,6 +146,7 @@ class StompSession:
         self.subscriptions.clear()
         self._consumers.clear()
         self.transactions = Transactions(self._cycle.engine.transaction_bytes_max)
+        self._cycle.engine.branches.closed(self._connection)
         for consumer in consumers:
             self._close_consumer(consumer)
         if consumers:
@@ -155,15 +158,28 @@ class StompSession:
         if queue.consumers:
             self._cycle.engine.dispatcher.poke(queue.id)
 
-    def _confirm(self, frame: Frame) -> None:
-        """Answer the `receipt` header of a frame, if it has one, when all before is durable."""
+    def expire_transactions(self, before_s: float) -> int:
+        """Roll back what was begun before a time; return how many, branches not counted."""
+        late = self.transactions.expire(before_s)
+        return sum(not self._branches.is_branch(name) for name in late)
+
+    def confirm(self, frame: Frame, xa_code: str = "") -> None:
+        """Answer the `receipt` header of a frame, if it has one, when all before is durable.
+
+        Args:
+            frame: The frame.
+            xa_code: Goes into the receipt's header `xa`; empty for none.
+        """
         receipt_id = frame.get("receipt")
         if receipt_id is not None:
-            self._connection.confirm(self._receipt(receipt_id))
+            self._connection.confirm(self._receipt(receipt_id, xa_code))
 
-    def _receipt(self, receipt_id: str) -> bytes:
+    def _receipt(self, receipt_id: str, xa_code: str = "") -> bytes:
         assert self.version is not None
-        return encode(receipt_frame(receipt_id), self.version)
+        receipt = receipt_frame(receipt_id)
+        if xa_code:
+            receipt.headers.append(("xa", xa_code))
+        return encode(receipt, self.version)
 
     async def _when_room(self, action: Callable[[], None]) -> None:
         """Do something that needs room in the journal, as soon as there is some."""
@@ -223,8 +239,9 @@ class StompSession:
         message = self._outgoing(frame)
         transaction = frame.get("transaction")
         if transaction is not None:
+            self._branches.check_member(transaction, message)
             self.transactions.add(transaction, message)
-            self._confirm(frame)
+            self.confirm(frame)
             return None
         target = find_target(self._registry, message.destination)
         if target is None:
@@ -234,7 +251,7 @@ class StompSession:
         except NoRoom:
             return self._send_later(frame, message)
         self._teach(frame, target)
-        self._confirm(frame)
+        self.confirm(frame)
         return None
 
     async def _send_later(self, frame: Frame, message: Outgoing) -> None:
@@ -248,12 +265,12 @@ class StompSession:
                 self._publish(message, target)
             except NoRoom:
                 if self._is_dropped(message):
-                    self._confirm(frame)
+                    self.confirm(frame)
                     return
                 await self._cycle.space()
                 continue
             self._teach(frame, target)
-            self._confirm(frame)
+            self.confirm(frame)
             return
 
     def _is_dropped(self, message: Outgoing) -> bool:
@@ -394,7 +411,7 @@ class StompSession:
             self.close()
             return
         self._cycle.engine.dispatcher.poke(consumer.queue.id)
-        self._confirm(frame)
+        self.confirm(frame)
 
     def _unsubscribe(self, frame: Frame) -> Work:
         name = frame.get("id") or frame.get("destination", "")
@@ -407,7 +424,7 @@ class StompSession:
             self._close_consumer(consumer)
         if durable_name:
             delete_durable_subscription(self._registry, self.client_id, durable_name)
-        self._confirm(frame)
+        self.confirm(frame)
         return None
 
     # --- acknowledgements -----------------------------------------------------------------------
@@ -426,8 +443,9 @@ class StompSession:
         member = Acknowledgement(consumer, sequence, is_negative=frame.command == "NACK")
         transaction = frame.get("transaction")
         if transaction is not None:
+            self._branches.check_member(transaction, member)
             self.transactions.add(transaction, member)
-            self._confirm(frame)
+            self.confirm(frame)
             return None
         try:
             self._acknowledge(frame, member)
@@ -441,16 +459,22 @@ class StompSession:
             self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
         else:
             self._core.acknowledge(member.consumer.handle, member.sequence)
-        self._confirm(frame)
+        self.confirm(frame)
 
     # --- transactions ---------------------------------------------------------------------------
 
     def _begin(self, frame: Frame) -> Work:
-        self.transactions.begin(frame.get("transaction", ""))
-        self._confirm(frame)
+        if frame.get("xid") is not None:
+            self._branches.begin(frame)
+            return None
+        self.transactions.begin(frame.get("transaction", ""), self._cycle.loop.time())
+        self.confirm(frame)
         return None
 
     def _commit(self, frame: Frame) -> Work:
+        if frame.get("xid") is not None:
+            return self._branches.commit(frame)
+        self._branches.check_local(frame)
         return self._commit_all(frame, self.transactions.take(frame.get("transaction", "")))
 
     async def _commit_all(self, frame: Frame, transaction: Transaction) -> None:
@@ -475,12 +499,15 @@ class StompSession:
                 continue
             for member in transaction.acknowledgements:
                 self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
-            self._confirm(frame)
+            self.confirm(frame)
             return
 
     def _abort(self, frame: Frame) -> Work:
-        self.transactions.take(frame.get("transaction", ""))
-        self._confirm(frame)
+        if frame.get("xid") is not None:
+            return self._branches.abort(frame)
+        self._branches.check_local(frame)
+        self.transactions.abort(frame.get("transaction", ""))
+        self.confirm(frame)
         return None
 
     # --- end ------------------------------------------------------------------------------------
