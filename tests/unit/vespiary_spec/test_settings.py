@@ -13,6 +13,8 @@ from vespiary_spec.settings import (
     AddressSettings,
     Configuration,
     JournalType,
+    PreallocationScope,
+    PreallocationStrategy,
 )
 
 
@@ -29,6 +31,12 @@ from vespiary_spec.settings import (
         ("journal_pool_files", -1),
         ("journal_buffer_size", 501760),
         ("journal_max_attic_files", 10),
+        ("journal_device_block_size", None),
+        ("journal_file_open_timeout", 5),
+        ("journal_lock_acquisition_timeout", -1),
+        ("log_journal_write_rate", False),
+        ("journal_preallocation_strategy", PreallocationStrategy.ZEROS),
+        ("journal_preallocation_scope", PreallocationScope.ENTIRE_JOURNAL_ASYNC),
         ("max_disk_usage", 90),
         ("min_disk_free", -1),
         ("disk_scan_period", 5000),
