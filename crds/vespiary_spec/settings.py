@@ -375,6 +375,38 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             maximum=10000,
         ),
     ] = 10
+    journal_retention_directory: Annotated[
+        str | None,
+        setting(
+            "Folder for copies of full journal files, for `vespiary journal replay`. A file is not "
+            "used again before its copy is there. Put it on another disk than the journal.",
+            change=Change.RESTART,
+            is_in_resource=False,
+            default_text="no copies",
+        ),
+    ] = None
+    journal_retention_period: Annotated[
+        int | None,
+        setting(
+            "Copies older than this are removed. Write it with its unit, as in `7d`.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            is_in_resource=False,
+            minimum=1000,
+            default_text="none is too old",
+        ),
+    ] = None
+    journal_retention_storage_limit: Annotated[
+        int | None,
+        setting(
+            "The oldest copies are removed while all of them take more than this.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            is_in_resource=False,
+            minimum=limits.JOURNAL_FILE_BYTES_MIN,
+            default_text="none are too many",
+        ),
+    ] = None
     id_cache_size: Annotated[
         int,
         setting(

@@ -24,7 +24,12 @@ from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
-from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
+from vespiary_broker.store.counters import (
+    FLUSH_BOUNDS_US,
+    FileCounts,
+    JournalStatistics,
+    RetentionStatistics,
+)
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
@@ -58,6 +63,7 @@ def journal_statistics(**changes: Any) -> JournalStatistics:
         "unwritten_bytes": 0,
         "failed_reason": None,
         "blocked_reason": None,
+        "retention": RetentionStatistics(copies=2, copies_bytes=20 * 2**20, copied=1),
     }
     return JournalStatistics(**values | changes)
 

@@ -87,6 +87,7 @@ def memory_parts(
         disk=disk,
         open_ring=lambda _kind, _depth, strict: (make_ring(disk), None),
         new_salt=lambda: chance.getrandbits(64),
+        retention_thread=InlineExecutor,
     )
 
 

@@ -27,6 +27,11 @@ VERSION: Final = metadata.version("vespiary")
 _STEP: Final = 256
 """States gathered in one go, before messages have their turn again."""
 
+_CONVERTED: Final = frozenset(
+    {"asked_engine", "durability", "files", "image", "flush_bounds_us", "aio", "retention"}
+)
+"""Fields of the journal's record that are not copied as they are."""
+
 R = TypeVar("R", bound=records.Record)
 
 
@@ -73,8 +78,9 @@ def journal_record(broker: Broker) -> records.Journal:
     values = {
         name: getattr(journal, name)
         for name in records.Journal.__struct_fields__
-        if name not in ("asked_engine", "durability", "files", "image", "flush_bounds_us", "aio")
+        if name not in _CONVERTED
     }
+    retention = journal.retention
     return records.Journal(
         asked_engine=str(broker.configuration.journal_type),
         durability=str(journal.durability),
@@ -82,6 +88,7 @@ def journal_record(broker: Broker) -> records.Journal:
         image=shown(broker.image_statistics(), records.Image),
         flush_bounds_us=FLUSH_BOUNDS_US,
         aio=aio,
+        retention=None if retention is None else shown(retention, records.Retention),
         **values,
     )
 

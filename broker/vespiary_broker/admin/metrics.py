@@ -121,6 +121,8 @@ class ScrapeCollector(Collector):
         if scrape.journal is not None:
             yield from _journal(scrape.journal)
             yield from _aio(scrape.journal.aio)
+            if scrape.journal.retention is not None:
+                yield from _retention(scrape.journal.retention)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -296,6 +298,20 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
     yield _gauge("journal_image_slabs_max", "Most slabs that the image may take.", image.slabs_max)
     yield _gauge("journal_disk_bytes", "Size of all files.", files.bytes_on_disk)
     yield _gauge("journal_unwritten_bytes", "Sealed and not yet durable.", journal.unwritten_bytes)
+
+
+def _retention(kept: records.Retention) -> Iterator[Metric]:
+    is_blocked = int(kept.blocked_reason is not None)
+    yield _gauge("retention_copies", "Kept copies of journal files.", kept.copies)
+    yield _gauge("retention_bytes", "Size of all kept copies.", kept.copies_bytes)
+    yield _gauge(
+        "retention_files_waiting",
+        "Full journal files that can't be freed before they are copied.",
+        kept.files_waiting,
+    )
+    yield _gauge("retention_blocked", "1 while copies can't be made.", is_blocked)
+    yield _counter("retention_copied", "Copies made.", kept.copied)
+    yield _counter("retention_removed", "Copies removed, by age or size.", kept.removed)
 
 
 def _flushes(journal: records.Journal) -> Metric:

@@ -89,6 +89,26 @@ class Aio(Record, frozen=True):
     demand: int
 
 
+class Retention(Record, frozen=True):
+    """Kept copies of full journal files.
+
+    Attributes:
+        copies: Copies in the folder.
+        copies_bytes: Size of them.
+        files_waiting: Full journal files without a copy: they can't be freed.
+        copied: Copies made since the start.
+        removed: Copies removed since the start, by age or size.
+        blocked_reason: Why copies wait; null while they are made.
+    """
+
+    copies: int
+    copies_bytes: int
+    files_waiting: int
+    copied: int
+    removed: int
+    blocked_reason: str | None
+
+
 class Journal(Record, frozen=True):
     """The message journal; counters begin at the broker's start.
 
@@ -115,6 +135,7 @@ class Journal(Record, frozen=True):
         unwritten_bytes: Sealed and not yet durable.
         failed_reason: The failure that fenced the journal; null while it works.
         blocked_reason: Why no file can be made; null while there is room.
+        retention: Kept copies of full files; null where none are kept.
         aio: Asynchronous I/O of the machine.
     """
 
@@ -140,6 +161,7 @@ class Journal(Record, frozen=True):
     unwritten_bytes: int
     failed_reason: str | None
     blocked_reason: str | None
+    retention: Retention | None
     aio: Aio
 
 

@@ -28,6 +28,7 @@ from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
+from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.jms import JmsObjects
@@ -319,6 +320,7 @@ class BrokerApp(Administration):
             max_disk_usage_percent=settings.max_disk_usage,
             min_disk_free_bytes=settings.min_disk_free,
             disk_scan_period_s=settings.disk_scan_period / 1000,
+            retention=retention_options(settings, self._base),
         )
 
     async def _open_bindings(self, folder: Path) -> BindingsJournal | MemoryBindings:

@@ -52,6 +52,27 @@ class FileCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionStatistics:
+    """Kept copies.
+
+    Attributes:
+        copies: Copies in the folder.
+        copies_bytes: Size of them.
+        files_waiting: Full journal files without a copy: they can't be freed.
+        copied: Copies made since the start.
+        removed: Copies removed since the start, by age or size.
+        blocked_reason: Why copies wait; None while they are made.
+    """
+
+    copies: int = 0
+    copies_bytes: int = 0
+    files_waiting: int = 0
+    copied: int = 0
+    removed: int = 0
+    blocked_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
     """Counters of one journal since it was opened.
 
@@ -75,6 +96,7 @@ class JournalStatistics:
         unwritten_bytes: Sealed and not yet durable.
         failed_reason: The sentence of the failure that fenced the journal; None while it works.
         blocked_reason: Why no file can be made; None while there is room.
+        retention: Kept copies of full files; None while none are kept.
     """
 
     engine: str
@@ -96,3 +118,4 @@ class JournalStatistics:
     unwritten_bytes: int
     failed_reason: str | None
     blocked_reason: str | None
+    retention: RetentionStatistics | None = None

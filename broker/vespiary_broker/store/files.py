@@ -207,6 +207,11 @@ class FilePool:
         return self._folder
 
     @property
+    def journal_id(self) -> bytes:
+        """16 bytes, the same in all files."""
+        return self._journal_id
+
+    @property
     def active_ids(self) -> list[int]:
         """Ids of all files in use, ascending."""
         return sorted(self._active)

@@ -21,6 +21,7 @@ from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
+from vespiary_broker.store.retention import Retention
 from vespiary_broker.store.slabs import SlabLoader
 from vespiary_native.abc import Core, NoRoom, RecordType
 from vespiary_spec.errors import (
@@ -84,6 +85,7 @@ class FileKeeper:
         pool: FilePool,
         loader: SlabLoader,
         kept: KeptRecords,
+        retention: Retention | None,
         *,
         reclaim_period_s: float,
         disk_scan_period_s: float,
@@ -99,6 +101,7 @@ class FileKeeper:
             pool: Its files.
             loader: Its reads.
             kept: The owner of records that the core does not keep.
+            retention: Keeps copies of full files; None: nobody does.
             reclaim_period_s: Seconds between two looks for files to free.
             disk_scan_period_s: Seconds between two tries while the disk is full.
             file_open_timeout_s: Seconds without a file to write to after which that is an error.
@@ -110,6 +113,7 @@ class FileKeeper:
         self._pool = pool
         self._loader = loader
         self._kept = kept
+        self._retention = retention
         self._reclaim_period_s = reclaim_period_s
         self._disk_scan_period_s = disk_scan_period_s
         self._file_open_timeout_s = file_open_timeout_s
@@ -299,6 +303,8 @@ class FileKeeper:
             await self._journal.run_blocking(partial(self._pool.release, file_id))
             self._core.forget_file(file_id)
             self._kept.forget_file(file_id)
+            if self._retention is not None:
+                self._retention.forget_file(file_id)
         return bool(chosen)
 
     def _choose(self, live_records: Callable[[int], int]) -> list[int]:
@@ -308,8 +314,13 @@ class FileKeeper:
             live_places=self._core.live_places,
             live_records=live_records,
             cancels=self._core.cancels,
-            is_busy=self._loader.is_busy,
+            is_busy=self._is_busy,
         )
+
+    def _is_busy(self, file_id: int) -> bool:
+        """Whether a file is being read, or has no copy yet."""
+        is_waiting = self._retention is not None and self._retention.is_waiting(file_id)
+        return is_waiting or self._loader.is_busy(file_id)
 
     def _move_kept(self, chosen: list[int]) -> bool:
         """Append kept records again where nothing else holds their file, and they are few.
@@ -341,6 +352,8 @@ class FileKeeper:
                 await self._journal.run_blocking(
                     partial(self._pool.retire, file_id, is_flushed=self._is_flushed)
                 )
+                if self._retention is not None:
+                    self._retention.offer([self._pool.file(file_id)])
 
     def _note_roll(self) -> None:
         now_s = self._clock_s()

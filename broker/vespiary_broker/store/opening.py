@@ -12,6 +12,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -68,6 +69,7 @@ class OpeningParts:
         progress: Called after each file that is read back, in the worker thread.
         clock_ms: Milliseconds since 1970.
         new_salt: 64 random bits.
+        retention_thread: Makes the thread that copies files.
     """
 
     disk: DiskLike = field(default_factory=Disk)
@@ -77,6 +79,9 @@ class OpeningParts:
     progress: Callable[[Progress], None] = lambda _: None
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     new_salt: Callable[[], int] = lambda: secrets.randbits(64)
+    retention_thread: Callable[[], Executor] = lambda: ThreadPoolExecutor(
+        1, thread_name_prefix="retention"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,7 @@ class Opened:
         recovered: What was found.
         voided_transactions: Transactions without a valid COMMIT.
         ahead: Files to add to the core, open for writing.
+        retention_thread: Makes the thread that copies files.
     """
 
     lock: FolderLock
@@ -106,6 +112,7 @@ class Opened:
     recovered: Recovered
     voided_transactions: int
     ahead: list[StoredFile]
+    retention_thread: Callable[[], Executor]
 
 
 def open_folder(
@@ -166,6 +173,7 @@ def open_folder(
         recovered=recovered,
         voided_transactions=voided,
         ahead=ahead,
+        retention_thread=parts.retention_thread,
     )
 
 

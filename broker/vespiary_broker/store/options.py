@@ -35,6 +35,21 @@ class Durability(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionOptions:
+    """What is kept.
+
+    Attributes:
+        directory: Where to.
+        period_ms: Copies older than this go; None keeps them.
+        storage_limit_bytes: The oldest copies above this go; None keeps them.
+    """
+
+    directory: Path
+    period_ms: int | None = None
+    storage_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalOptions:
     """Settings of one message journal.
 
@@ -68,6 +83,7 @@ class JournalOptions:
         acknowledgement_delay_s: Seconds that acknowledgements alone wait for company.
         quiet_delay_s: Seconds of silence after which an empty block covers the last confirms.
         reclaim_period_s: Seconds between two looks for files to free, also when idle.
+        retention: Copies of full files that are kept; None keeps none.
     """
 
     directory: Path
@@ -97,6 +113,7 @@ class JournalOptions:
     acknowledgement_delay_s: float = ACKNOWLEDGEMENT_DELAY_S
     quiet_delay_s: float = 0.020
     reclaim_period_s: float = 0.5
+    retention: RetentionOptions | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the format can't hold; the settings' own bounds are checked elsewhere."""

@@ -35,6 +35,8 @@ from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.opening import Opened, OpeningParts, open_folder
 from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.recovery import Recovered
+from vespiary_broker.store.retention import Retention
+from vespiary_broker.store.retention_folder import RetentionFolder
 from vespiary_broker.store.slabs import SlabLoader
 from vespiary_native.abc import Core, NoRoom, WriteRequest
 from vespiary_native.abc_ring import NOT_TAKEN, Ring
@@ -132,18 +134,8 @@ class MessageJournal:
             salt_of=lambda file_id: self._pool.file(file_id).salt,
             slab_bytes=options.slab_bytes,
         )
-        self._keeper = FileKeeper(
-            self,
-            self.core,
-            self._pool,
-            self._loader,
-            kept,
-            reclaim_period_s=options.reclaim_period_s,
-            disk_scan_period_s=options.disk_scan_period_s,
-            file_open_timeout_s=options.file_open_timeout_s,
-            is_flushed=self._is_flushed,
-            clock_s=loop.time,
-        )
+        self._retention = self._make_retention(opened)
+        self._keeper = self._make_keeper(kept)
         self._keeper_task: asyncio.Task[None] | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -188,6 +180,8 @@ class MessageJournal:
         for file in opened.ahead:
             journal.add_file(file)
         loop.add_reader(journal._ring.fileno(), journal._on_completions)
+        if journal._retention is not None:
+            journal._retention.start()
         journal._keeper_task = loop.create_task(journal._keeper.run(), name="journal-keeper")
         return journal
 
@@ -214,6 +208,8 @@ class MessageJournal:
         for timer in (self._delay, self._quiet):
             if timer is not None:
                 timer.cancel()
+        if self._retention is not None:
+            await self._retention.close()
         await self._loader.close()
         self._loop.remove_reader(self._ring.fileno())
         await self.run_blocking(self._ring.close)
@@ -223,6 +219,39 @@ class MessageJournal:
             self._executor.shutdown(wait=True)
             self._memory_executor.shutdown(wait=True)
             self._lock.close()
+
+    def _make_keeper(self, kept: KeptRecords) -> FileKeeper:
+        return FileKeeper(
+            self,
+            self.core,
+            self._pool,
+            self._loader,
+            kept,
+            self._retention,
+            reclaim_period_s=self._options.reclaim_period_s,
+            disk_scan_period_s=self._options.disk_scan_period_s,
+            file_open_timeout_s=self._options.file_open_timeout_s,
+            is_flushed=self._is_flushed,
+            clock_s=self._loop.time,
+        )
+
+    def _make_retention(self, opened: Opened) -> Retention | None:
+        asked = self._options.retention
+        if asked is None:
+            return None
+        folder = RetentionFolder(
+            asked, opened.disk, opened.verify, is_direct=self._options.is_direct
+        )
+        retention = Retention(
+            folder,
+            opened.pool.journal_id,
+            opened.retention_thread(),
+            retry_s=self._options.disk_scan_period_s,
+            on_copied=lambda: self._keeper.wake(),
+        )
+        # All of them end in a seal and are durable: the recovery saw to it.
+        retention.offer(opened.pool.file(file.file_id) for file in opened.recovered.used)
+        return retention
 
     async def _finish_writing(self) -> None:
         await self.wait_durable()
@@ -345,6 +374,7 @@ class MessageJournal:
             unwritten_bytes=image.unwritten_bytes,
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
+            retention=self._retention.statistics() if self._retention else None,
         )
 
     # --- writing ---------------------------------------------------------------------------------

@@ -1,0 +1,293 @@
+"""The folder of kept copies: which there are, making one, and which may go.
+
+Owns: the names of copies, their making (temporary name, read back, flushed, renamed, folder
+flushed) and the choice of those that are too old or too many. Must never touch a file of the
+journal but to read it, and never count a copy that was not read back whole. All of it blocks;
+called by `retention` in its thread, and by the replay, which only reads.
+
+A copy is the journal file byte for byte, named `activemq-data-YYYYMMDDhhmmss-ID.hq`: the time (UTC)
+of its last block and the file's id.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vespiary_broker.store.disk import DiskFile, DiskLike
+from vespiary_broker.store.files import MESSAGE_FORM, StoredFile
+from vespiary_broker.store.options import RetentionOptions
+from vespiary_broker.store.survey import BlockReader
+from vespiary_codec.journal.block import FIRST_OFFSET
+from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.file_header import HEADER_BYTES, FileHeader, decode_file_header
+from vespiary_native.abc import BlockFacts, BlockVerifier
+from vespiary_native.memory import AlignedBuffer
+from vespiary_spec.errors import CorruptRecord, VespiaryError
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(
+    rf"{MESSAGE_FORM.prefix}-(\d{{14}})-(\d{{1,19}})\.{MESSAGE_FORM.extension}", re.ASCII
+)
+_TIME = "%Y%m%d%H%M%S"
+_UNFINISHED = ".tmp"
+_COPY_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Copy:
+    """A kept copy.
+
+    Attributes:
+        time_ms: Time of its last block, whole seconds, in milliseconds since 1970.
+        file_id: Id of the journal file.
+        size_bytes: Its size.
+        path: Where it lies.
+    """
+
+    time_ms: int
+    file_id: int
+    size_bytes: int
+    path: Path
+
+
+def copy_name(time_ms: int, file_id: int) -> str:
+    """Return the name of a copy."""
+    when = datetime.fromtimestamp(time_ms // 1000, UTC).strftime(_TIME)
+    return f"{MESSAGE_FORM.prefix}-{when}-{file_id}.{MESSAGE_FORM.extension}"
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Return time in milliseconds and file id of a copy's name; None if it is no such name."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        when = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(when.timestamp()) * 1000, int(match[2])
+
+
+def choose_expired(
+    copies: Iterable[Copy], *, now_ms: int, period_ms: int | None, limit_bytes: int | None
+) -> list[Copy]:
+    """Return the copies that go: first those older than the period, then the oldest of too many."""
+    left = sorted(copies)
+    gone = []
+    while left and period_ms is not None and now_ms - left[0].time_ms > period_ms:
+        gone.append(left.pop(0))
+    total = sum(copy.size_bytes for copy in left)
+    while left and limit_bytes is not None and total > limit_bytes:
+        total -= left[0].size_bytes
+        gone.append(left.pop(0))
+    return gone
+
+
+def read_header(handle: DiskFile) -> FileHeader | None:
+    """Return the header of a file; None if it has none.
+
+    Raises:
+        JournalFormatError: It is damaged, or of a newer version.
+        NativeError: It can't be read.
+    """
+    buffer = AlignedBuffer(HEADER_BYTES).memoryview
+    count = handle.read_into(buffer, 0)
+    return decode_file_header(bytes(buffer[:count]))
+
+
+class RetentionFolder:
+    """Copies of one journal's files. Owner: the retention's thread.
+
+    Args:
+        options: Where and how long.
+        disk: The file system.
+        verify: The walk over valid blocks.
+        is_direct: The journal's files are read with O_DIRECT; copies never are, since their
+            folder may lie on any file system.
+        clock_ms: Milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        options: RetentionOptions,
+        disk: DiskLike,
+        verify: BlockVerifier,
+        *,
+        is_direct: bool,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._options = options
+        self._disk = disk
+        self._verify = verify
+        self._is_direct = is_direct
+        self._clock_ms = clock_ms
+        self.copies: list[Copy] = []
+
+    def survey(self, journal_id: bytes) -> set[int]:
+        """Find the copies and remove what a crash left half made; make the folder if need be.
+
+        A copy whose header is damaged is put aside under `NAME.damaged`.
+
+        Args:
+            journal_id: The journal's.
+
+        Returns:
+            Ids of this journal's files that have a copy.
+
+        Raises:
+            NativeError: The folder can't be made or read.
+        """
+        folder = self._options.directory
+        self._disk.make_folder(folder)
+        found: set[int] = set()
+        self.copies = []
+        for name in self._disk.names(folder):
+            path = folder / name
+            if name.endswith(_UNFINISHED) and parse_name(name.removesuffix(_UNFINISHED)):
+                self._disk.remove(path)
+                continue
+            parsed = parse_name(name)
+            if parsed is None:
+                continue
+            header = self._header_of(path)
+            if header is None:
+                logger.error("a kept copy is damaged and is put aside: %s", path)
+                self._disk.rename(path, path.with_name(name + ".damaged"))
+                continue
+            self.copies.append(Copy(*parsed, header.size_bytes, path))
+            if header.journal_id == journal_id:
+                found.add(header.file_id)
+        self._disk.flush_folder(folder)
+        return found
+
+    def _header_of(self, path: Path) -> FileHeader | None:
+        handle = self._disk.open(path, is_direct=False, is_readonly=True)
+        try:
+            return read_header(handle)
+        except JournalFormatError:
+            return None
+        finally:
+            handle.close()
+
+    def copy(self, file: StoredFile) -> Copy | None:
+        """Make the copy of a sealed file; None if it would be too old to be kept.
+
+        Raises:
+            CorruptRecord: The file, or what was read back of the copy, is not whole.
+            NativeError: A call failed.
+
+        Durability: on return the copy survives a power cut.
+        """
+        last, _ = self._walk(file.path, file, is_direct=self._is_direct)
+        period_ms = self._options.period_ms
+        if period_ms is not None and self._clock_ms() - last.time_ms > period_ms:
+            return None
+        path = self._options.directory / copy_name(last.time_ms, file.file_id)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        try:
+            self._write(file, unfinished)
+            found, header = self._walk(unfinished, file, is_direct=False)
+            if found != last or header is None or header.file_id != file.file_id:
+                raise CorruptRecord(
+                    "a copy of a journal file reads back other than it was written",
+                    where=str(unfinished),
+                    measured=f"block {found.sequence}",
+                    allowed=f"block {last.sequence}",
+                    cure="look at the disk of journal-retention-directory",
+                )
+            self._disk.rename(unfinished, path)
+        except VespiaryError:
+            self._drop(unfinished)  # gives the space back that it took
+            raise
+        self._disk.flush_folder(self._options.directory)
+        made = Copy(last.time_ms // 1000 * 1000, file.file_id, file.size_bytes, path)
+        self.copies.append(made)
+        return made
+
+    def _write(self, file: StoredFile, target: Path) -> None:
+        """Copy all bytes and flush them."""
+        source = self._disk.open(file.path, is_direct=self._is_direct, is_readonly=True)
+        try:
+            handle = self._disk.create(target, is_direct=False)
+            try:
+                buffer = AlignedBuffer(_COPY_BYTES).memoryview
+                for offset in range(0, file.size_bytes, _COPY_BYTES):
+                    count = source.read_into(buffer, offset)
+                    handle.write(buffer[:count], offset)
+                handle.set_size(file.size_bytes)  # one that grows may be shorter
+                handle.flush()
+            finally:
+                handle.close()
+        finally:
+            source.close()
+
+    def _walk(
+        self, path: Path, file: StoredFile, *, is_direct: bool
+    ) -> tuple[BlockFacts, FileHeader | None]:
+        """Read all blocks of a file; return the seal and the header.
+
+        Raises:
+            CorruptRecord: A block is not valid before the seal.
+        """
+        handle = self._disk.open(path, is_direct=is_direct, is_readonly=True)
+        try:
+            header = read_header(handle)
+            reader = BlockReader(
+                handle,
+                file_id=file.file_id,
+                salt=file.salt,
+                size_bytes=file.size_bytes,
+                verify=self._verify,
+            )
+            end, last = FIRST_OFFSET, None
+            for facts, _ in reader.walk(FIRST_OFFSET):
+                is_next = last is None or (facts.sequence, facts.previous_crc) == (
+                    last.sequence + 1,
+                    last.crc,
+                )
+                if not is_next:
+                    break
+                end, last = facts.offset + facts.length, facts
+        except JournalFormatError as error:
+            raise CorruptRecord(f"the header is damaged ({error})", where=str(path)) from error
+        finally:
+            handle.close()
+        if last is None or not last.is_seal:
+            raise CorruptRecord(
+                "a file that is to be kept does not end in a seal",
+                where=f"{path}:{end}",
+                cure="run `vespiary journal verify`",
+            )
+        return last, header
+
+    def prune(self) -> int:
+        """Remove the copies that are too old or too many; return how many.
+
+        Raises:
+            NativeError: One can't be removed.
+        """
+        gone = choose_expired(
+            self.copies,
+            now_ms=self._clock_ms(),
+            period_ms=self._options.period_ms,
+            limit_bytes=self._options.storage_limit_bytes,
+        )
+        for copy in gone:
+            self._disk.remove(copy.path)
+            self.copies.remove(copy)
+        if gone:
+            self._disk.flush_folder(self._options.directory)
+        return len(gone)
+
+    def _drop(self, path: Path) -> None:
+        try:
+            self._disk.remove(path)
+        except VespiaryError as error:
+            logger.debug("no half copy to remove: %s", error)
