@@ -53,6 +53,24 @@ def write_journal(
         asyncio.run(_live(place, disk, turns, is_closed=is_closed))
 
 
+async def _live_and_let_go(folder: Path, disk: MemoryDisk) -> None:
+    journal = await open_memory(folder, disk)
+    client = Client(journal, disk, 3)
+    for _ in range(12):
+        await client.send(6)
+        await client.receive()
+        await client.acknowledge(len(client.held))
+        await asyncio.sleep(0.003)
+    await client.send(2)
+    await journal.close()
+
+
+def write_freed_files(folder: Path, disk: MemoryDisk) -> None:
+    """Live a life of which files are freed and not used again; two messages are live at its end."""
+    with locked_elsewhere(folder, disk) as place:
+        asyncio.run(_live_and_let_go(place, disk))
+
+
 @contextmanager
 def locked_elsewhere(folder: Path, disk: MemoryDisk) -> Iterator[Path]:
     """Move a folder of a `MemoryDisk` to a real one and back: a journal's lock needs that."""

@@ -21,6 +21,8 @@ from vespiary_broker.cli.journal_folders import (
     queue_names,
     size_of,
 )
+from vespiary_broker.cli.journal_printing import print_command
+from vespiary_broker.cli.journal_salvage import recover_command
 from vespiary_broker.cli.journal_text import export_command, import_command
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.live_set import LiveSet
@@ -192,5 +194,7 @@ def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
         click.echo(f"prepared transactions: {len(report.prepared_transactions)}")
 
 
+journal.add_command(print_command)
+journal.add_command(recover_command)
 journal.add_command(export_command)
 journal.add_command(import_command)

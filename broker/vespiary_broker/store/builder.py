@@ -18,6 +18,7 @@ from typing import NamedTuple
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import FileForm, FilePool, PoolRules, StoredFile
 from vespiary_broker.store.reclaim import files_record
+from vespiary_broker.store.survey import survey_folder
 from vespiary_codec.journal.block import (
     CRC_AT,
     FIRST_OFFSET,
@@ -256,3 +257,30 @@ class JournalBuilder:
         self._pool.retire(self._file.file_id, is_flushed=False)
         self._durable = self._sequence
         self._file = None
+
+
+def move_to_place(work: Path, folder: Path, form: FileForm, disk: DiskLike) -> int:
+    """Move a finished journal to its place, the newest file first; return its number of files.
+
+    Args:
+        work: Where its files are now; removed at the end.
+        folder: Where they shall be, on the same file system.
+        form: Names and kind of the files.
+        disk: The file system.
+
+    Raises:
+        NativeError: A call failed; it can be made again.
+
+    Durability: on return the names survive a power cut. Until the last move is durable a broker
+        refuses the folder, because the newest file lists files that are missing.
+    """
+    survey = survey_folder(work, form, disk, is_direct=False)
+    for file in reversed(survey.active):
+        disk.rename(file.path, folder / file.path.name)
+        disk.flush_folder(folder)
+    for name in disk.names(work):
+        disk.remove(work / name)
+    disk.flush_folder(work)
+    disk.remove_folder(work)
+    disk.flush_folder(folder)
+    return sum(form.number(name) is not None for name in disk.names(folder))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from vespiary_broker.store.builder import Continuation, JournalBuilder
+from vespiary_broker.store.builder import Continuation, JournalBuilder, move_to_place
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.exporting import STRUCTURAL_TYPES
 from vespiary_broker.store.files import FileForm, StoredFile
@@ -145,7 +145,7 @@ class JournalImport:
         else:
             self._disk.make_folder(self._work)
             resumed = self._write(records, form)
-        files = self._publish(form)
+        files = move_to_place(self._work, self._folder, form, self._disk)
         return ImportReport(
             folder=str(self._folder),
             kind=header.kind.name,
@@ -330,25 +330,6 @@ class JournalImport:
                 )
             count += record != _GAP
         return count
-
-    # --- the end ----------------------------------------------------------------------------------
-
-    def _publish(self, form: FileForm) -> int:
-        """Move the files to their place, the newest first; return how many the journal has.
-
-        Durability: on return the names survive a power cut. Until the last move is durable a
-            broker refuses the folder, because the newest file lists files that are missing.
-        """
-        survey = survey_folder(self._work, form, self._disk, is_direct=False)
-        for file in reversed(survey.active):
-            self._disk.rename(file.path, self._folder / file.path.name)
-            self._disk.flush_folder(self._folder)
-        for name in self._disk.names(self._work):
-            self._disk.remove(self._work / name)
-        self._disk.flush_folder(self._work)
-        self._disk.remove_folder(self._work)
-        self._disk.flush_folder(self._folder)
-        return sum(form.number(name) is not None for name in self._disk.names(self._folder))
 
 
 def _continuation(kept: _Kept) -> Continuation:

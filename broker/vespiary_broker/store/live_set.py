@@ -128,19 +128,28 @@ class LiveSet:
         files: Counts by file id.
         bindings: Live values by key, of a bindings or JMS journal.
         transactions: Those without a COMMIT that counts, by id.
+        incomplete: Transactions that counted with fewer members than their COMMIT names.
+        rolled_back: Transactions that were rolled back.
     """
 
-    def __init__(self, *, counts_acknowledged: bool = False) -> None:
+    def __init__(
+        self, *, counts_acknowledged: bool = False, counts_incomplete: bool = False
+    ) -> None:
         """Begin with nothing.
 
         Args:
             counts_acknowledged: Take no notice of acknowledgements: what was ever sent is live.
+            counts_incomplete: Let a COMMIT count with any part of its members: the others were
+                lost, and it could not be there without them.
         """
         self.types: Counter[int] = Counter()
         self.files: dict[int, FileCount] = {}
         self.bindings: dict[str, bytes] = {}
         self.transactions: dict[int, Transaction] = {}
+        self.incomplete: list[int] = []
+        self.rolled_back: set[int] = set()
         self._ignores_acknowledgements = counts_acknowledged
+        self._counts_incomplete = counts_incomplete
         self._queues: dict[int, _Queue] = {}
         self._sequence = 0
         self._gaps = 0
@@ -268,11 +277,16 @@ class LiveSet:
             files |= {entry.prepare[0]} if entry.prepare else set()
             self.files[file_id].cancels |= files - {file_id}
             del self.transactions[number]
+            self.rolled_back.add(number)
             return
         found = len(entry.members)
         is_whole = (found, entry.digest) == (members, digest)
         is_cut = entry.is_cut or self._gaps != entry.gaps
-        if entry.is_good if entry.prepare else is_whole or (is_cut and found < members):
+        is_cut = is_cut or self._counts_incomplete
+        is_good = is_whole or (is_cut and found < members)
+        if entry.is_good or (is_good and not (entry.prepare and not self._counts_incomplete)):
+            if not is_whole:
+                self.incomplete.append(number)
             self.commit(number, file_id)
 
     def _prepare(
@@ -321,6 +335,16 @@ class LiveSet:
     def voided_transactions(self) -> int:
         """Transactions without COMMIT or PREPARE, or with one that does not fit."""
         return sum(not entry.is_prepared for entry in self.transactions.values())
+
+    def head(self, queue_id: int) -> int:
+        """Return the oldest live sequence of a queue, or its next one if none is live."""
+        queue = self._queues[queue_id]
+        return min(queue.entries, default=queue.tail)
+
+    def has(self, queue_id: int, sequence: int) -> bool:
+        """Whether a message is live."""
+        queue = self._queues.get(queue_id)
+        return queue is not None and sequence in queue.entries
 
     def is_live(self, queue_id: int, sequence: int, file_id: int, offset: int) -> bool:
         """Whether this record holds that message: the last one that does, and not ended."""

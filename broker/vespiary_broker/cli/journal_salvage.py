@@ -1,0 +1,252 @@
+"""`vespiary journal recover`: saves what can be saved of damaged journals, in a new folder.
+
+Owns: the command, and what the bindings need so that a broker finds the queues of what was saved.
+Must never write to the old folder. Called by `journals`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.journal_folders import (
+    CountingDisk,
+    journals_in,
+    progress_steps,
+    queue_names,
+    size_of,
+)
+from vespiary_broker.engine.queues import QUEUE_ID_COUNTER
+from vespiary_broker.store.disk import Disk, DiskFile
+from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM, FileForm
+from vespiary_broker.store.opening import OpeningParts
+from vespiary_broker.store.salvage import SalvageReport, SalvageRules, salvage_journal
+from vespiary_spec import limits
+
+_MIB: Final = 1024 * 1024
+_IDS_AT_ONCE: Final = 1024
+"""Queue ids are reserved by the thousand: the newest reservation may be lost."""
+
+_SIZES: Final = {MESSAGE_FORM: 10 * _MIB}
+
+
+class SalvageDisk(Disk):
+    """The real file system: the old folder can't be written, the new one can.
+
+    Args:
+        old: Writes go nowhere below it.
+        reading: What reads there.
+    """
+
+    def __init__(self, old: Path, reading: CountingDisk) -> None:
+        self._old = old.resolve()
+        self._reading = reading
+
+    def _refuse(self, path: Path) -> None:
+        if path.resolve().is_relative_to(self._old):
+            raise ValueError(f"{path}: the old folder is never written to")
+
+    def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> Any:
+        """Open a file; below the old folder for reading alone."""
+        if is_readonly:
+            return self._reading.open(path, is_direct=is_direct, is_readonly=True)
+        self._refuse(path)
+        return super().open(path, is_direct=is_direct, is_readonly=False)
+
+    def create(self, path: Path, *, is_direct: bool) -> Any:
+        """Make a file outside of the old folder."""
+        self._refuse(path)
+        file: DiskFile = super().create(path, is_direct=is_direct)
+        return file
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder outside of the old one."""
+        self._refuse(folder)
+        super().make_folder(folder)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file outside of the old folder."""
+        self._refuse(old)
+        self._refuse(new)
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file outside of the old folder."""
+        self._refuse(path)
+        super().remove(path)
+
+
+@click.command("recover", short_help="Save what can be saved of damaged journals.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.argument("target", type=click.Path(file_okay=False, path_type=Path), metavar="NEW_DIR")
+@click.option(
+    "--include-acknowledged",
+    is_flag=True,
+    help="Also messages that were acknowledged and still stand somewhere (undelete).",
+)
+@click.option(
+    "--include-uncommitted", is_flag=True, help="Also members of transactions without COMMIT."
+)
+@click.option(
+    "--recreate-queues",
+    is_flag=True,
+    help="Make a queue recovered.ID for messages whose queue is in no binding.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
+def recover_command(
+    folder: Path,
+    target: Path,
+    include_acknowledged: bool,
+    include_uncommitted: bool,
+    recreate_queues: bool,
+    is_json: bool,
+) -> int:
+    """Copy all that can be read of the journals in DIR to new ones in NEW_DIR.
+
+    DIR is never written to. With the data folder of a broker as DIR, NEW_DIR becomes one with the
+    same folders, bindings included, and a broker starts from it. Bodies of large messages are not
+    copied: copy their folder beside. Exit codes: 0 nothing was lost, 1 something was.
+    """
+    found = journals_in(folder)
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise click.UsageError("NEW_DIR must not lie in DIR")
+    rules = SalvageRules(
+        includes_acknowledged=include_acknowledged, includes_uncommitted=include_uncommitted
+    )
+    reports = []
+    with terminal.progress(f"reading {folder}, MiB", 4 * size_of(found) // _MIB) as advance:
+        disk = SalvageDisk(folder, CountingDisk(progress_steps(advance, _MIB)))
+        needed = _Needs(is_recreating=recreate_queues)
+        # Messages first: what they need of the bindings is known then.
+        for place, form in sorted(found, key=lambda item: item[1] is not MESSAGE_FORM):
+            new = target / place.relative_to(folder)
+            report = _salvage(place, form, new, disk, rules, needed)
+            needed.note(report, form)
+            reports.append(report)
+    if is_json:
+        terminal.show_json([_as_json(report) for report in reports])
+    else:
+        for report in reports:
+            _show(report)
+        needed.show()
+    return int(any(report.losses for report in reports))
+
+
+def _salvage(
+    place: Path,
+    form: FileForm,
+    new: Path,
+    disk: SalvageDisk,
+    rules: SalvageRules,
+    needed: _Needs,
+) -> SalvageReport:
+    is_bindings = form is BINDINGS_FORM
+    return salvage_journal(
+        place,
+        form,
+        new,
+        disk=disk,
+        verify=OpeningParts().verify,
+        file_size_bytes=_SIZES.get(form, limits.BINDINGS_FILE_BYTES),
+        rules=rules,
+        complete=needed.complete if is_bindings else lambda _, __: {},
+    )
+
+
+class _Needs:
+    """What the bindings must hold so that a broker finds what was saved."""
+
+    def __init__(self, *, is_recreating: bool) -> None:
+        self._is_recreating = is_recreating
+        self._live: dict[int, int] = {}
+        self._highest_id = 0
+        self._names: dict[int, str] = {}
+        self._has_bindings = False
+
+    def note(self, report: SalvageReport, form: FileForm) -> None:
+        """Take what a saved journal holds."""
+        if form is MESSAGE_FORM:
+            self._live = report.live_messages
+            self._highest_id = report.highest_queue_id
+        elif form is BINDINGS_FORM:
+            self._has_bindings = True
+            self._names = queue_names(report.bindings)
+
+    def complete(self, saved: dict[str, bytes], has_losses: bool) -> dict[str, bytes]:
+        """Return the bindings to add: the counter of queue ids, and queues if that is wanted.
+
+        Args:
+            saved: What was saved, by key.
+            has_losses: Something was not: a newer value of the counter may be among it.
+        """
+        known = queue_names(saved)
+        counter = json.loads(saved.get(QUEUE_ID_COUNTER, b'{"next":1}'))["next"]
+        highest = max([self._highest_id, *known])
+        more: dict[str, bytes] = {}
+        if counter <= highest or has_losses:
+            safe = max(counter, highest + 1) + (_IDS_AT_ONCE if has_losses else 0)
+            more[QUEUE_ID_COUNTER] = _encoded({"next": safe})
+        if self._is_recreating:
+            for number in self._live:
+                if number not in known:
+                    name = f"recovered.{number}"
+                    value = {"name": name, "address": name, "routing-type": "ANYCAST"}
+                    more[f"queue/{number}"] = _encoded({**value, "auto-created": False})
+        return more
+
+    def show(self) -> None:
+        """Say which messages no broker would find."""
+        orphans = {n: count for n, count in self._live.items() if n not in self._names}
+        if not orphans:
+            return
+        numbers = ", ".join(f"{number}: {count}" for number, count in orphans.items())
+        cure = (
+            "their queues were deleted or their bindings lost; --recreate-queues makes queues"
+            if self._has_bindings
+            else "use the data folder as DIR, or put the broker's bindings beside this journal"
+        )
+        click.echo(f"messages by queue id that are in no binding: {numbers} ({cure})")
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _as_json(report: SalvageReport) -> dict[str, Any]:
+    return {**dataclasses.asdict(report), "bindings": sorted(report.bindings)}
+
+
+def _show(report: SalvageReport) -> None:
+    saved = (
+        f"{len(report.bindings)} bindings"
+        if report.kind != MESSAGE_FORM.kind.name
+        else f"{sum(report.live_messages.values())} messages"
+    )
+    click.echo(
+        f"{report.folder}: {saved} saved in {report.target}, from {report.blocks} blocks of "
+        f"{report.files_read} files; {len(report.losses)} places lost"
+    )
+    for loss in report.losses:
+        blocks = (
+            f"blocks {loss.first_sequence} to {loss.last_sequence}"
+            if loss.first_sequence and loss.last_sequence >= loss.first_sequence
+            else f"from block {loss.first_sequence}"
+            if loss.first_sequence
+            else "blocks not known"
+        )
+        click.echo(f"  lost: {loss.file}:{loss.offset} to {loss.end}, {blocks}: {loss.what}")
+    if report.losses and report.kind == MESSAGE_FORM.kind.name:
+        click.echo("  acknowledgements may be among what was lost: such messages come again")
+    for number, count in report.uncommitted.items():
+        click.echo(f"  transaction {number} without COMMIT: {count} members")
+    for number in report.incomplete:
+        click.echo(f"  transaction {number} was committed, and members of it are missing")
+    for number in report.prepared:
+        click.echo(f"  transaction {number} is prepared and was copied as it is")
+    if report.large_messages:
+        click.echo(f"  {report.large_messages} large messages: copy the folder of their bodies too")
