@@ -19,8 +19,6 @@ NOT_YET: dict[str, dict[str, str]] = {
     BROKER: {
         # journals and storage
         "node-manager-lock-directory": "shared-store high availability",
-        "journal-compact-min-files": "compaction of the journal",
-        "journal-compact-percentage": "compaction of the journal",
         "persist-delivery-count-before-delivery": "durable delivery counts",
         "max-redelivery-records": "durable delivery counts",
         "large-message-sync": "large messages",

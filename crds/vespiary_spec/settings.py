@@ -364,6 +364,28 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             change=Change.RESTART,
         ),
     ] = False
+    journal_compact_min_files: Annotated[
+        int,
+        setting(
+            "Files in use above which compaction is considered: messages that keep nearly empty "
+            "files are moved to the journal's end, a little at a time. 0 switches it off.",
+            unit=Unit.FILES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=1_000_000,
+        ),
+    ] = 10
+    journal_compact_percentage: Annotated[
+        int,
+        setting(
+            "Compaction begins when less than this share of the files in use is live, and goes on "
+            "while it pays, mostly until two thirds are.",
+            unit=Unit.PERCENT,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=100,
+        ),
+    ] = 30
     journal_max_attic_files: Annotated[
         int,
         setting(

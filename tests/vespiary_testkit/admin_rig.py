@@ -26,6 +26,7 @@ from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.store.counters import (
     FLUSH_BOUNDS_US,
+    CompactionCounts,
     FileCounts,
     JournalStatistics,
     RetentionStatistics,
@@ -61,6 +62,11 @@ def journal_statistics(**changes: Any) -> JournalStatistics:
         "files_reclaimed": 0,
         "sequence_durable": 7,
         "unwritten_bytes": 0,
+        "live_bytes": 2**20,
+        "live_percent": 25.0,
+        "compaction": CompactionCounts(
+            waiting_files=2, waiting_bytes=512, files=3, moved_bytes=4096, moved_messages=9
+        ),
         "failed_reason": None,
         "blocked_reason": None,
         "retention": RetentionStatistics(copies=2, copies_bytes=20 * 2**20, copied=1),
@@ -145,6 +151,7 @@ class MemoryBroker:
 
     def image_statistics(self) -> ImageStatistics:
         return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000, 5000)
+        return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000, 6000)
 
     def queue_names(self) -> list[str]:
         return sorted(self.queue_states)

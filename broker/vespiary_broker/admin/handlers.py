@@ -28,7 +28,16 @@ _STEP: Final = 256
 """States gathered in one go, before messages have their turn again."""
 
 _CONVERTED: Final = frozenset(
-    {"asked_engine", "durability", "files", "image", "flush_bounds_us", "aio", "retention"}
+    {
+        "asked_engine",
+        "durability",
+        "files",
+        "image",
+        "compaction",
+        "flush_bounds_us",
+        "aio",
+        "retention",
+    }
 )
 """Fields of the journal's record that are not copied as they are."""
 
@@ -85,6 +94,7 @@ def journal_record(broker: Broker) -> records.Journal:
         asked_engine=str(broker.configuration.journal_type),
         durability=str(journal.durability),
         files=shown(journal.files, records.Files),
+        compaction=shown(journal.compaction, records.Compaction),
         image=shown(broker.image_statistics(), records.Image),
         flush_bounds_us=FLUSH_BOUNDS_US,
         aio=aio,

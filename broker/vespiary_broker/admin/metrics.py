@@ -287,6 +287,7 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
             (("free",), files.free),
         ],
     )
+    yield from _compaction(journal)
     image = journal.image
     yield _labelled(
         GaugeMetricFamily,
@@ -312,6 +313,26 @@ def _retention(kept: records.Retention) -> Iterator[Metric]:
     yield _gauge("retention_blocked", "1 while copies can't be made.", is_blocked)
     yield _counter("retention_copied", "Copies made.", kept.copied)
     yield _counter("retention_removed", "Copies removed, by age or size.", kept.removed)
+
+
+def _compaction(journal: records.Journal) -> Iterator[Metric]:
+    counts = journal.compaction
+    yield _gauge("journal_live_bytes", "What is live in the files.", journal.live_bytes)
+    yield _gauge(
+        "journal_live_ratio", "Live share of the files in use.", journal.live_percent / 100
+    )
+    for name, text, value in (
+        ("running", "1 while files are being emptied.", int(counts.is_running)),
+        ("waiting_files", "Files that are worth emptying.", counts.waiting_files),
+        ("waiting_bytes", "What is live in them.", counts.waiting_bytes),
+    ):
+        yield _gauge(f"journal_compaction_{name}", text, value)
+    for name, text, value in (
+        ("files", "Files emptied by compaction.", counts.files),
+        ("moved_bytes", "Bytes written by compaction.", counts.moved_bytes),
+        ("moved_messages", "Messages moved by compaction.", counts.moved_messages),
+    ):
+        yield _counter(f"journal_compaction_{name}", text, value)
 
 
 def _flushes(journal: records.Journal) -> Metric:

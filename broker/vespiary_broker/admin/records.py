@@ -109,6 +109,26 @@ class Retention(Record, frozen=True):
     blocked_reason: str | None
 
 
+class Compaction(Record, frozen=True):
+    """Compaction of the journal: moving messages out of nearly empty files.
+
+    Attributes:
+        is_running: Whether files are being emptied now.
+        waiting_files: Files that are worth emptying.
+        waiting_bytes: What is live in them.
+        files: Files that were emptied.
+        moved_bytes: Bytes written for that.
+        moved_messages: Messages that were moved, one for each queue that they are in.
+    """
+
+    is_running: bool
+    waiting_files: int
+    waiting_bytes: int
+    files: int
+    moved_bytes: int
+    moved_messages: int
+
+
 class Journal(Record, frozen=True):
     """The message journal; counters begin at the broker's start.
 
@@ -133,6 +153,9 @@ class Journal(Record, frozen=True):
         files_reclaimed: Files freed.
         sequence_durable: Highest durable block.
         unwritten_bytes: Sealed and not yet durable.
+        live_bytes: What is live in the files.
+        live_percent: Its share of the files in use, those ahead excepted.
+        compaction: Moving messages out of nearly empty files.
         failed_reason: The failure that fenced the journal; null while it works.
         blocked_reason: Why no file can be made; null while there is room.
         retention: Kept copies of full files; null where none are kept.
@@ -159,6 +182,9 @@ class Journal(Record, frozen=True):
     files_reclaimed: int
     sequence_durable: int
     unwritten_bytes: int
+    live_bytes: int
+    live_percent: float
+    compaction: Compaction
     failed_reason: str | None
     blocked_reason: str | None
     retention: Retention | None

@@ -310,6 +310,8 @@ class BrokerApp(Administration):
             pool_files=settings.journal_pool_files,
             max_io=settings.journal_max_io,
             max_attic_files=settings.journal_max_attic_files,
+            compact_min_files=settings.journal_compact_min_files,
+            compact_percentage=settings.journal_compact_percentage,
             preallocation_strategy=settings.journal_preallocation_strategy,
             preallocation_scope=settings.journal_preallocation_scope,
             device_block_bytes=settings.journal_device_block_size,

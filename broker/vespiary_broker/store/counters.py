@@ -73,6 +73,27 @@ class RetentionStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionCounts:
+    """Counters of the compaction since the journal was opened.
+
+    Attributes:
+        is_running: Whether files are being emptied now.
+        waiting_files: Files that are worth emptying.
+        waiting_bytes: What is live in them.
+        files: Files that were emptied.
+        moved_bytes: Bytes of records written for that.
+        moved_messages: Places of messages that were moved.
+    """
+
+    is_running: bool = False
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+    files: int = 0
+    moved_bytes: int = 0
+    moved_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
     """Counters of one journal since it was opened.
 
@@ -94,6 +115,9 @@ class JournalStatistics:
         files_reclaimed: Files freed.
         sequence_durable: Highest durable block.
         unwritten_bytes: Sealed and not yet durable.
+        live_bytes: What is live in the files.
+        live_percent: Its share of the files in use, those ahead excepted.
+        compaction: Counters of the compaction.
         failed_reason: The sentence of the failure that fenced the journal; None while it works.
         blocked_reason: Why no file can be made; None while there is room.
         retention: Kept copies of full files; None while none are kept.
@@ -116,6 +140,9 @@ class JournalStatistics:
     files_reclaimed: int
     sequence_durable: int
     unwritten_bytes: int
+    live_bytes: int
+    live_percent: float
+    compaction: CompactionCounts
     failed_reason: str | None
     blocked_reason: str | None
     retention: RetentionStatistics | None = None

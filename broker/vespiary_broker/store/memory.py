@@ -14,7 +14,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from vespiary_broker.store.counters import FLUSH_BOUNDS_US, FileCounts, JournalStatistics
+from vespiary_broker.store.counters import (
+    FLUSH_BOUNDS_US,
+    CompactionCounts,
+    FileCounts,
+    JournalStatistics,
+)
 from vespiary_broker.store.options import FILES_AHEAD_MIN, Durability, JournalOptions
 from vespiary_native.abc import Core, NoRoom
 from vespiary_native.choice import open_core
@@ -182,6 +187,9 @@ class NullJournal:
             files_reclaimed=self._reclaimed,
             sequence_durable=image.sequence_durable,
             unwritten_bytes=image.unwritten_bytes,
+            live_bytes=image.live_bytes,
+            live_percent=100 * image.live_bytes / max(len(self._files) * self._slab_bytes, 1),
+            compaction=CompactionCounts(),
             failed_reason=None,
             blocked_reason=str(self.blocked) if self.blocked else None,
         )

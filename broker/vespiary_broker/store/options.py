@@ -81,6 +81,9 @@ class JournalOptions:
         min_disk_free_bytes: Free space below which no file is made, wins over the former; -1 off.
         disk_scan_period_s: Seconds between two looks at a full disk.
         acknowledgement_delay_s: Seconds that acknowledgements alone wait for company.
+        compact_min_files: Files in use above which compaction is considered; 0 is never.
+        compact_percentage: It begins when less than this share of them is live.
+        compact_bytes_per_s: Most bytes that it moves in a second.
         quiet_delay_s: Seconds of silence after which an empty block covers the last confirms.
         reclaim_period_s: Seconds between two looks for files to free, also when idle.
         retention: Copies of full files that are kept; None keeps none.
@@ -111,6 +114,9 @@ class JournalOptions:
     min_disk_free_bytes: int = -1
     disk_scan_period_s: float = 5.0
     acknowledgement_delay_s: float = ACKNOWLEDGEMENT_DELAY_S
+    compact_min_files: int = 10
+    compact_percentage: int = 30
+    compact_bytes_per_s: int = 16 * 1024 * 1024
     quiet_delay_s: float = 0.020
     reclaim_period_s: float = 0.5
     retention: RetentionOptions | None = None

@@ -87,6 +87,8 @@ class SlabLoader:
                 same error comes back without another read.
             NativeError: The read failed.
         """
+        if not self._is_needed(file_id):
+            return False
         key = (file_id, slab)
         if key in self._bad:
             raise self._bad[key]
@@ -99,6 +101,13 @@ class SlabLoader:
             self._loads[key] = task
             task.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(task)
+
+    def _is_needed(self, file_id: int) -> bool:
+        """Whether anything in the file is live: else it may be on its way out of the journal."""
+        try:
+            return self._core.live_places(file_id) > 0
+        except ValueError:
+            return False  # it is gone
 
     def _ended(self, key: tuple[int, int], task: asyncio.Task[bool]) -> None:
         del self._loads[key]

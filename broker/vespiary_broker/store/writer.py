@@ -16,8 +16,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -26,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
+from vespiary_broker.store.compaction import Compaction
 from vespiary_broker.store.counters import FileCounts, FlushHistogram, JournalStatistics
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
@@ -37,7 +36,9 @@ from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.recovery import Recovered
 from vespiary_broker.store.retention import Retention
 from vespiary_broker.store.retention_folder import RetentionFolder
+from vespiary_broker.store.slab_maker import SlabMaker
 from vespiary_broker.store.slabs import SlabLoader
+from vespiary_broker.store.victims import CompactionRule
 from vespiary_native.abc import Core, NoRoom, WriteRequest
 from vespiary_native.abc_ring import NOT_TAKEN, Ring
 from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
@@ -46,18 +47,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SLABS_FREE_MIN = 6
-"""Free slabs wanted while messages come in: 12 MiB, some 10 000 messages of 1 KiB ahead of need."""
-
 _WRITE_TOKEN = 0
 SUBMIT_TRIES = 1000
 SUBMIT_PAUSE_S = 0.001
 """A request that the kernel had no room for is submitted again for a second or more."""
-
-
-def _yield_processor() -> None:
-    """Let this thread run when nothing else wants the processor."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 class MessageJournal:
@@ -116,11 +109,7 @@ class MessageJournal:
         self._is_starved = False
         self._is_closing = False
         self._current_file = 0
-        self._grown_bytes = 0
-        self._slabs_coming = 0
-        self._memory_executor = ThreadPoolExecutor(
-            1, thread_name_prefix="memory", initializer=_yield_processor
-        )
+        self._slab_maker = SlabMaker(self.core, options.slab_bytes, loop)
         self._histogram = FlushHistogram()
         self._writes = 0
         self._written_bytes = 0
@@ -136,7 +125,21 @@ class MessageJournal:
         )
         self._retention = self._make_retention(opened)
         self._keeper = self._make_keeper(kept)
-        self._keeper_task: asyncio.Task[None] | None = None
+        self._compaction = self._make_compaction(kept)
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    def _make_compaction(self, kept: KeptRecords) -> Compaction:
+        options = self._options
+        return Compaction(
+            self,
+            self.core,
+            self._pool,
+            kept,
+            rule=CompactionRule(options.compact_min_files, options.compact_percentage),
+            bytes_per_s=options.compact_bytes_per_s,
+            period_s=options.reclaim_period_s,
+            slab_bytes=options.slab_bytes,
+        )
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -182,7 +185,10 @@ class MessageJournal:
         loop.add_reader(journal._ring.fileno(), journal._on_completions)
         if journal._retention is not None:
             journal._retention.start()
-        journal._keeper_task = loop.create_task(journal._keeper.run(), name="journal-keeper")
+        journal._tasks = (
+            loop.create_task(journal._keeper.run(), name="journal-keeper"),
+            loop.create_task(journal._compaction.run(), name="journal-compaction"),
+        )
         return journal
 
     async def close(self) -> None:
@@ -196,10 +202,10 @@ class MessageJournal:
         if self._is_closing:
             return
         self._is_closing = True
-        if self._keeper_task is not None:
-            # First, so that no checkpoint comes behind the block that covers the last confirms.
-            self._keeper_task.cancel()
-            await asyncio.wait([self._keeper_task])
+        # First, so that no checkpoint comes behind the block that covers the last confirms.
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         if self._failure is None:
             try:
                 await self._finish_writing()
@@ -217,7 +223,7 @@ class MessageJournal:
             await self.run_blocking(self._pool.close)
         finally:
             self._executor.shutdown(wait=True)
-            self._memory_executor.shutdown(wait=True)
+            self._slab_maker.close()
             self._lock.close()
 
     def _make_keeper(self, kept: KeptRecords) -> FileKeeper:
@@ -345,6 +351,10 @@ class MessageJournal:
         """Bring an evicted slab back into the image: see `SlabLoader.load`."""
         return await self._loader.load(file_id, slab)
 
+    async def compact(self) -> bool:
+        """Empty files until none is left that is worth it: see `Compaction.compact`."""
+        return await self._compaction.compact()
+
     def statistics(self) -> JournalStatistics:
         """Return the counters of this journal."""
         image = self.core.image_statistics()
@@ -372,6 +382,9 @@ class MessageJournal:
             files_reclaimed=self._pool.reclaimed,
             sequence_durable=image.sequence_durable,
             unwritten_bytes=image.unwritten_bytes,
+            live_bytes=image.live_bytes,
+            live_percent=100 * image.live_bytes / max(self._compaction.used_bytes, 1),
+            compaction=self._compaction.counts(),
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
             retention=self._retention.statistics() if self._retention else None,
@@ -473,31 +486,7 @@ class MessageJournal:
         self._last_sequence = request.sequence
         self._writes += 1
         self._written_bytes += request.length
-        self._grown_bytes += request.length
-        if self._grown_bytes * 2 >= self._options.slab_bytes:
-            # Ahead of need: touching new memory while messages come in was the largest loss
-            # measured.
-            self._grown_bytes = 0
-            self._grow()
-
-    def _grow(self) -> None:
-        """Have memory made in the worker thread when little is free."""
-        image = self.core.image_statistics()
-        wanted = SLABS_FREE_MIN - image.slabs_free - self._slabs_coming
-        for _ in range(min(wanted, image.slabs_max - image.slabs_total - self._slabs_coming)):
-            self._slabs_coming += 1
-            made = self._loop.run_in_executor(self._memory_executor, self.core.make_slab)
-            made.add_done_callback(self._on_slab)
-
-    def _on_slab(self, made: asyncio.Future[object]) -> None:
-        self._slabs_coming -= 1
-        if made.cancelled():
-            return
-        error = made.exception()
-        if error is None:
-            self.core.add_slab(made.result())
-        else:  # not a fault of the journal: slabs are evicted instead
-            logger.warning("no memory for the journal's image: %s", error)
+        self._slab_maker.written(request.length)
 
     def _fail_write(self, request: WriteRequest, result: int) -> None:
         where = f"{self._pool.file(request.file_id).path}:{request.offset}"

@@ -1,0 +1,285 @@
+"""Compaction: messages that keep nearly empty files are moved to the journal's end, bit by bit.
+
+Owns: the task `journal-compaction` and its counters. Empties one file at a time (`victims` chooses
+it), in steps of one block or some, each made durable before the next, under a budget of bytes a
+second; the keeper's ordinary checkpoint then frees the file. Must never free a file, never touch
+the files that are ready for messages, and never go on in a journal that is full or fenced. Made and
+started by `writer`; docs/internals/compaction.md says what a crash at each step leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from vespiary_broker.store.counters import CompactionCounts
+from vespiary_broker.store.files import FilePool
+from vespiary_broker.store.kept import KeptRecords
+from vespiary_broker.store.options import FILES_AHEAD_MIN
+from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choose_victim
+from vespiary_native.abc import Core, NoRoom
+from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
+
+logger = logging.getLogger(__name__)
+
+STEP_BYTES = 128 * 1024
+"""Bytes of blocks walked in one go: some 0.1 ms of the loop's time, and of the disk's."""
+
+_FILES_IN_ONE_GO = 256
+_PAUSE_S = 0.02
+_TRIES = 50
+_SURPRISE = 1.5
+"""A file that moves this many times what was expected is left alone: its messages stand in several
+queues, and most of these have them yet."""
+
+
+class Journal(Protocol):
+    """What compaction needs of the journal that it serves."""
+
+    @property
+    def failure(self) -> VespiaryError | None:
+        """The failure that fenced it."""
+
+    @property
+    def blocked(self) -> VespiaryError | None:
+        """Why no file can be made now."""
+
+    async def wait_durable(self) -> None:
+        """Wait until everything staged so far is durable."""
+
+    async def load_slab(self, file_id: int, slab: int) -> bool:
+        """Bring an evicted slab back."""
+
+    def request_space(self) -> None:
+        """Look for files to free now."""
+
+    def fail(self, error: VespiaryError) -> None:
+        """Fence the journal."""
+
+
+class Compaction:
+    """Empties files. Owner: its task, on the event loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        core: Core,
+        pool: FilePool,
+        kept: KeptRecords,
+        *,
+        rule: CompactionRule,
+        bytes_per_s: int,
+        period_s: float,
+        slab_bytes: int,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare; `run` is the task.
+
+        Args:
+            journal: The journal served.
+            core: Its core.
+            pool: Its files.
+            kept: The owner of records that the core does not keep.
+            rule: When the journal is due.
+            bytes_per_s: Most bytes moved in a second.
+            period_s: Seconds between two looks.
+            slab_bytes: The core's unit of memory.
+            sleep: Waits so many seconds.
+        """
+        self._journal = journal
+        self._core = core
+        self._pool = pool
+        self._kept = kept
+        self._rule = rule
+        self._bytes_per_s = bytes_per_s
+        self._period_s = period_s
+        self._slab_bytes = slab_bytes
+        self._sleep = sleep
+        self._stuck: dict[int, int] = {}  # live places of files that could not be emptied
+        self._choice = Choice(None, 0, 0)
+        self._files = self._moved_bytes = self._moved_messages = 0
+        self._is_running = False
+
+    def counts(self) -> CompactionCounts:
+        """Return the counters."""
+        return CompactionCounts(
+            is_running=self._is_running,
+            waiting_files=self._choice.files,
+            waiting_bytes=self._choice.live_bytes,
+            files=self._files,
+            moved_bytes=self._moved_bytes,
+            moved_messages=self._moved_messages,
+        )
+
+    async def run(self) -> None:
+        """Look now and then, and empty files when it is due, until the journal fails."""
+        while self._journal.failure is None:
+            await self._sleep(self._period_s)
+            try:
+                if self._is_due():
+                    await self.compact()
+                else:
+                    self._choice = Choice(None, 0, 0)
+            except WriterFailed:
+                return
+            except Exception as error:
+                # Nobody awaits this task: an end that nobody hears of would be a silent one.
+                self._journal.fail(JournalError(f"a defect ({type(error).__name__}: {error})"))
+                raise
+
+    @property
+    def used_bytes(self) -> int:
+        """Size of the files in use, those ahead excepted."""
+        counts = self._pool.counts
+        return counts.bytes_on_disk * self._used // max(counts.active + counts.free, 1)
+
+    @property
+    def _used(self) -> int:
+        return self._pool.counts.active - self._core.files_ahead()
+
+    def _is_due(self) -> bool:
+        live_bytes = self._core.image_statistics().live_bytes
+        return self._rule.is_due(self._used, self.used_bytes, live_bytes)
+
+    async def compact(self) -> bool:
+        """Empty files until none is left that is worth it; files filled meanwhile are left alone.
+
+        Returns:
+            Whether it came to an end; False: the journal is full, or was being closed.
+
+        Raises:
+            WriterFailed: The journal has failed.
+
+        Durability: what was moved is durable; the files are free after the next checkpoint.
+        """
+        end_id = self._first_open()
+        self._is_running = True
+        try:
+            while self._may_go_on():
+                self._choice = choose_victim(await self._facts(end_id))
+                if self._choice.victim is None:
+                    return True
+                if not await self._empty(self._choice.victim):
+                    return False
+        finally:
+            self._is_running = False
+            self._journal.request_space()
+        return False
+
+    def _first_open(self) -> int:
+        """Return the id of the first file that is or will be filled."""
+        current, ahead = self._core.current_file(), self._core.files_ahead()
+        active = self._pool.active_ids
+        return current or (active[-ahead] if ahead else (active[-1] + 1 if active else 1))
+
+    def _may_go_on(self) -> bool:
+        return self._journal.failure is None and self._journal.blocked is None
+
+    async def _facts(self, end_id: int) -> list[FileFacts]:
+        """Return what is known of the full files; messages have their turn in between."""
+        facts = []
+        for number, file_id in enumerate(self._pool.active_ids):
+            if file_id >= end_id:
+                break
+            if number % _FILES_IN_ONE_GO == _FILES_IN_ONE_GO - 1:
+                await asyncio.sleep(0)
+            if file_id not in self._pool.active_ids:
+                continue  # freed meanwhile
+            live = self._live(file_id)
+            is_stuck = file_id in self._stuck and live * 2 > self._stuck[file_id]
+            facts.append(
+                FileFacts(
+                    file_id,
+                    self._pool.file(file_id).size_bytes,
+                    self._core.live_bytes(file_id) + self._kept.live_bytes(file_id),
+                    live > 0,
+                    not is_stuck and not self._core.prepared_in(file_id),
+                    self._core.cancels(file_id),
+                )
+            )
+        return facts
+
+    def _live(self, file_id: int) -> int:
+        return self._core.live_places(file_id) + self._kept.live_records(file_id)
+
+    async def _empty(self, file_id: int) -> bool:
+        """Move all that is live in a file; return whether the next one may follow."""
+        expected = self._core.live_bytes(file_id) * _SURPRISE + STEP_BYTES
+        moved = 0
+        try:
+            for slab in range(-(-self._pool.file(file_id).size_bytes // self._slab_bytes)):
+                if not self._is_there(file_id) or moved > expected:
+                    break
+                moved += await self._empty_slab(file_id, slab)
+            is_rewritten = await self._rewrite(file_id)
+        except NoRoom:
+            return False
+        except (JournalError, NativeError) as error:
+            if self._journal.failure is not None:
+                raise
+            # Its messages cannot be read; who consumes them is told the same.
+            logger.warning("a journal file cannot be compacted: %s", error)
+            is_rewritten = False
+        if not self._is_there(file_id) or (is_rewritten and not self._live(file_id)):
+            self._files += 1
+            self._stuck.pop(file_id, None)
+            self._journal.request_space()
+        else:
+            self._stuck[file_id] = self._live(file_id)
+        return self._may_go_on()
+
+    def _is_there(self, file_id: int) -> bool:
+        return file_id in self._pool.active_ids
+
+    async def _empty_slab(self, file_id: int, slab: int) -> int:
+        """Move what is live in one slab; return the bytes.
+
+        Raises:
+            NoRoom: There is none now, or the journal is full.
+        """
+        offset = moved = loads = 0
+        while True:
+            await self._wait_for_files()
+            if not self._is_there(file_id):
+                return moved
+            step = self._core.relocate(file_id, slab, offset, STEP_BYTES)
+            moved += step.moved_bytes
+            self._moved_bytes += step.moved_bytes
+            self._moved_messages += step.moved_places
+            offset = step.next_offset
+            if step.moved_places or not step.is_absent:
+                await self._settle(step.moved_bytes)
+            if not offset:
+                return moved
+            if step.is_absent and not await self._journal.load_slab(file_id, slab):
+                loads += 1
+                if loads > _TRIES:
+                    raise NoRoom("no memory for a part of the file")
+                await self._sleep(_PAUSE_S)
+
+    async def _rewrite(self, file_id: int) -> bool:
+        """Have records that Python owns appended again; return whether none is left."""
+        for _ in range(_TRIES):
+            await self._wait_for_files()
+            if not self._is_there(file_id) or self._kept.rewrite(file_id, STEP_BYTES):
+                return True
+            await self._settle(STEP_BYTES)
+        return False
+
+    async def _wait_for_files(self) -> None:
+        """Wait until the keeper has files ready: those are for messages first.
+
+        Raises:
+            NoRoom: The journal is full or fenced.
+        """
+        while self._core.files_ahead() < FILES_AHEAD_MIN:
+            if not self._may_go_on():
+                raise NoRoom("the journal is full")
+            await self._sleep(_PAUSE_S)
+
+    async def _settle(self, moved_bytes: int) -> None:
+        """Wait until what was staged is durable, then for as long as the budget says."""
+        await self._journal.wait_durable()
+        await self._sleep(moved_bytes / self._bytes_per_s)
