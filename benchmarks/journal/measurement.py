@@ -28,7 +28,6 @@ _PAGE = 4096
 _FILE_BYTES = 10 * 1024 * 1024
 _MEMORY_BYTES = 64 * 1024 * 1024
 """For the image; the load is longer, so that it runs in memory that is used again."""
-"""For the image: less than the load, so that memory is used again, as in the long run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

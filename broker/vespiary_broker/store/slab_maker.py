@@ -1,8 +1,8 @@
 """Memory for the journal's image, made ahead of need in a thread of its own.
 
-Owns: the thread `memory_0` and what it is making. Must never touch memory on the event loop: that was
-the largest loss measured while messages come in (docs/decisions/0004-memory-of-the-image.md). Owner:
-the event loop's thread. Called by `writer`.
+Owns: the thread `memory_0` and what it is making. Must never touch memory on the event loop: that
+was the largest loss measured while messages come in (docs/decisions/0004-memory-of-the-image.md).
+Owner: the thread of the event loop. Called by `writer`.
 """
 
 from __future__ import annotations
