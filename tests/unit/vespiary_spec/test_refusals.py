@@ -116,7 +116,6 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
     offered |= names(struct_schema(BrokerNodeTuningSpec, Target.CRD))
     for missing in (
         "maxSizeBytes",
-        "journalCompactMinFiles",
         "hibernate",
         "deadLetterAddress",
     ):
