@@ -129,7 +129,7 @@ def test_a_broker_starts_from_what_was_recovered(data: Path, tmp_path: Path):
     done = vespiary("journal", "recover", data, tmp_path / "new")
     assert done.returncode == 1, done.stderr
     assert "3 messages saved" in done.stdout
-    assert "1 places lost" in done.stdout
+    assert "1 place lost" in done.stdout
     assert contents(data) == before
     assert vespiary("journal", "verify", tmp_path / "new").returncode == 0
     with BrokerProcess(tmp_path / "new", "journal-file-size=1MiB") as broker:

@@ -227,14 +227,18 @@ def _show(report: SalvageReport) -> None:
         if report.kind != MESSAGE_FORM.kind.name
         else f"{sum(report.live_messages.values())} messages"
     )
+    places = f"{len(report.losses)} {'place' if len(report.losses) == 1 else 'places'}"
     click.echo(
         f"{report.folder}: {saved} saved in {report.target}, from {report.blocks} blocks of "
-        f"{report.files_read} files; {len(report.losses)} places lost"
+        f"{report.files_read} files; {places} lost"
     )
     for loss in report.losses:
+        count = loss.last_sequence - loss.first_sequence + 1
         blocks = (
-            f"blocks {loss.first_sequence} to {loss.last_sequence}"
-            if loss.first_sequence and loss.last_sequence >= loss.first_sequence
+            f"block {loss.first_sequence}"
+            if loss.first_sequence and count == 1
+            else f"blocks {loss.first_sequence} to {loss.last_sequence}"
+            if loss.first_sequence and count > 1
             else f"from block {loss.first_sequence}"
             if loss.first_sequence
             else "blocks not known"

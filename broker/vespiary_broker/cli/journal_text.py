@@ -174,7 +174,7 @@ def _show_export(report: ExportReport, text_file: Path, *, is_json: bool) -> Non
     sentence = (
         f"{report.folder}: {report.records} records "
         f"({units.format_size_rounded(report.record_bytes)}) of {report.files} files "
-        f"written to {text_file}{end}"
+        f"written to {'standard output' if str(text_file) == _STANDARD else text_file}{end}"
     )
     click.echo(sentence, err=str(text_file) == _STANDARD)
 

@@ -27,7 +27,15 @@ from vespiary_broker.store.survey import SurveyedFile
 from vespiary_codec.journal.block import HEADER_BYTES
 from vespiary_codec.journal.description import transaction_of
 from vespiary_codec.journal.errors import JournalFormatError
-from vespiary_codec.journal.file_header import JournalKind
+from vespiary_codec.journal.file_header import (
+    CHECKED_BYTES,
+    FileHeader,
+    FileState,
+    JournalKind,
+    decode_file_header,
+    mend_file_header,
+)
+from vespiary_codec.journal.file_header import HEADER_BYTES as HEADER_END
 from vespiary_codec.journal.record import (
     ADD,
     PLACE,
@@ -222,6 +230,7 @@ class _Salvage:
         verify: BlockVerifier,
         rules: SalvageRules,
     ) -> None:
+        self._form = form
         self._disk = disk
         self._verify = verify
         self._rules = rules
@@ -236,23 +245,30 @@ class _Salvage:
 
     def _choose(self, found: ScannedFolder) -> list[SurveyedFile]:
         """Return the files to read by id; what can't be read at all is a loss."""
+        mended = []
         for path, error in found.refused:
+            file = self._mend(path)
+            if file is not None:
+                mended.append(file)
             self.losses.append(
                 Loss(
                     file=path.name,
                     offset=0,
-                    end=0,
+                    end=HEADER_END if file else 0,
                     first_sequence=0,
                     last_sequence=0,
-                    what=f"all of the file: {error.what}",
+                    what=f"the header, mended for reading: {error.what}"
+                    if file
+                    else f"all of the file: {error.what}",
                 )
             )
         files: dict[int, SurveyedFile] = {}
         freed = [file for file in found.free if file.file_id]
-        for file in (*(freed if self._rules.includes_acknowledged else []), *found.active):
-            if file.file_id in files and file in found.active:
+        active = [*found.active, *mended]
+        for file in (*(freed if self._rules.includes_acknowledged else []), *active):
+            if file.file_id in files and file in active:
                 other = files[file.file_id]
-                if other in found.active:
+                if other in active:
                     self.losses.append(
                         Loss(
                             file=file.path.name,
@@ -266,6 +282,23 @@ class _Salvage:
                     continue
             files[file.file_id] = file
         return [files[file_id] for file_id in sorted(files)]
+
+    def _mend(self, path: Path) -> SurveyedFile | None:
+        """Return a file whose header has one damaged byte, if a block of it proves the guess."""
+        handle = self._disk.open(path, is_direct=False, is_readonly=True)
+        try:
+            size = handle.size_bytes()
+            sector = memoryview(bytearray(CHECKED_BYTES))
+            count = handle.read_into(sector, 0)
+        finally:
+            handle.close()
+        header = mended_header(sector[:count])
+        if header is None or header.state is not FileState.ACTIVE:
+            return None
+        file = SurveyedFile(path, self._form.number(path.name) or 0, size, header)
+        items = scan_file(file, self._disk, self._verify)
+        is_proved = any(isinstance(item, Block) for item in items)
+        return file if is_proved else None
 
     # --- first reading ----------------------------------------------------------------------------
 
@@ -400,3 +433,18 @@ def _without_transaction(raw: RawRecord) -> bytes:
     data = bytes(raw.data[: -TRANSACTION.size])
     flags = raw.flags & ~RecordFlag.TRANSACTIONAL
     return START.pack(len(data), raw.type, flags, 0) + data[START.size :]
+
+
+def mended_header(sector: memoryview) -> FileHeader | None:
+    """Return what a header with one damaged byte said; None if it can't be told.
+
+    Args:
+        sector: The first 512 bytes of its file.
+    """
+    mended = mend_file_header(sector)
+    if mended is None:
+        return None
+    try:
+        return decode_file_header(mended)
+    except JournalFormatError:
+        return None  # the guess is no header, so more than a byte is damaged

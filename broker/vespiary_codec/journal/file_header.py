@@ -194,3 +194,35 @@ def _refuse(field: str, found: object, expected: object) -> None:
     raise JournalFormatError(
         f"bad {field} in the file header", offset=_OFFSETS[field], found=found, expected=expected
     )
+
+
+def mend_file_header(data: bytes | bytearray | memoryview) -> bytes | None:
+    """Return a header in which one damaged byte is put right; None if it can't be.
+
+    A checksum finds which byte must have which value: of the 129 540 ways to change one byte each
+    gives another difference of the checksum, or nearly so. What comes out is a guess until a block
+    of the file validates under its salt.
+
+    Args:
+        data: The first 512 bytes of a file whose header is refused.
+    """
+    sector = bytearray(data[:CHECKED_BYTES])
+    if len(sector) < CHECKED_BYTES:
+        return None
+    (stored,) = _CRC.unpack_from(sector, _CRC_AT)
+    difference = stored ^ crc32c(bytes(sector[:_CRC_AT]))
+    if not difference:
+        return None
+    # The checksum itself may be the damaged byte; then the fields are as they were.
+    if sum(bool(difference >> shift & 0xFF) for shift in (0, 8, 16, 24)) == 1:
+        _CRC.pack_into(sector, _CRC_AT, stored ^ difference)
+        return bytes(sector)
+    zero = crc32c(b"\0")
+    effects = [crc32c(bytes([change])) ^ zero for change in range(256)]
+    step = list(effects)
+    for at in range(_CRC_AT - 1, -1, -1):
+        if difference in effects:
+            sector[at] ^= effects.index(difference)
+            return bytes(sector)
+        effects = [effect >> 8 ^ step[effect & 0xFF] for effect in effects]
+    return None

@@ -15,6 +15,7 @@ from vespiary_codec.journal.file_header import (
     JournalKind,
     decode_file_header,
     encode_file_header,
+    mend_file_header,
 )
 
 HEADER = FileHeader(
@@ -108,3 +109,22 @@ def test_every_bit_of_the_checked_sector_matters() -> None:
         data[at] ^= 1
         with pytest.raises(JournalFormatError):
             decode_file_header(data)
+
+
+def test_a_damaged_byte_is_mended():
+    header = FileHeader(
+        state=FileState.ACTIVE,
+        kind=JournalKind.MESSAGE,
+        journal_id=bytes(range(16)),
+        file_id=7,
+        salt=0x1234_5678_9ABC_DEF0,
+        size_bytes=1 << 20,
+        activated_ms=1_790_000_000_000,
+    )
+    whole = encode_file_header(header)[:512]
+    assert mend_file_header(whole) is None
+    assert mend_file_header(whole[:100]) is None
+    for at in (*range(0, 508, 7), 507, 508, 509, 510, 511):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 + at % 255
+        assert mend_file_header(damaged) == whole, at

@@ -171,6 +171,19 @@ def test_a_lost_file_header_is_a_loss_and_the_others_are_read(disk: MemoryDisk):
     assert read_journal(NEW, disk=disk).finding is Finding.GOOD
 
 
+@pytest.mark.parametrize("at", [0, 8, 10, 33, 41, 45, 60, 300, 508, 511])
+def test_one_damaged_byte_of_a_file_header_is_mended(disk: MemoryDisk, at: int):
+    before = recover_live(disk, OLD)
+    header = disk.files[OLD / "activemq-data-1.hq"].data
+    header[at] ^= 0x5A
+    with pytest.raises(JournalError):
+        recover_live(disk, OLD)
+    report = salvage(disk)
+    assert [(loss.file, loss.end) for loss in report.losses] == [("activemq-data-1.hq", 4096)]
+    assert "mended" in report.losses[0].what
+    assert recover_live(disk, NEW) == before
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_any_damage_is_survived_and_said(disk: MemoryDisk, seed: int):
     """Confirmed messages that stand in good blocks are saved, whatever else is broken."""
