@@ -20,6 +20,8 @@ from typing import Any
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.transactions import BranchMembers, BranchState
+from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import Logins
@@ -34,7 +36,7 @@ from vespiary_broker.store.counters import (
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
-from vespiary_spec.errors import RemoteProtocolError, WriterFailed
+from vespiary_spec.errors import RemoteProtocolError, WriterFailed, XaError
 from vespiary_spec.settings import Configuration, RoutingType
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -88,12 +90,53 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
         "messages": 0,
         "ready": 0,
         "delivering": 0,
+        "prepared": 0,
         "added": 0,
         "acknowledged": 0,
         "redelivered": 0,
         "live_bytes": 0,
     }
     return states.QueueState(**values | changes)
+
+
+class MemoryTransactions:
+    """Branches in a dictionary, by XID."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, BranchState] = {}
+
+    def names(self) -> list[str]:
+        return sorted(self.states)
+
+    def get(self, name: str) -> BranchState | None:
+        return self.states.get(name)
+
+    async def decide(self, name: str, *, is_commit: bool) -> BranchState:
+        state = self.states[name]
+        if state.state != "prepared":
+            raise XaError(f"XAER_PROTO: a branch that is {state.state}", xa_code="XAER_PROTO")
+        outcome = "heuristic-commit" if is_commit else "heuristic-rollback"
+        self.states[name] = replace(state, state=outcome, members=())
+        return self.states[name]
+
+    async def forget(self, name: str) -> None:
+        if not self.states[name].state.startswith("heuristic"):
+            raise XaError("XAER_PROTO: nothing was decided", xa_code="XAER_PROTO")
+        del self.states[name]
+
+
+def branch_state(xid: str, **changes: Any) -> BranchState:
+    """A prepared branch that adds two messages to a queue and acknowledges one."""
+    values: dict[str, Any] = {
+        "xid": xid,
+        "state": "prepared",
+        "user": "amy",
+        "prepared_at_ms": 1_700_000_000_000,
+        "age_s": 61.5,
+        "reason": "",
+        "members": (BranchMembers(queue="orders", added=2, acknowledged=1),),
+    }
+    return BranchState(**values | changes)
 
 
 class MemoryBroker:
@@ -115,6 +158,7 @@ class MemoryBroker:
         self.journal = journal_statistics()
         self.duplicate_ids: dict[str, list[str]] = {}
         self.failure: Exception | None = None
+        self.transactions = MemoryTransactions()
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
     @property
@@ -143,6 +187,9 @@ class MemoryBroker:
             messages_acknowledged=8,
             errors={"header-count": 2},
             logins_refused=1,
+            transactions=BranchStatistics(
+                prepared=2, quarantined=1, heuristic=3, oldest_prepared_s=1.5, timed_out=6
+            ),
             duplicates_discarded=4,
             duplicate_ids=5,
             messages_dropped=0,

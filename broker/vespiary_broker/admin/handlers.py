@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from vespiary_broker.admin import records
+from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.names import check_name
@@ -112,7 +112,7 @@ def _aio(broker: Broker) -> records.Aio:
 def broker_record(broker: Broker) -> records.Broker:
     """Return the state of the whole broker."""
     raw: Any = broker.statistics()
-    statistics = shown(raw, records.Statistics)
+    statistics = shown(raw, statistics_records.Statistics)
     return records.Broker(
         version=VERSION,
         is_ready=statistics.is_ready,

@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from vespiary_broker.admin import records
+from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.handlers import VERSION, journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
 
@@ -50,7 +50,7 @@ class Scrape:
     """
 
     ready: bool
-    statistics: records.Statistics | None = None
+    statistics: statistics_records.Statistics | None = None
     journal: records.Journal | None = None
     queues: tuple[records.Queue, ...] = ()
     lasting_queues: int = 0
@@ -76,7 +76,7 @@ async def gather(broker: Broker) -> Scrape:
         connections[connection.listener, connection.protocol or "none"] += 1
     return Scrape(
         is_ready,
-        shown(broker.statistics(), records.Statistics),
+        shown(broker.statistics(), statistics_records.Statistics),
         journal_record(broker),
         tuple(lasting),
         lasting_count,
@@ -150,7 +150,7 @@ def _labelled(
     return family
 
 
-def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
+def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterator[Metric]:
     yield _gauge("uptime_seconds", "Seconds since the broker became ready.", statistics.uptime_s)
     yield _counter(
         "messages_in", "Messages that came into queues, one for each.", statistics.messages_in
@@ -180,6 +180,7 @@ def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
         [((kind,), count) for kind, count in sorted(statistics.errors.items())],
     )
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
+    yield from _transactions(statistics.transactions)
     yield _counter(
         "duplicates_discarded",
         "Messages discarded because their duplicate id was seen before.",
@@ -198,10 +199,38 @@ def _broker(scrape: Scrape, statistics: records.Statistics) -> Iterator[Metric]:
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)
 
 
+def _transactions(transactions: statistics_records.Transactions) -> Iterator[Metric]:
+    for name, text, value in (
+        ("prepared_transactions", "Prepared branches: in doubt.", transactions.prepared),
+        (
+            "quarantined_transactions",
+            "Prepared branches of which something is missing.",
+            transactions.quarantined,
+        ),
+        (
+            "heuristic_transactions",
+            "Branches that an administrator decided and nobody has forgotten.",
+            transactions.heuristic,
+        ),
+        (
+            "oldest_prepared_transaction_seconds",
+            "Age of the oldest prepared branch.",
+            transactions.oldest_prepared_s,
+        ),
+    ):
+        yield _gauge(name, text, value)
+    yield _counter(
+        "transactions_timed_out",
+        "Transactions rolled back because they took too long.",
+        transactions.timed_out,
+    )
+
+
 _QUEUE_GAUGES: Final = (
     ("messages", "messages", "Messages in the queue, those given out included."),
     ("ready", "ready_messages", "Messages that wait for a consumer."),
     ("delivering", "delivering_messages", "Messages given out and not acknowledged."),
+    ("prepared", "prepared_messages", "Messages that prepared transactions hold."),
     ("consumers", "consumers", "Consumers."),
     ("live_bytes", "bytes", "Bytes of the messages in the queue."),
 )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.admin import records
+from vespiary_broker.admin import records, transaction_records
 from vespiary_broker.admin.handlers import VERSION
 from vespiary_broker.admin.problems import MEDIA_TYPE
 from vespiary_broker.admin.routes import (
@@ -144,7 +144,8 @@ def _schemas() -> dict[str, Any]:
     for route in ROUTES:
         kinds += [kind for kind in (*route.answers.values(), route.body) if kind is not None]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REFERENCE)
-    classes = {name: kind for name, kind in vars(records).items() if isinstance(kind, type)}
+    named = vars(records) | vars(transaction_records)
+    classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:
             _describe(schema, classes[name].__doc__ or "")

@@ -30,6 +30,22 @@ class Jms(Protocol):
         """Delete an object; return how many messages went with it."""
 
 
+class Transactions(Protocol):
+    """Distributed transactions that are in doubt or were decided."""
+
+    def names(self) -> list[str]:
+        """Return their XIDs, sorted."""
+
+    def get(self, name: str) -> object | None:
+        """Return what `records.Transaction` has, or None if there is none of that XID."""
+
+    async def decide(self, name: str, *, is_commit: bool) -> object:
+        """Commit or roll back a prepared one without its coordinator."""
+
+    async def forget(self, name: str) -> None:
+        """Forget what was decided."""
+
+
 class Broker(Protocol):
     """The broker, from its start on."""
 
@@ -50,11 +66,15 @@ class Broker(Protocol):
         """Who comes in; None until the journal was read."""
 
     @property
+    def transactions(self) -> Transactions:
+        """Distributed transactions; only once `logins` is there."""
+
+    @property
     def jms(self) -> Jms:
         """JMS objects; only once `logins` is there."""
 
     def statistics(self) -> object:
-        """Return what `records.Statistics` has; only once `logins` is there."""
+        """Return what `statistics_records.Statistics` has; only once `logins` is there."""
 
     def image_statistics(self) -> object:
         """Return what `records.Image` has; only once `logins` is there."""

@@ -247,6 +247,7 @@ class Queue(Record, frozen=True):
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
         delivering: Messages given out and not acknowledged.
+        prepared: Messages that prepared transactions have added or acknowledged.
         added: Messages that came in.
         acknowledged: Messages that were acknowledged.
         redelivered: Messages that were given back.
@@ -263,6 +264,7 @@ class Queue(Record, frozen=True):
     messages: int
     ready: int
     delivering: int
+    prepared: int
     added: int
     acknowledged: int
     redelivered: int
@@ -333,42 +335,6 @@ class Consumer(Record, frozen=True):
     mode: str
     credit: int
     connection: int
-
-
-class Statistics(Record, frozen=True):
-    """What the broker counts as a whole; its parts go into `Broker` and the metrics.
-
-    Attributes:
-        is_ready: Whether it takes messages.
-        not_ready_reason: Why not.
-        uptime_s: Seconds since it became ready.
-        listeners: Its listeners.
-        connections_total: Connections ever made.
-        frames: Frames that the fast path left to Python.
-        messages_in: Messages that came into queues.
-        messages_out: Messages given to consumers.
-        messages_acknowledged: Messages acknowledged.
-        errors: Errors that clients caused, by kind.
-        logins_refused: Logins refused.
-        duplicates_discarded: Messages discarded for an id seen before.
-        duplicate_ids: Duplicate ids remembered, over all addresses.
-        messages_dropped: Messages dropped because the disk was full.
-    """
-
-    is_ready: bool
-    not_ready_reason: str
-    uptime_s: float
-    listeners: tuple[Listener, ...]
-    connections_total: int
-    frames: int
-    messages_in: int
-    messages_out: int
-    messages_acknowledged: int
-    errors: dict[str, int]
-    logins_refused: int
-    messages_dropped: int
-    duplicates_discarded: int
-    duplicate_ids: int
 
 
 class DuplicateIds(Record, frozen=True):

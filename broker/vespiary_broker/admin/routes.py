@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.admin import jms, records
+from vespiary_broker.admin import jms, records, transaction_records, transactions
 from vespiary_broker.admin.handlers import Api, Handler
 from vespiary_broker.engine.jms import JmsKind
 
@@ -292,6 +292,48 @@ ROUTES: Final = (
                 name="queue", kind=str, default=None, description="Only those of this queue."
             ),
         ),
+    ),
+    Route(
+        method="GET",
+        path="/transactions",
+        operation="listTransactions",
+        tag="transactions",
+        handler=transactions.list_transactions,
+        answers={200: transaction_records.TransactionPage},
+        query=_PAGE,
+    ),
+    Route(
+        method="GET",
+        path="/transactions/{name}",
+        operation="showTransaction",
+        tag="transactions",
+        handler=transactions.show_transaction,
+        answers={200: transaction_records.Transaction},
+        problems=(400, 404),
+    ),
+    *(
+        Route(
+            method="POST",
+            path=f"/transactions/{{name}}/{act}",
+            operation=f"{act}Transaction",
+            tag="transactions",
+            handler=handler,
+            answers={200: transaction_records.Transaction},
+            problems=(400, 404, 409),
+        )
+        for act, handler in (
+            ("commit", transactions.commit_transaction),
+            ("rollback", transactions.rollback_transaction),
+        )
+    ),
+    Route(
+        method="POST",
+        path="/transactions/{name}/forget",
+        operation="forgetTransaction",
+        tag="transactions",
+        handler=transactions.forget_transaction,
+        answers={204: None},
+        problems=(400, 404, 409),
     ),
     *_jms_routes(JmsKind.QUEUE, "JmsQueue", "JmsQueues", records.NewJmsDestination),
     *_jms_routes(JmsKind.TOPIC, "JmsTopic", "JmsTopics", records.NewJmsDestination),

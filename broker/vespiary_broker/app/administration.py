@@ -12,6 +12,7 @@ from typing import Any
 
 from vespiary_broker.app import states
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
@@ -54,6 +55,12 @@ class Administration:
         """The engine of a broker that has started."""
         assert self._engine is not None
         return self._engine
+
+    @property
+    def transactions(self) -> TransactionAdministration:
+        """Distributed transactions of a broker that has started."""
+        assert self._cycle is not None
+        return TransactionAdministration(self.engine, self._cycle)
 
     @property
     def jms(self) -> JmsAdministration:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
+    from vespiary_broker.engine.branches import BranchStatistics
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.queues import Consumer, Queue
     from vespiary_broker.server.connection import Connection
@@ -53,6 +54,7 @@ class QueueState:
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
         delivering: Messages given out and not acknowledged.
+        prepared: Messages that prepared transactions have added or acknowledged.
         added: Messages that ever came in since the start.
         acknowledged: Messages that were acknowledged since the start.
         redelivered: Messages that were given back since the start.
@@ -70,6 +72,7 @@ class QueueState:
     messages: int
     ready: int
     delivering: int
+    prepared: int
     added: int
     acknowledged: int
     redelivered: int
@@ -163,6 +166,7 @@ class BrokerStatistics:
         messages_acknowledged: Messages acknowledged since the start.
         errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        transactions: Distributed transactions, and what timed out.
         duplicates_discarded: Messages discarded since the start, for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
@@ -180,6 +184,7 @@ class BrokerStatistics:
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    transactions: BranchStatistics
     duplicates_discarded: int
     duplicate_ids: int
     messages_dropped: int
@@ -198,9 +203,14 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         is_auto_created=queue.is_auto_created,
         is_temporary=queue.is_temporary,
         consumers=len(queue.consumers),
-        messages=counters.ready + counters.delivering + counters.tail - counters.available,
+        messages=counters.ready
+        + counters.delivering
+        + counters.prepared
+        + counters.tail
+        - counters.available,
         ready=counters.ready,
         delivering=counters.delivering,
+        prepared=counters.prepared,
         added=counters.added,
         acknowledged=counters.acknowledged,
         redelivered=counters.redelivered,
@@ -295,6 +305,7 @@ def broker_statistics(
         messages_acknowledged=acknowledged,
         errors=dict(cycle.errors),
         logins_refused=engine.logins.refused,
+        transactions=engine.branches.statistics(),
         duplicates_discarded=engine.duplicates.discarded,
         duplicate_ids=engine.duplicates.count,
         messages_dropped=engine.full_disk.dropped_count,

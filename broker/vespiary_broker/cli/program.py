@@ -74,6 +74,12 @@ COMMANDS: Final = (
         ADMINISTRATION,
         "JMS queues, topics, connection factories and JNDI names.",
     ),
+    CommandEntry(
+        "transaction",
+        "transactions:transaction",
+        ADMINISTRATION,
+        "Distributed transactions in doubt: list, decide, forget.",
+    ),
     CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
     CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
     CommandEntry(

@@ -20,6 +20,7 @@ from vespiary_testkit.admin_rig import (
     Answer,
     MemoryBroker,
     admin_rig,
+    branch_state,
     failed_writer,
     queue_state,
     users_with_roles,
@@ -238,6 +239,28 @@ def test_duplicate_ids_are_shown_and_forgotten(rig: AdminRig):
     assert "ids" not in rig.broker.duplicate_ids
     for name in ("showDuplicateIds", "clearDuplicateIds"):
         assert ask(rig, name, "nowhere").status == 404
+
+
+def test_transactions_are_shown_decided_and_forgotten(rig: AdminRig):
+    states = rig.broker.transactions.states
+    states["7:aa:01"] = branch_state("7:aa:01")
+    states["7:aa:02"] = branch_state("7:aa:02", state="quarantined", reason="a queue is gone")
+    first, second = ask(rig, "listTransactions").json["items"]
+    assert first["members"] == [{"queue": "orders", "added": 2, "acknowledged": 1}]
+    assert second["reason"] == "a queue is gone"
+    assert ask(rig, "showTransaction", "7:aa:01").json == first
+    assert ask(rig, "forgetTransaction", "7:aa:01").status == 409
+    decided = ask(rig, "commitTransaction", "7:aa:01").json
+    assert (decided["state"], decided["members"]) == ("heuristic-commit", [])
+    for name in ("commitTransaction", "rollbackTransaction"):
+        again = ask(rig, name, "7:aa:01")
+        assert again.status == 409
+        assert again.json["type"] == "urn:vespiary:error:VSP-P105"
+    assert ask(rig, "forgetTransaction", "7:aa:01").status == 204
+    states["7:aa:01"] = branch_state("7:aa:01")
+    assert ask(rig, "rollbackTransaction", "7:aa:01").json["state"] == "heuristic-rollback"
+    for act in ("show", "commit", "rollback", "forget"):
+        assert ask(rig, f"{act}Transaction", "nowhere").status == 404
 
 
 @pytest.mark.parametrize("name", ["createQueue", "createAddress"])

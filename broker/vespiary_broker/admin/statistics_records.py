@@ -1,0 +1,64 @@
+"""What the broker counts as a whole, on its way to the API's `Broker` and to the metrics.
+
+Owns the records. Must never hold behaviour. Called by `handlers` and `metrics`.
+"""
+
+from __future__ import annotations
+
+from vespiary_broker.admin import records
+
+
+class Transactions(records.Record, frozen=True):
+    """Distributed transactions, and what timed out.
+
+    Attributes:
+        prepared: Prepared branches, those in quarantine included.
+        quarantined: Prepared branches of which something is missing.
+        heuristic: Outcomes that an administrator decided and nobody has forgotten.
+        oldest_prepared_s: Age of the oldest prepared branch in seconds, 0 without any.
+        timed_out: Transactions rolled back because they took too long, since the start.
+    """
+
+    prepared: int
+    quarantined: int
+    heuristic: int
+    oldest_prepared_s: float
+    timed_out: int
+
+
+class Statistics(records.Record, frozen=True):
+    """What the broker counts as a whole; its parts go into `Broker` and the metrics.
+
+    Attributes:
+        is_ready: Whether it takes messages.
+        not_ready_reason: Why not.
+        uptime_s: Seconds since it became ready.
+        listeners: Its listeners.
+        connections_total: Connections ever made.
+        frames: Frames that the fast path left to Python.
+        messages_in: Messages that came into queues.
+        messages_out: Messages given to consumers.
+        messages_acknowledged: Messages acknowledged.
+        errors: Errors that clients caused, by kind.
+        logins_refused: Logins refused.
+        transactions: Distributed transactions, and what timed out.
+        duplicates_discarded: Messages discarded for an id seen before.
+        duplicate_ids: Duplicate ids remembered, over all addresses.
+        messages_dropped: Messages dropped because the disk was full.
+    """
+
+    is_ready: bool
+    not_ready_reason: str
+    uptime_s: float
+    listeners: tuple[records.Listener, ...]
+    connections_total: int
+    frames: int
+    messages_in: int
+    messages_out: int
+    messages_acknowledged: int
+    errors: dict[str, int]
+    logins_refused: int
+    messages_dropped: int
+    transactions: Transactions
+    duplicates_discarded: int
+    duplicate_ids: int
