@@ -24,6 +24,7 @@ from vespiary_broker.cli.journal_folders import (
 from vespiary_broker.cli.journal_printing import print_command
 from vespiary_broker.cli.journal_salvage import recover_command
 from vespiary_broker.cli.journal_text import export_command, import_command
+from vespiary_broker.cli.replaying import replay_command
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.opening import OpeningParts
@@ -198,3 +199,4 @@ journal.add_command(print_command)
 journal.add_command(recover_command)
 journal.add_command(export_command)
 journal.add_command(import_command)
+journal.add_command(replay_command)

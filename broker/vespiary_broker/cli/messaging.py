@@ -29,7 +29,8 @@ _PREFETCH_MAX: Final = 100
 _SUBSCRIPTION: Final = "vespiary-receive"
 
 
-def _connection_options(function: F) -> F:
+def connection_options(function: F) -> F:
+    """Give a command the options of a connection: url, ca, password-file, topic."""
     for option in (
         click.option(
             "--topic", is_flag=True, help="DESTINATION is a topic: every subscriber gets a copy."
@@ -54,7 +55,8 @@ def _connection_options(function: F) -> F:
 
 
 @contextmanager
-def _connected(url: str, password_file: Path | None, ca: Path | None) -> Iterator[StompConnection]:
+def connected(url: str, password_file: Path | None, ca: Path | None) -> Iterator[StompConnection]:
+    """Connect and log in until the end of the block."""
     target = parse_target(url)
     password = None
     if target.user is not None:
@@ -65,7 +67,7 @@ def _connected(url: str, password_file: Path | None, ca: Path | None) -> Iterato
         yield connection
 
 
-def _routing(destination: str, is_topic: bool, header: str) -> list[tuple[str, str]]:
+def routing_headers(destination: str, is_topic: bool, header: str) -> list[tuple[str, str]]:
     """Return the header that says queue or topic; a destination with a prefix says it itself."""
     if destination.startswith("/"):
         if is_topic:
@@ -88,7 +90,7 @@ def _routing(destination: str, is_topic: bool, header: str) -> list[tuple[str, s
 @click.option(
     "--persistent/--no-persistent", default=True, help="Survives a restart (default) or not."
 )
-@_connection_options
+@connection_options
 @click.option("--json", "is_json", is_flag=True, help="Print the outcome as JSON.")
 def send(
     destination: str,
@@ -117,11 +119,11 @@ def send(
     else:
         data, extra = file.read(), []
     extra += [("persistent", str(persistent).lower())]
-    extra += _routing(destination, topic, "destination-type")
+    extra += routing_headers(destination, topic, "destination-type")
     given = [_pair(header) for header in headers]
     names = {name for name, _ in given}
     extra = given + [pair for pair in extra if pair[0] not in names]
-    with _connected(url, password_file, ca) as connection:
+    with connected(url, password_file, ca) as connection:
         started_s = time.monotonic()
         _send_all(connection, destination, data, extra, count)
         seconds = time.monotonic() - started_s
@@ -147,16 +149,17 @@ def _send_all(
             receipt_id = client.new_receipt_id()
             connection.write(client.send(destination, body, headers, receipt_id=receipt_id))
             while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
-                _count_receipt(connection, advance, _CONFIRM_S)
-            while _count_receipt(connection, advance, 0.0):
+                wait_receipt(connection, advance, _CONFIRM_S)
+            while wait_receipt(connection, advance, 0.0):
                 pass
         while client.unconfirmed:
-            _count_receipt(connection, advance, _CONFIRM_S)
+            wait_receipt(connection, advance, _CONFIRM_S)
 
 
-def _count_receipt(
+def wait_receipt(
     connection: StompConnection, advance: Callable[[int], None], timeout_s: float
 ) -> bool:
+    """Wait for an event and count receipts; False if there is none within no time."""
     event = connection.wait(timeout_s)
     if event is None and timeout_s:
         raise terminal.CommandFailed(
@@ -188,7 +191,7 @@ def _pair(text: str) -> tuple[str, str]:
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Print the headers as well.")
 @click.option("--raw", "is_raw", is_flag=True, help="Bodies as they are: no line feed is added.")
-@_connection_options
+@connection_options
 @click.option("--json", "is_json", is_flag=True, help="Print each message as one line of JSON.")
 def receive(
     destination: str,
@@ -212,7 +215,7 @@ def receive(
     wanted = None if follow else count or 1
     if timeout_s is None and not follow:
         timeout_s = 5.0
-    headers = _routing(destination, topic, "subscription-type")
+    headers = routing_headers(destination, topic, "subscription-type")
     credit = min(wanted or _PREFETCH_MAX, _PREFETCH_MAX)
     headers.append(("prefetch-count", str(credit)))
 
@@ -222,7 +225,7 @@ def receive(
         else:
             _print(message, is_with_headers=is_with_headers, is_raw=is_raw)
 
-    with _connected(url, password_file, ca) as connection:
+    with connected(url, password_file, ca) as connection:
         client = connection.client
         connection.write(client.subscribe(destination, _SUBSCRIPTION, "client-individual", headers))
         received = _receive_all(connection, wanted, credit, timeout_s, show)

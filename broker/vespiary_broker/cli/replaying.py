@@ -1,0 +1,261 @@
+"""`vespiary journal replay`: messages of kept journal files, sent to a broker again.
+
+Owns: the command, what is selected, and what a message looks like when it is sent again. Copies are
+only read; messages go over STOMP like any others, each confirmed. Called by `journals`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.messaging import (
+    connected,
+    connection_options,
+    routing_headers,
+    wait_receipt,
+)
+from vespiary_broker.cli.stomp_connection import StompConnection
+from vespiary_broker.store.disk import Disk
+from vespiary_broker.store.history import History
+from vespiary_broker.store.opening import OpeningParts
+from vespiary_codec.journal.record import AddRecord
+from vespiary_codec.wire.stomp.properties import parse_properties
+
+_UNCONFIRMED_MAX: Final = 100
+_CONFIRM_S: Final = 30.0
+_REPLACED: Final = frozenset({"destination", "destination-type", "_AMQ_DUPL_ID"})
+_STOMP: Final = 1
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases
+    """A time: ISO 8601, in UTC unless it says otherwise; as milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Return the time in milliseconds."""
+        if isinstance(value, int):
+            return value
+        try:
+            when = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time: write 2026-11-22 or 2026-11-22T06:30:00Z", param, ctx)
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return int(when.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which messages are wanted; None takes all.
+
+    Attributes:
+        from_ms: Arrived at this time or later.
+        to_ms: Arrived before this time.
+        address: Sent to this address, with or without a prefix.
+        queue_id: Had a place in this queue.
+        header: Name and value of a header.
+    """
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    address: str | None = None
+    queue_id: int | None = None
+    header: tuple[str, str] | None = None
+
+    def takes(self, add: AddRecord, headers: dict[str, str]) -> bool:
+        """Return whether a message is wanted."""
+        if self.from_ms is not None and add.arrival_ms < self.from_ms:
+            return False
+        if self.to_ms is not None and add.arrival_ms >= self.to_ms:
+            return False
+        if self.queue_id is not None and all(p.queue_id != self.queue_id for p in add.places):
+            return False
+        if self.header is not None and headers.get(self.header[0]) != self.header[1]:
+            return False
+        sent_to = headers.get("destination", "")
+        plain = sent_to.removeprefix("/queue/").removeprefix("/topic/").partition("::")[0]
+        return self.address in (None, plain, sent_to)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a replay did.
+
+    Attributes:
+        selected: Messages that were wanted.
+        skipped: Those of them passed over by `--skip`.
+        confirmed: Those that the broker confirmed.
+        large: Those whose bodies stood in files of their own, which are not kept.
+    """
+
+    selected: int = 0
+    skipped: int = 0
+    confirmed: int = 0
+    large: int = 0
+
+
+def _filter(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Any:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter(f"it is 'header = value', not {text!r}")
+    return name.strip(), value.strip()
+
+
+def _headers(add: AddRecord) -> dict[str, str]:
+    """Return the headers of a stored message; of a repeated one the first counts."""
+    found: dict[str, str] = {}
+    for name, value in parse_properties(add.properties):
+        found.setdefault(name, value)
+    return found
+
+
+def resent_headers(add: AddRecord, headers: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the headers of a message that is sent again.
+
+    Its duplicate id is that of its place, so that what is sent twice arrives once.
+    """
+    place = add.places[0]
+    kept = [(name, value) for name, value in headers.items() if name not in _REPLACED]
+    kept.append(("original-destination", headers.get("destination", "")))
+    kept.append(("_AMQ_DUPL_ID", f"replay-{place.queue_id}-{place.sequence}-{add.arrival_ms}"))
+    if add.priority != 4:
+        kept.append(("priority", str(add.priority)))
+    return kept
+
+
+@click.command("replay", short_help="Send messages of kept journal files again.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="RETENTION_DIR")
+@click.option("--from", "from_ms", type=_Time(), metavar="TIME", help="Arrived then or later.")
+@click.option("--to", "to_ms", type=_Time(), metavar="TIME", help="Arrived before then.")
+@click.option("--address", help="Sent to this address.")
+@click.option("--queue", "queue_id", type=int, help="With a place in the queue of this number.")
+@click.option(
+    "--filter", "header", callback=_filter, metavar="'NAME = VALUE'", help="With this header."
+)
+@click.option("--target", metavar="DEST", help="Where to send them, such as /queue/again.")
+@click.option("--dry-run", is_flag=True, help="Count, and send nothing.")
+@click.option(
+    "--skip", type=click.IntRange(min=0), default=0, help="Pass over the first so many selected."
+)
+@connection_options
+@click.option("--json", "is_json", is_flag=True, help="Print the outcome as JSON.")
+def replay_command(
+    folder: Path,
+    from_ms: int | None,
+    to_ms: int | None,
+    address: str | None,
+    queue_id: int | None,
+    header: tuple[str, str] | None,
+    target: str | None,
+    dry_run: bool,
+    skip: int,
+    topic: bool,
+    url: str,
+    password_file: Path | None,
+    ca: Path | None,
+    is_json: bool,
+) -> None:
+    """Send the messages in RETENTION_DIR (kept copies of journal files) to DEST.
+
+    Each message is sent once, in the order of commits; those of transactions that were not
+    committed are not. Copies are only read. Times are ISO 8601, in UTC unless they say otherwise,
+    and are those of arrival. What was interrupted goes on with the --skip that it printed.
+    """
+    if target is None and not dry_run:
+        raise click.UsageError("replay needs --target, or --dry-run")
+    history = History(folder, Disk(), OpeningParts().verify)
+    wanted = Selection(
+        from_ms=from_ms, to_ms=to_ms, address=address, queue_id=queue_id, header=header
+    )
+    outcome = Outcome()
+    chosen = _chosen(history, wanted, skip, outcome)
+    if target is None or dry_run:
+        for _ in chosen:
+            pass
+    else:
+        routing = routing_headers(target, topic, "destination-type")
+        with connected(url, password_file, ca) as connection:
+            _send_all(connection, target, routing, chosen, outcome)
+            connection.disconnect()
+    _show(history, outcome, target if not dry_run else None, is_json)
+
+
+def _chosen(
+    history: History, wanted: Selection, skip: int, outcome: Outcome
+) -> Iterator[tuple[AddRecord, dict[str, str]]]:
+    for add in history.messages():
+        headers = _headers(add) if add.protocol == _STOMP else {}
+        if not wanted.takes(add, headers):
+            continue
+        outcome.selected += 1
+        if outcome.selected <= skip:
+            outcome.skipped += 1
+        elif add.is_large:
+            outcome.large += 1
+        else:
+            yield add, headers
+
+
+def _send_all(
+    connection: StompConnection,
+    target: str,
+    routing: list[tuple[str, str]],
+    chosen: Iterator[tuple[AddRecord, dict[str, str]]],
+    outcome: Outcome,
+) -> None:
+    """Send and wait for all receipts; never more than a bounded number is on its way."""
+    client = connection.client
+    under_way: deque[int] = deque()  # their numbers among those selected; receipts come in order
+
+    def advance(count: int) -> None:
+        for _ in range(count):
+            under_way.popleft()
+        outcome.confirmed += count
+
+    try:
+        for add, headers in chosen:
+            receipt_id = client.new_receipt_id()
+            extra = routing + resent_headers(add, headers)
+            under_way.append(outcome.selected)
+            connection.write(client.send(target, add.body, extra, receipt_id=receipt_id))
+            while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
+                wait_receipt(connection, advance, _CONFIRM_S)
+            while wait_receipt(connection, advance, 0.0):
+                pass
+        while client.unconfirmed:
+            wait_receipt(connection, advance, _CONFIRM_S)
+    except Exception:
+        done = under_way[0] - 1 if under_way else outcome.selected
+        terminal.show_sentence(f"interrupted: go on with --skip {done}")
+        raise
+
+
+def _show(history: History, outcome: Outcome, target: str | None, is_json: bool) -> None:
+    counts = history.counts
+    if is_json:
+        terminal.show_json(dataclasses.asdict(counts) | dataclasses.asdict(outcome))
+        return
+    click.echo(
+        f"{counts.files} files, {counts.messages} messages, {outcome.selected} selected"
+        + (f", {outcome.skipped} skipped" if outcome.skipped else "")
+    )
+    if counts.void:
+        click.echo(f"{counts.void} messages of transactions without commit: not replayed")
+    if counts.gaps:
+        click.echo(f"{counts.gaps} places where copies are missing")
+    if outcome.large:
+        click.echo(f"{outcome.large} large messages: their bodies are not kept")
+    if target is not None:
+        click.echo(f"{outcome.confirmed} messages to {target}: confirmed")

@@ -1,0 +1,111 @@
+"""Retention and replay with a real broker: settings by their effect, messages back in a queue."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+
+BODY = b"x" * 30_000
+SMALL = ("journal-file-size=1MiB",)
+
+
+def kept(history: Path) -> list[str]:
+    return sorted(path.name for path in history.glob("*.hq")) if history.exists() else []
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < end_s, "it does not come to be"
+        time.sleep(0.02)
+
+
+def work(broker: BrokerProcess, first: int, count: int) -> None:
+    """Send numbered messages, some in a transaction that is aborted, and consume all."""
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        peer.send("BEGIN", {"transaction": "t"})
+        peer.send("SEND", {"destination": "/queue/in", "transaction": "t", "n": "aborted"}, BODY)
+        peer.send("ABORT", {"transaction": "t"})
+        for number in range(first, first + count):
+            headers = {"destination": "/queue/in", "persistent": "true", "n": str(number)}
+            headers |= {"parity": str(number % 2), "receipt": str(number)}
+            peer.send("SEND", headers, BODY)
+        peer.receive_receipt(str(first + count - 1))
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/in", "ack": "auto"})
+        found = peer.receive_messages(count)
+        assert [frame.get("n") for frame in found] == [
+            str(number) for number in range(first, first + count)
+        ]
+
+
+def replay(*arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "vespiary_broker", "journal", "replay", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_consumed_messages_are_replayed_once(tmp_path: Path):
+    history = tmp_path / "history"
+    settings = (*SMALL, f"journal-retention-directory={history}")
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        work(broker, 0, 100)
+        until(lambda: len(kept(history)) >= 2)
+        # What is sent again fills journal files too: replay from a folder that stays as it is.
+        history = Path(shutil.copytree(history, tmp_path / "frozen"))
+        for unfinished in history.glob("*.tmp"):
+            unfinished.unlink()
+        before = {path: path.read_bytes() for path in history.iterdir()}
+        dry = replay(str(history), "--dry-run", "--address", "in")
+        assert dry["confirmed"] == 0
+        count = dry["selected"]
+        assert 60 <= count <= 100, "all but those of the newest file"
+        url = ["--url", f"stomp://127.0.0.1:{broker.port()}", "--target", "/queue/again"]
+        done = replay(str(history), *url, "--filter", "parity = 1", "--address", "in")
+        again = replay(str(history), *url, "--filter", "parity = 1", "--address", "in")
+        assert done["confirmed"] == again["confirmed"] > count // 3
+        none = replay(str(history), *url, "--to", "2020-01-01")
+        assert none["selected"] == 0
+        rest = replay(str(history), *url, "--address", "in", "--skip", str(count - 1), "--dry-run")
+        assert (rest["selected"], rest["skipped"]) == (rest["selected"], count - 1)
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/again", "ack": "auto"})
+            found = peer.receive_messages(done["confirmed"])
+            peer.receive_nothing()
+        assert [f.get("n") for f in found] == [str(2 * i + 1) for i in range(len(found))]
+        assert all(frame.body == BODY for frame in found)
+        assert found[0].get("original-destination") == "/queue/in"
+        for path, data in before.items():
+            assert path.read_bytes() == data
+
+
+def test_old_copies_go_by_size_and_by_age(tmp_path: Path):
+    history = tmp_path / "history"
+    settings = (*SMALL, f"journal-retention-directory={history}")
+    with BrokerProcess(
+        tmp_path / "data", *settings, "journal-retention-storage-limit=2MiB"
+    ) as broker:
+        work(broker, 0, 150)
+        until(lambda: len(kept(history)) == 2)
+        work(broker, 150, 50)
+    with BrokerProcess(tmp_path / "data", *settings, "journal-retention-period=1s") as broker:
+        time.sleep(1.5)
+        old = kept(history)
+        work(broker, 200, 60)
+        until(lambda: not set(kept(history)) & set(old))
