@@ -94,7 +94,7 @@ class StompPeer:
         while True:
             event = self._decoder.next_event()
             if isinstance(event, HeartBeat):
-                self.heart_beats += 1
+                self.heart_beats += event.count
             elif event is not NEED_DATA:
                 return event
             else:

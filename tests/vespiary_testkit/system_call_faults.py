@@ -43,3 +43,15 @@ def tracer(*injections: str, log: Path | None = None) -> list[str]:
     for injection in injections:
         command += ["-e", f"inject={injection}"]
     return command
+
+
+def watcher(calls: str, log: Path) -> list[str]:
+    """Return the command that writes down system calls of what is started behind it.
+
+    Args:
+        calls: Their names, with commas.
+        log: File for them.
+    """
+    if reason := obstacle():
+        pytest.skip(reason)
+    return ["strace", "-D", "-f", "-qq", "-o", str(log), "-e", f"trace={calls}", "--seccomp-bpf"]

@@ -1,0 +1,54 @@
+"""Small file systems of a test's own, on loop devices: to fill them, and to let them hang.
+
+Each is mounted by root alone; where that is not possible the test is skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MIB = 1024 * 1024
+
+
+def _run(*command: str) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        pytest.skip(f"{command[0]} does not work here: {ran.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a fresh ext4 of that size; yield its mount point.
+
+    Args:
+        folder: Where image and mount point are made.
+        size_bytes: Size of the image, sparse.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    image, mount = folder / "image", folder / "mount"
+    mount.mkdir(parents=True)
+    image.touch()
+    os.truncate(image, size_bytes)
+    _run("mkfs.ext4", "-q", "-m", "0", str(image))
+    _run("mount", "-o", "loop", str(image), str(mount))
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@contextlib.contextmanager
+def hanging(mount: Path) -> Iterator[None]:
+    """Let every write to a file system wait until the end of the `with` block."""
+    _run("fsfreeze", "--freeze", str(mount))
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", str(mount)], check=True)
