@@ -28,16 +28,10 @@ _STEP: Final = 256
 """States gathered in one go, before messages have their turn again."""
 
 _CONVERTED: Final = frozenset(
-    {
-        "asked_engine",
-        "durability",
-        "files",
-        "image",
-        "compaction",
-        "flush_bounds_us",
-        "aio",
-        "retention",
-    }
+    (
+        *("asked_engine", "durability", "files", "image", "flush_bounds_us", "aio", "retention"),
+        *("compaction", "append_us", "write_records", "write_bytes"),
+    )
 )
 """Fields of the journal's record that are not copied as they are."""
 
@@ -99,6 +93,9 @@ def journal_record(broker: Broker) -> records.Journal:
         flush_bounds_us=FLUSH_BOUNDS_US,
         aio=aio,
         retention=None if retention is None else shown(retention, records.Retention),
+        append_us=shown(journal.append_us, records.Histogram),
+        write_records=shown(journal.write_records, records.Histogram),
+        write_bytes=shown(journal.write_bytes, records.Histogram),
         **values,
     )
 

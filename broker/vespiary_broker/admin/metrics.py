@@ -303,7 +303,34 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         ("files_reclaimed", "Files freed.", journal.files_reclaimed),
     ):
         yield _counter(f"journal_{name}", text, value)
+    yield _gauge(
+        "journal_write_amplification",
+        "Bytes written for each byte of records, since the start; 0 before the first.",
+        journal.written_bytes / journal.payload_bytes if journal.payload_bytes else 0.0,
+    )
+    yield _gauge(
+        "journal_recovery_seconds",
+        "Seconds that reading the journal back took at the start.",
+        journal.recovery_s,
+    )
+    yield _gauge(
+        "journal_requests_in_flight",
+        "Reads and writes that the disk has to end.",
+        journal.requests_in_flight,
+    )
+    yield _gauge("journal_requests_max", "Most reads and writes in flight.", journal.requests_max)
     yield _flushes(journal)
+    for histogram, name, text, scale in (
+        (
+            journal.append_us,
+            "append_seconds",
+            "Time from when the first record of a write was staged until all were durable.",
+            1e6,
+        ),
+        (journal.write_records, "write_records", "Records of each write.", 1),
+        (journal.write_bytes, "write_bytes", "Bytes of each write, padding included.", 1),
+    ):
+        yield _histogram(f"journal_{name}", text, histogram, scale)
     files = journal.files
     yield _labelled(
         GaugeMetricFamily,
@@ -311,7 +338,8 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         "Files by state.",
         ("state",),
         [
-            (("active",), files.active - files.ahead),
+            (("active",), files.active - files.ahead - files.pinned),
+            (("pinned",), files.pinned),
             (("ahead",), files.ahead),
             (("free",), files.free),
         ],
@@ -364,16 +392,22 @@ def _compaction(journal: records.Journal) -> Iterator[Metric]:
         yield _counter(f"journal_compaction_{name}", text, value)
 
 
+def _histogram(name: str, text: str, histogram: records.Histogram, scale: float) -> Metric:
+    """Return a histogram of values that are divided by `scale`."""
+    bounds = [str(bound / scale) for bound in histogram.bounds]
+    buckets = list(zip([*bounds, "+Inf"], accumulate(histogram.counts), strict=True))
+    return HistogramMetricFamily(
+        f"{_PREFIX}_{name}", text, buckets=buckets, sum_value=histogram.total / scale
+    )
+
+
 def _flushes(journal: records.Journal) -> Metric:
     """Return the histogram of writes with their flush."""
-    bounds = [str(bound_us / 1e6) for bound_us in journal.flush_bounds_us]
-    buckets = list(zip([*bounds, "+Inf"], accumulate(journal.flush_counts), strict=True))
-    return HistogramMetricFamily(
-        f"{_PREFIX}_journal_flush_seconds",
-        "Time of a write from submission until it is durable.",
-        buckets=buckets,
-        sum_value=journal.flush_sum_us / 1e6,
+    histogram = records.Histogram(
+        bounds=journal.flush_bounds_us, counts=journal.flush_counts, total=journal.flush_sum_us
     )
+    text = "Time of a write from submission until it is durable."
+    return _histogram("journal_flush_seconds", text, histogram, 1e6)
 
 
 def _aio(aio: records.Aio) -> Iterator[Metric]:

@@ -53,12 +53,28 @@ class Files(Record, frozen=True):
         ahead: Made ready, not yet begun.
         free: Kept for use again.
         bytes_on_disk: Size of all of them.
+        pinned: Of the active ones, full files without a live message, which wait for older files.
     """
 
     active: int
     ahead: int
     free: int
     bytes_on_disk: int
+    pinned: int
+
+
+class Histogram(Record, frozen=True):
+    """How often a value lay where.
+
+    Attributes:
+        bounds: Upper bounds of the buckets.
+        counts: Values by bucket; one more than there are bounds.
+        total: Sum of the values.
+    """
+
+    bounds: tuple[int, ...]
+    counts: tuple[int, ...]
+    total: int
 
 
 class Image(Record, frozen=True):
@@ -159,6 +175,13 @@ class Journal(Record, frozen=True):
         failed_reason: The failure that fenced the journal; null while it works.
         blocked_reason: Why no file can be made; null while there is room.
         retention: Kept copies of full files; null where none are kept.
+        append_us: Microseconds from when the first record of a write was staged until all of them
+            were durable, for each write.
+        write_records: Records of each write.
+        write_bytes: Bytes of each write.
+        recovery_s: Seconds that reading the journal back took at the start.
+        requests_in_flight: Reads and writes that the disk has to end.
+        requests_max: Most of them at once.
         aio: Asynchronous I/O of the machine.
     """
 
@@ -188,6 +211,12 @@ class Journal(Record, frozen=True):
     failed_reason: str | None
     blocked_reason: str | None
     retention: Retention | None
+    append_us: Histogram
+    write_records: Histogram
+    write_bytes: Histogram
+    recovery_s: float
+    requests_in_flight: int
+    requests_max: int
     aio: Aio
 
 

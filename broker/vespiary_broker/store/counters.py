@@ -6,15 +6,99 @@ than a few additions for one write. Called by `writer` and `bindings`.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
 from vespiary_broker.store.options import Durability
+from vespiary_codec.journal.block import HEADER_BYTES, align4k
+from vespiary_native.abc import WriteRequest
 
 FLUSH_BOUNDS_US = (
     50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 1_000_000,
 )  # fmt: skip
 """Upper bounds of the buckets, in microseconds; one more bucket holds what took longer."""
+
+
+RECORD_BOUNDS = tuple(2**n for n in range(14))
+"""Upper bounds of the buckets for records of one write, 1 to 8192."""
+
+BYTE_BOUNDS = tuple(4096 * 2**n for n in range(9))
+"""Upper bounds of the buckets for bytes of one write, 4 KiB to 1 MiB."""
+
+_LENGTH_AND_RECORDS = struct.Struct("<II")
+_LENGTH_AT = 32  # in a block's header: docs/internals/journal-format.md §2.1
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How often a value lay where.
+
+    Attributes:
+        bounds: Upper bounds of the buckets.
+        counts: Values by bucket, those of `bounds` and one above.
+        total: Sum of the values.
+    """
+
+    bounds: tuple[int, ...] = ()
+    counts: tuple[int, ...] = (0,)
+    total: int = 0
+
+
+class Histogram:
+    """Counts values by bucket. Owner: the event loop's thread."""
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0
+
+    def add(self, value: int) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def distribution(self) -> Distribution:
+        """Return the counts as they are now."""
+        return Distribution(self._bounds, tuple(self._counts), self._total)
+
+
+def records_in(request: WriteRequest) -> int:
+    """Return the number of records in a write, from the headers of its blocks in memory.
+
+    Args:
+        request: A write whose memory is still in place: before `write_done`.
+    """
+    records, at = 0, request.address
+    end = at + request.length
+    while at < end:
+        header = ctypes.string_at(at + _LENGTH_AT, _LENGTH_AND_RECORDS.size)
+        length, count = _LENGTH_AND_RECORDS.unpack(header)
+        records += count
+        at += align4k(HEADER_BYTES + length)
+    return records
+
+
+class GroupFigures:
+    """What went out together: counted for each write. Owner: the event loop's thread.
+
+    Attributes:
+        append_us: From when the first of a write's records was staged until all were durable.
+        records: Records of each write.
+        bytes: Bytes of each write.
+    """
+
+    def __init__(self) -> None:
+        self.append_us = Histogram(FLUSH_BOUNDS_US)
+        self.records = Histogram(RECORD_BOUNDS)
+        self.bytes = Histogram(BYTE_BOUNDS)
+
+    def add(self, request: WriteRequest, elapsed_us: int) -> None:
+        """Count a write that has become durable, before `write_done`."""
+        self.append_us.add(elapsed_us)
+        self.records.add(records_in(request))
+        self.bytes.add(request.length)
 
 
 class FlushHistogram:
@@ -43,12 +127,15 @@ class FileCounts:
         ahead: Made ready, not yet begun.
         free: Kept for use again.
         bytes_on_disk: Size of all of them.
+        pinned: Of the active ones, full files without a live message: they wait for files before
+            them, whose messages their acknowledgements cancel.
     """
 
     active: int
     ahead: int
     free: int
     bytes_on_disk: int
+    pinned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +208,12 @@ class JournalStatistics:
         failed_reason: The sentence of the failure that fenced the journal; None while it works.
         blocked_reason: Why no file can be made; None while there is room.
         retention: Kept copies of full files; None while none are kept.
+        append_us: See `GroupFigures`.
+        write_records: See `GroupFigures`.
+        write_bytes: See `GroupFigures`.
+        recovery_s: Seconds from the lock on the folder until the journal was open.
+        requests_in_flight: Reads and writes that the disk has to end.
+        requests_max: Most of them at once.
     """
 
     engine: str
@@ -146,3 +239,9 @@ class JournalStatistics:
     failed_reason: str | None
     blocked_reason: str | None
     retention: RetentionStatistics | None = None
+    append_us: Distribution = Distribution()
+    write_records: Distribution = Distribution()
+    write_bytes: Distribution = Distribution()
+    recovery_s: float = 0.0
+    requests_in_flight: int = 0
+    requests_max: int = 0

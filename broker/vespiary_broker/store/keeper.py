@@ -134,6 +134,12 @@ class FileKeeper:
         """Look at the files soon: the core went on to the next one, or ran out of them."""
         self._wake.set()
 
+    def count_pinned(self) -> int:
+        """Return the number of full files without a live message, which wait for older ones."""
+        current = self._core.current_file() or self._first_ahead()
+        ids = [file_id for file_id in self._pool.active_ids if file_id < current]
+        return sum(not self._core.live_places(file_id) for file_id in ids)
+
     async def run(self) -> None:
         """Keep files ahead and free old ones until cancelled or until the journal fails."""
         while self._journal.failure is None:

@@ -100,6 +100,7 @@ class Opened:
         voided_transactions: Transactions without a valid COMMIT.
         ahead: Files to add to the core, open for writing.
         retention_thread: Makes the thread that copies files.
+        seconds: How long it took.
     """
 
     lock: FolderLock
@@ -113,6 +114,7 @@ class Opened:
     voided_transactions: int
     ahead: list[StoredFile]
     retention_thread: Callable[[], Executor]
+    seconds: float = 0.0
 
 
 def open_folder(
@@ -123,6 +125,7 @@ def open_folder(
     Durability: on return every block that the core holds is durable.
     """
     disk = parts.disk
+    begun_s = time.monotonic()
     with ExitStack() as undo:
         prepare_folder(options, disk)
         lock = FolderLock(options.directory)
@@ -174,6 +177,7 @@ def open_folder(
         voided_transactions=voided,
         ahead=ahead,
         retention_thread=parts.retention_thread,
+        seconds=time.monotonic() - begun_s,
     )
 
 

@@ -25,7 +25,12 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from vespiary_broker.store.compaction import Compaction
-from vespiary_broker.store.counters import FileCounts, FlushHistogram, JournalStatistics
+from vespiary_broker.store.counters import (
+    FileCounts,
+    FlushHistogram,
+    GroupFigures,
+    JournalStatistics,
+)
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.keeper import FileKeeper
@@ -93,6 +98,7 @@ class MessageJournal:
         self.durability: Durability = options.durability
         self.recovered: Recovered = opened.recovered
         self.voided_transactions: int = opened.voided_transactions
+        self._recovery_s = opened.seconds
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[WriterFailed], None] = lambda _: None
         self._is_flushed = self.durability is Durability.D2
@@ -111,6 +117,9 @@ class MessageJournal:
         self._current_file = 0
         self._slab_maker = SlabMaker(self.core, options.slab_bytes, loop)
         self._histogram = FlushHistogram()
+        self._groups = GroupFigures()
+        self._staged_ns = 0
+        self._sealed_ns = 0
         self._writes = 0
         self._written_bytes = 0
         self._first_sequence = 0
@@ -301,6 +310,8 @@ class MessageJournal:
         Acknowledgements alone wait up to `acknowledgement_delay_s` for company. While a write is in
         flight this does nothing: its completion takes everything along.
         """
+        if not self._staged_ns and self.core.has_unwritten():
+            self._staged_ns = time.perf_counter_ns()
         if self._in_flight is not None or self._failure is not None:
             return
         if self.core.is_urgent() or self._waiters:
@@ -376,6 +387,7 @@ class MessageJournal:
                 ahead=self.core.files_ahead(),
                 free=counts.free,
                 bytes_on_disk=counts.bytes_on_disk,
+                pinned=self._keeper.count_pinned(),
             ),
             files_made=self._pool.made,
             preallocation_fallbacks=self._pool.preallocation_fallbacks,
@@ -388,6 +400,12 @@ class MessageJournal:
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
             retention=self._retention.statistics() if self._retention else None,
+            append_us=self._groups.append_us.distribution(),
+            write_records=self._groups.records.distribution(),
+            write_bytes=self._groups.bytes.distribution(),
+            recovery_s=self._recovery_s,
+            requests_in_flight=self._ring.outstanding,
+            requests_max=self._ring.depth,
         )
 
     # --- writing ---------------------------------------------------------------------------------
@@ -409,6 +427,7 @@ class MessageJournal:
             return
         self._in_flight = request
         self._submitted_ns = time.perf_counter_ns()
+        self._sealed_ns, self._staged_ns = self._staged_ns or self._submitted_ns, 0
         self._submit(request, 1)
 
     def _submit(self, request: WriteRequest, attempt: int) -> None:
@@ -481,7 +500,9 @@ class MessageJournal:
                 self._arm_quiet()
 
     def _count(self, request: WriteRequest) -> None:
-        self._histogram.add((time.perf_counter_ns() - self._submitted_ns) // 1000)
+        now_ns = time.perf_counter_ns()
+        self._histogram.add((now_ns - self._submitted_ns) // 1000)
+        self._groups.add(request, (now_ns - self._sealed_ns) // 1000)
         self._first_sequence = self._first_sequence or request.sequence
         self._last_sequence = request.sequence
         self._writes += 1

@@ -336,6 +336,42 @@ async def test_who_waits_for_the_failing_write_is_told(tmp_path: Path):
 
 
 @run
+async def test_each_write_is_counted_with_its_records_bytes_and_wait(tmp_path: Path):
+    bench = Bench(tmp_path)
+    journal = await bench.open(file_size_bytes=1 << 20, slab_bytes=1 << 20)
+    await bench.publish_first()
+    before = journal.statistics()
+    bench.memory_ring.hold()
+    bench.publish()
+    journal.kick()
+    for _ in range(50):  # go out as one write, of more than one block
+        bench.publish(9000)
+        journal.kick()
+    bench.memory_ring.release()
+    await journal.wait_durable()
+    after = journal.statistics()
+    assert after.writes - before.writes == 2
+    assert after.write_records.total - before.write_records.total == 51
+    assert after.write_bytes.total - before.write_bytes.total >= 50 * 9000
+    assert after.write_bytes.total == after.written_bytes
+    for now, then in (
+        (after.write_records, before.write_records),
+        (after.write_bytes, before.write_bytes),
+        (after.append_us, before.append_us),
+    ):
+        assert sum(now.counts) - sum(then.counts) == 2
+    counts = zip(after.write_records.counts, before.write_records.counts, strict=True)
+    taken = [now - then for now, then in counts]
+    assert taken[0] == 1, "one write of one record"
+    assert taken[6] == 1, "one of 33 to 64"
+    # The second waited for the first: from being staged, not from being submitted.
+    assert after.append_us.total - before.append_us.total > after.flush_sum_us - before.flush_sum_us
+    assert after.recovery_s > 0
+    assert (after.requests_in_flight, after.requests_max) == (0, bench.ring.depth)
+    await journal.close()
+
+
+@run
 async def test_a_request_that_the_kernel_had_no_room_for_is_submitted_again(tmp_path: Path):
     bench = Bench(tmp_path, fail_at=2, refusal=errno.EAGAIN, refusals=3)
     journal = await bench.open()
