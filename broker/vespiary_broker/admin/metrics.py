@@ -303,34 +303,11 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         ("files_reclaimed", "Files freed.", journal.files_reclaimed),
     ):
         yield _counter(f"journal_{name}", text, value)
-    yield _gauge(
-        "journal_write_amplification",
-        "Bytes written for each byte of records, since the start; 0 before the first.",
-        journal.written_bytes / journal.payload_bytes if journal.payload_bytes else 0.0,
-    )
-    yield _gauge(
-        "journal_recovery_seconds",
-        "Seconds that reading the journal back took at the start.",
-        journal.recovery_s,
-    )
-    yield _gauge(
-        "journal_requests_in_flight",
-        "Reads and writes that the disk has to end.",
-        journal.requests_in_flight,
-    )
-    yield _gauge("journal_requests_max", "Most reads and writes in flight.", journal.requests_max)
-    yield _flushes(journal)
-    for histogram, name, text, scale in (
-        (
-            journal.append_us,
-            "append_seconds",
-            "Time from when the first record of a write was staged until all were durable.",
-            1e6,
-        ),
-        (journal.write_records, "write_records", "Records of each write.", 1),
-        (journal.write_bytes, "write_bytes", "Bytes of each write, padding included.", 1),
-    ):
-        yield _histogram(f"journal_{name}", text, histogram, scale)
+    yield from _writes(journal)
+    yield from _files(journal)
+
+
+def _files(journal: records.Journal) -> Iterator[Metric]:
     files = journal.files
     yield _labelled(
         GaugeMetricFamily,
@@ -390,6 +367,38 @@ def _compaction(journal: records.Journal) -> Iterator[Metric]:
         ("moved_messages", "Messages moved by compaction.", counts.moved_messages),
     ):
         yield _counter(f"journal_compaction_{name}", text, value)
+
+
+def _writes(journal: records.Journal) -> Iterator[Metric]:
+    """Yield what is counted for each write."""
+    yield _gauge(
+        "journal_write_amplification",
+        "Bytes written for each byte of records, since the start; 0 before the first.",
+        journal.written_bytes / journal.payload_bytes if journal.payload_bytes else 0.0,
+    )
+    yield _gauge(
+        "journal_recovery_seconds",
+        "Seconds that reading the journal back took at the start.",
+        journal.recovery_s,
+    )
+    yield _gauge(
+        "journal_requests_in_flight",
+        "Reads and writes that the disk has to end.",
+        journal.requests_in_flight,
+    )
+    yield _gauge("journal_requests_max", "Most reads and writes in flight.", journal.requests_max)
+    yield _flushes(journal)
+    for histogram, name, text, scale in (
+        (
+            journal.append_us,
+            "append_seconds",
+            "Time from when the first record of a write was staged until all were durable.",
+            1e6,
+        ),
+        (journal.write_records, "write_records", "Records of each write.", 1),
+        (journal.write_bytes, "write_bytes", "Bytes of each write, padding included.", 1),
+    ):
+        yield _histogram(f"journal_{name}", text, histogram, scale)
 
 
 def _histogram(name: str, text: str, histogram: records.Histogram, scale: float) -> Metric:

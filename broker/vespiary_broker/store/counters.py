@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import time
 from bisect import bisect_left
 from dataclasses import dataclass
 
@@ -80,25 +81,59 @@ def records_in(request: WriteRequest) -> int:
     return records
 
 
-class GroupFigures:
-    """What went out together: counted for each write. Owner: the event loop's thread.
+class WriteFigures:
+    """What is counted for each write. Owner: the event loop's thread.
 
     Attributes:
+        writes: Writes that ended well.
+        written_bytes: Bytes of these, padding included.
+        flush: Times from submission to completion.
         append_us: From when the first of a write's records was staged until all were durable.
         records: Records of each write.
         bytes: Bytes of each write.
     """
 
     def __init__(self) -> None:
+        self.writes = 0
+        self.written_bytes = 0
+        self.flush = FlushHistogram()
         self.append_us = Histogram(FLUSH_BOUNDS_US)
         self.records = Histogram(RECORD_BOUNDS)
         self.bytes = Histogram(BYTE_BOUNDS)
+        self.is_staged = False
+        self._staged_ns = 0
+        self._sealed_ns = 0
+        self._submitted_ns = 0
+        self._first_sequence = 0
+        self._last_sequence = 0
 
-    def add(self, request: WriteRequest, elapsed_us: int) -> None:
-        """Count a write that has become durable, before `write_done`."""
-        self.append_us.add(elapsed_us)
+    @property
+    def blocks(self) -> int:
+        """Blocks of the writes that ended well."""
+        return self._last_sequence - self._first_sequence + 1 if self.writes else 0
+
+    def note_staged(self) -> None:
+        """Note when the first record of the next write was staged."""
+        self._staged_ns = time.perf_counter_ns()
+        self.is_staged = True
+
+    def note_submitted(self) -> None:
+        """Note when a write was submitted; what is staged from now on goes out with the next."""
+        self._submitted_ns = time.perf_counter_ns()
+        self._sealed_ns = self._staged_ns if self.is_staged else self._submitted_ns
+        self.is_staged = False
+
+    def add(self, request: WriteRequest) -> None:
+        """Count the write in flight, which has become durable, before `write_done`."""
+        now_ns = time.perf_counter_ns()
+        self.flush.add((now_ns - self._submitted_ns) // 1000)
+        self.append_us.add((now_ns - self._sealed_ns) // 1000)
         self.records.add(records_in(request))
         self.bytes.add(request.length)
+        self.writes += 1
+        self.written_bytes += request.length
+        self._first_sequence = self._first_sequence or request.sequence
+        self._last_sequence = request.sequence
 
 
 class FlushHistogram:
@@ -208,9 +243,9 @@ class JournalStatistics:
         failed_reason: The sentence of the failure that fenced the journal; None while it works.
         blocked_reason: Why no file can be made; None while there is room.
         retention: Kept copies of full files; None while none are kept.
-        append_us: See `GroupFigures`.
-        write_records: See `GroupFigures`.
-        write_bytes: See `GroupFigures`.
+        append_us: See `WriteFigures`.
+        write_records: See `WriteFigures`.
+        write_bytes: See `WriteFigures`.
         recovery_s: Seconds from the lock on the folder until the journal was open.
         requests_in_flight: Reads and writes that the disk has to end.
         requests_max: Most of them at once.

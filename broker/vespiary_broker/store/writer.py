@@ -27,9 +27,8 @@ from typing import Self, TypeVar
 from vespiary_broker.store.compaction import Compaction
 from vespiary_broker.store.counters import (
     FileCounts,
-    FlushHistogram,
-    GroupFigures,
     JournalStatistics,
+    WriteFigures,
 )
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
@@ -104,7 +103,6 @@ class MessageJournal:
         self._is_flushed = self.durability is Durability.D2
         self._fds: dict[int, int] = {}
         self._in_flight: WriteRequest | None = None
-        self._submitted_ns = 0
         self._attempt = 0
         self._failure: WriterFailed | None = None
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -116,14 +114,7 @@ class MessageJournal:
         self._is_closing = False
         self._current_file = 0
         self._slab_maker = SlabMaker(self.core, options.slab_bytes, loop)
-        self._histogram = FlushHistogram()
-        self._groups = GroupFigures()
-        self._staged_ns = 0
-        self._sealed_ns = 0
-        self._writes = 0
-        self._written_bytes = 0
-        self._first_sequence = 0
-        self._last_sequence = 0
+        self._figures = WriteFigures()
         self._loader = SlabLoader(
             self.core,
             self._ring,
@@ -310,8 +301,8 @@ class MessageJournal:
         Acknowledgements alone wait up to `acknowledgement_delay_s` for company. While a write is in
         flight this does nothing: its completion takes everything along.
         """
-        if not self._staged_ns and self.core.has_unwritten():
-            self._staged_ns = time.perf_counter_ns()
+        if not self._figures.is_staged and self.core.has_unwritten():
+            self._figures.note_staged()
         if self._in_flight is not None or self._failure is not None:
             return
         if self.core.is_urgent() or self._waiters:
@@ -374,13 +365,13 @@ class MessageJournal:
             engine=self.engine_name,
             fallback_reason=self.fallback_reason,
             durability=self.durability,
-            writes=self._writes,
-            written_bytes=self._written_bytes,
-            blocks=max(self._last_sequence - self._first_sequence + 1, 0) if self._writes else 0,
+            writes=self._figures.writes,
+            written_bytes=self._figures.written_bytes,
+            blocks=self._figures.blocks,
             records=image.records_added,
             payload_bytes=image.payload_bytes,
-            flush_counts=self._histogram.counts(),
-            flush_sum_us=self._histogram.sum_us,
+            flush_counts=self._figures.flush.counts(),
+            flush_sum_us=self._figures.flush.sum_us,
             slab_loads=self._loader.loaded,
             files=FileCounts(
                 active=counts.active,
@@ -400,9 +391,9 @@ class MessageJournal:
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
             retention=self._retention.statistics() if self._retention else None,
-            append_us=self._groups.append_us.distribution(),
-            write_records=self._groups.records.distribution(),
-            write_bytes=self._groups.bytes.distribution(),
+            append_us=self._figures.append_us.distribution(),
+            write_records=self._figures.records.distribution(),
+            write_bytes=self._figures.bytes.distribution(),
             recovery_s=self._recovery_s,
             requests_in_flight=self._ring.outstanding,
             requests_max=self._ring.depth,
@@ -426,8 +417,7 @@ class MessageJournal:
         if request is None:
             return
         self._in_flight = request
-        self._submitted_ns = time.perf_counter_ns()
-        self._sealed_ns, self._staged_ns = self._staged_ns or self._submitted_ns, 0
+        self._figures.note_submitted()
         self._submit(request, 1)
 
     def _submit(self, request: WriteRequest, attempt: int) -> None:
@@ -483,7 +473,8 @@ class MessageJournal:
         if result != request.length:
             self._fail_write(request, result)
             return
-        self._count(request)
+        self._figures.add(request)
+        self._slab_maker.written(request.length)
         self.core.write_done(request.sequence)
         self._is_uncovered, self._is_covering = not self._is_covering, False
         if self.core.is_urgent() or (self._waiters and self.core.has_unwritten()):
@@ -498,16 +489,6 @@ class MessageJournal:
             if self._in_flight is None:
                 self.kick()
                 self._arm_quiet()
-
-    def _count(self, request: WriteRequest) -> None:
-        now_ns = time.perf_counter_ns()
-        self._histogram.add((now_ns - self._submitted_ns) // 1000)
-        self._groups.add(request, (now_ns - self._sealed_ns) // 1000)
-        self._first_sequence = self._first_sequence or request.sequence
-        self._last_sequence = request.sequence
-        self._writes += 1
-        self._written_bytes += request.length
-        self._slab_maker.written(request.length)
 
     def _fail_write(self, request: WriteRequest, result: int) -> None:
         where = f"{self._pool.file(request.file_id).path}:{request.offset}"
@@ -569,7 +550,7 @@ class MessageJournal:
     def _arm_quiet(self) -> None:
         if self._is_uncovered and self._quiet is None and self._failure is None:
             self._quiet = self._loop.call_later(
-                self._options.quiet_delay_s, self._on_quiet, self._writes
+                self._options.quiet_delay_s, self._on_quiet, self._figures.writes
             )
 
     def _on_quiet(self, writes: int) -> None:
@@ -577,7 +558,7 @@ class MessageJournal:
         self._quiet = None
         if self._in_flight is not None or self._failure is not None or not self._is_uncovered:
             return
-        if writes != self._writes or self.core.has_unwritten():
+        if writes != self._figures.writes or self.core.has_unwritten():
             self._arm_quiet()
             return
         self.core.stage_empty_block()
