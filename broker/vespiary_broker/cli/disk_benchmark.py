@@ -19,7 +19,7 @@ import msgspec
 from vespiary_broker.cli import terminal
 from vespiary_broker.store.disk_benchmark import benchmark
 from vespiary_broker.store.disk_benchmark.benchmark import BenchmarkRequest
-from vespiary_broker.store.disk_benchmark.measuring import WRITE
+from vespiary_broker.store.disk_benchmark.measuring import READ, SYNCED_WRITE, WRITE
 from vespiary_broker.store.disk_benchmark.results import (
     BLOCK_SIZE,
     FIRST_WRITE,
@@ -87,7 +87,7 @@ def _ended_by_sigterm() -> Iterator[None]:
     type=click.FloatRange(min=0.01, max=3600),
     default=benchmark.SECONDS_DEFAULT,
     show_default=True,
-    help="Time for each of about 27 measurements.",
+    help="Time for each of about 50 measurements.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print everything as one JSON object.")
 def disk_benchmark(
@@ -147,8 +147,8 @@ def show_report(report: Report) -> None:
             for making in report.making
         ],
     )
-    for title, group, name_of in _TABLES:
-        phases = [phase for phase in report.phases if phase.group == group]
+    for title, group, kind, name_of in _TABLES:
+        phases = [phase for phase in report.phases if (phase.group, phase.kind) == (group, kind)]
         if phases:
             click.echo()
             columns = (title, "engine", "per second#", "MiB/s#", "p50 µs#", "p90#", "p99#", "max#")
@@ -169,20 +169,18 @@ def _file_name(phase: Phase) -> str:
     return "none: the file grows" if phase.preallocation == GROWING else phase.preallocation
 
 
-def _operation_name(phase: Phase) -> str:
-    return "writes, flushed at the end" if phase.kind == WRITE else "reads"
-
-
 def _block_name(phase: Phase) -> str:
     return format_size(phase.block_bytes)
 
 
 _TABLES: Final = (
-    ("flushed writes to a file of", FIRST_WRITE, _file_name),
-    ("a file of zeros", REWRITE, _operation_name),
-    ("flushed writes of", BLOCK_SIZE, _block_name),
+    ("flushed writes to a file of", FIRST_WRITE, SYNCED_WRITE, _file_name),
+    ("writes, flushed at the end, to", FIRST_WRITE, WRITE, _file_name),
+    ("the same, to blocks written before", REWRITE, WRITE, _file_name),
+    ("reads of", REWRITE, READ, _file_name),
+    ("flushed writes of", BLOCK_SIZE, SYNCED_WRITE, _block_name),
 )
-"""Title of the first column, group of phases, and what stands in that column."""
+"""Title of the first column, group and kind of the phases, and what stands in that column."""
 
 
 def _figures(phase: Phase) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from vespiary_spec.settings import PreallocationStrategy
 
 BLOCK_BYTES_DEFAULT = 4096
 FILE_BYTES_DEFAULT = 64 * 1024 * 1024
-SECONDS_DEFAULT = 0.5
+SECONDS_DEFAULT = 0.3
 LARGE_BLOCKS = (64 * 1024, 256 * 1024, 1024 * 1024)
 """What messages in flight turn a write into."""
 
@@ -120,7 +120,7 @@ def run(
 
 def phases_max() -> int:
     """Return the most phases that a run has."""
-    return (len(PreallocationStrategy) + 3) * len(_ENGINES) + len(LARGE_BLOCKS)
+    return (3 * (len(PreallocationStrategy) + 1) + 1) * len(_ENGINES) + len(LARGE_BLOCKS)
 
 
 def _open_rings(stack: ExitStack, *, is_direct: bool) -> tuple[list[Ring], dict[str, str]]:
@@ -147,7 +147,7 @@ def _measure(
     rings: list[Ring],
     on_progress: Callable[[float], None],
 ) -> list[Phase]:
-    """Measure every file and engine in turns, then larger blocks."""
+    """Measure flushed writes, then plain ones, reads, and larger blocks; each group in turns."""
     cursors = {name: Cursor(request.file_bytes, is_wrapping=False) for name in work.files}
     again = Cursor(request.file_bytes, is_wrapping=True)
 
@@ -156,25 +156,51 @@ def _measure(
         ring: Ring,
         kind: str = SYNCED_WRITE,
         *,
-        preallocation: str = PreallocationStrategy.ZEROS,
+        name: str = PreallocationStrategy.ZEROS,
         block_bytes: int = request.block_bytes,
+        cursor: Cursor = again,
     ) -> Stream:
         return Stream(
             group=group,
             kind=kind,
             ring=ring,
-            file=work.files[preallocation],
-            preallocation=str(preallocation),
+            file=work.files[name],
+            preallocation=str(name),
             block_bytes=block_bytes,
-            cursor=cursors[preallocation] if group == FIRST_WRITE else again,
+            cursor=cursors[name] if group == FIRST_WRITE else cursor,
         )
 
-    first = [stream(FIRST_WRITE, ring, preallocation=name) for ring in rings for name in work.files]
-    others = [stream(REWRITE, ring, kind) for ring in rings for kind in (WRITE, READ)]
-    large = [
-        stream(BLOCK_SIZE, rings[0], block_bytes=size)
-        for size in LARGE_BLOCKS
-        if request.block_bytes < size <= request.file_bytes
-    ]
-    phases = take_turns([*first, *others], request.seconds, on_progress=on_progress)
-    return phases + take_turns(large, request.seconds, on_progress=on_progress)
+    def turns(streams: list[Stream], *, is_room_uncertain: bool = False) -> list[Phase]:
+        return take_turns(
+            streams,
+            request.seconds,
+            on_progress=on_progress,
+            is_room_uncertain=is_room_uncertain,
+        )
+
+    pairs = [(ring, name) for ring in rings for name in work.files]
+    phases = turns(
+        [
+            *(stream(FIRST_WRITE, ring, name=name) for ring, name in pairs),
+            *(stream(REWRITE, ring, WRITE) for ring in rings),
+        ]
+    )
+    # In what the flushed writes have left of the files, if anything.
+    plain = [stream(FIRST_WRITE, ring, WRITE, name=name) for ring, name in pairs]
+    phases += turns(plain, is_room_uncertain=True)
+    written = {
+        name: Cursor(
+            file.size_bytes() // request.block_bytes * request.block_bytes, is_wrapping=True
+        )
+        for name, file in work.files.items()
+    }
+    phases += turns(
+        [stream(REWRITE, ring, READ, name=name, cursor=written[name]) for ring, name in pairs]
+    )
+    return phases + turns(
+        [
+            stream(BLOCK_SIZE, rings[0], block_bytes=size)
+            for size in LARGE_BLOCKS
+            if request.block_bytes < size <= request.file_bytes
+        ]
+    )

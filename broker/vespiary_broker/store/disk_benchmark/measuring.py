@@ -155,6 +155,11 @@ class Stream:
                 allowed=f"{length} bytes",
             )
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether there was room for one operation at least."""
+        return bool(self._times_ns)
+
     def phase(self) -> Phase:
         """Return the figures.
 
@@ -193,6 +198,7 @@ def take_turns(
     seconds: float,
     *,
     on_progress: Callable[[float], None] = lambda _: None,
+    is_room_uncertain: bool = False,
     seed: int = 1,
 ) -> list[Phase]:
     """Let streams take turns until each has had its time or reached its file's end.
@@ -202,6 +208,7 @@ def take_turns(
         seconds: Time for each, above 0.
         on_progress: Called after each turn with the seconds that it stands for, of
             `seconds * len(streams)` in all.
+        is_room_uncertain: Leave streams out that found no block left, rather than refuse.
         seed: For the order of the turns.
 
     Returns:
@@ -209,6 +216,7 @@ def take_turns(
 
     Raises:
         NativeError: An operation failed.
+        StorageError: An operation was cut short, or there was no room for a single one.
     """
     chance = random.Random(seed)  # noqa: S311 (an order, no secret)
     left = list(streams)
@@ -221,4 +229,4 @@ def take_turns(
             if stream.elapsed_s >= seconds or stream.is_at_end:
                 left.remove(stream)
                 on_progress(max(seconds - stream.elapsed_s, 0.0))
-    return [stream.phase() for stream in streams]
+    return [stream.phase() for stream in streams if stream.has_measured or not is_room_uncertain]

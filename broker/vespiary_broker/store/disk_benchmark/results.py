@@ -11,8 +11,8 @@ import msgspec
 FIRST_WRITE = "first-write"
 REWRITE = "rewrite"
 BLOCK_SIZE = "block-size"
-"""Groups of phases; within one, and between the first two, figures may be compared: they took
-turns."""
+"""Groups of phases. Those of one group and kind took turns and may be compared; so may flushed
+writes and rewrites."""
 
 GROWING = "none"
 """Preallocation of the file that grows: the name of the scope that makes such files."""

@@ -46,7 +46,7 @@ def judge(
     """
     bad = [*_filesystem(facts), *_cache(facts, phases)]
     engine_sentences, settings = _engine(phases, missing_engines)
-    preallocation_sentences, more = _preallocation(phases, settings["journal-type"])
+    preallocation_sentences, more = _preallocation(phases)
     settings |= more
     sentences = [
         *(sentence for _, sentence in bad),
@@ -169,7 +169,7 @@ def _engine(
     rates = {
         phase.engine: phase
         for phase in phases
-        if (phase.group, phase.preallocation) == (FIRST_WRITE, "zeros")
+        if (phase.group, phase.kind, phase.preallocation) == (FIRST_WRITE, SYNCED_WRITE, "zeros")
     }
     if len(rates) < 2:
         (name,) = rates
@@ -182,6 +182,11 @@ def _engine(
     reason = "is within the noise of the fastest"
     if chosen == best.engine:
         reason = "is the fastest"
+        if chosen != usual:
+            reason += (
+                f"; measure again with quiet processors before you leave {usual}, whose flushes "
+                "wait for a processor that others keep busy"
+            )
     elif is_better:
         reason = "stays: these are too few operations to tell (raise --seconds)"
     figures = ", ".join(f"{name} {phase.p50_us:.0f} µs" for name, phase in rates.items())
@@ -190,36 +195,39 @@ def _engine(
     }
 
 
-def _preallocation(phases: Sequence[Phase], engine: str) -> tuple[list[str], dict[str, str]]:
+def _preallocation(phases: Sequence[Phase]) -> tuple[list[str], dict[str, str]]:
     """Compare the files; zeros, the default, stays unless another is clearly better.
 
     By the median, since a written file is a written file however it was made: what differs between
     the means are single flushes that took long.
     """
-    by_name = {
-        phase.preallocation: phase
-        for phase in phases
-        if (phase.group, phase.engine) == (FIRST_WRITE, engine)
-    }
-    rates = {name: phase.operations_per_s for name, phase in by_name.items()}
+    flushed = [p for p in phases if (p.group, p.kind) == (FIRST_WRITE, SYNCED_WRITE)]
+    # By the engine that busy processors disturb least: what is compared are files.
+    zeros = (phase for phase in flushed if phase.preallocation == "zeros")
+    engine = min(zeros, key=lambda phase: phase.p50_us).engine
+    by_name = {phase.preallocation: phase for phase in flushed if phase.engine == engine}
     usual = "zeros"
-    best = min((name for name in rates if name != GROWING), key=lambda name: by_name[name].p50_us)
+    best = min((name for name in by_name if name != GROWING), key=lambda name: by_name[name].p50_us)
     is_better = by_name[usual].p50_us > by_name[best].p50_us * _BETTER
     is_sure = min(by_name[name].operations for name in (usual, best)) >= _OPERATIONS_MIN
     chosen = best if is_better and is_sure else usual
-    ratio = rates[chosen] / rates[GROWING]
+    written, growing = by_name[chosen], by_name[GROWING]
+    ratio = growing.p50_us / written.p50_us
     settings = {"journal-preallocation-strategy": chosen}
+    figures = (
+        f"{written.p50_us:.0f} µs in the middle ({written.operations_per_s:.0f} a second), one to "
+        f"a growing file {growing.p50_us:.0f} µs ({growing.operations_per_s:.0f} a second) with "
+        f"{engine}"
+    )
     if ratio >= _BETTER:
         sentence = (
-            f"A preallocated file ({chosen}) takes {rates[chosen]:.0f} flushed writes a second, a "
-            f"growing one {rates[GROWING]:.0f}: {ratio:.1f} times as many. Keep "
-            "journal-preallocation-scope as it is."
+            f"A flushed write to a preallocated file ({chosen}) takes {figures}: {ratio:.1f} times "
+            "as long. Keep journal-preallocation-scope as it is."
         )
     else:
         sentence = (
-            f"Preallocation changes little here ({rates[chosen]:.0f} flushed writes a second, "
-            f"{rates[GROWING]:.0f} in a growing file), as on filesystems that never write in "
-            "place. It still takes the space before it is needed."
+            f"Preallocation changes little here: a flushed write takes {figures}, as on "
+            "filesystems that never write in place. It still takes the space before it is needed."
         )
     return [sentence], settings
 
@@ -253,5 +261,9 @@ def _alignment(facts: DiskFacts) -> list[str]:
 
 
 def _phase(phases: Sequence[Phase], kind: str) -> Phase:
-    """Return the phase of that kind on a file of zeros and the broker's usual engine: the first."""
+    """Return the first phase of that kind on a file of zeros: the broker's usual engine.
+
+    Of plain writes that is the one to blocks written before, which took turns with the flushed
+    ones.
+    """
     return next(phase for phase in phases if phase.kind == kind and phase.preallocation == "zeros")
