@@ -141,7 +141,9 @@ def format_size_rounded(size_bytes: int) -> str:
     size = float(size_bytes)
     for letter in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
         if size < 1024:
-            return f"{size_bytes} B" if not letter else f"{size:.3g} {letter}B"
+            if not letter:
+                return f"{size_bytes} B"
+            return f"{size:.0f} {letter}B" if size >= 999.5 else f"{size:.3g} {letter}B"
         size /= 1024
     return f"{size:.3g} EiB"
 

@@ -148,3 +148,18 @@ def test_a_duration_has_to_fit_its_unit() -> None:
 @given(DURATIONS)
 def test_a_printed_duration_reads_back(duration_ns: int) -> None:
     assert units.parse_duration_ns(units.format_duration(duration_ns)) == duration_ns
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (1024 * 1000, "1000 KiB"),
+        (1024 * 1024 - 1, "1024 KiB"),
+        (10 * 1024 * 1024, "10 MiB"),
+    ],
+)
+def test_a_rounded_size_is_a_plain_number(size_bytes: int, text: str) -> None:
+    assert units.format_size_rounded(size_bytes) == text

@@ -10,9 +10,10 @@ import pytest
 
 from vespiary_broker.store.builder import JournalBuilder
 from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM
+from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.reader import Finding, read_journal
 from vespiary_broker.store.salvage import SalvageReport, SalvageRules, salvage_journal
-from vespiary_codec.journal.branch import PrepareRecord
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord
 from vespiary_codec.journal.record import (
     AckRecord,
@@ -255,6 +256,27 @@ def test_other_records_of_a_committed_transaction_stand_alone_afterwards():
     assert all(line in lines for line in expected)
     assert not any(b"type@11,flags@1" in line for line in lines)
     assert recover_live(disk, NEW) == {(1, 1)}
+
+
+def test_nothing_of_a_branch_that_was_rolled_back_is_taken():
+    members: list[Record] = [DuplicateRecord("orders", (DuplicateId(1, b"id"),), 9)]
+    members.append(add(1, transaction=9))
+    end = commit_of(*members, transaction=9)
+    rollback = RollbackRecord(9, end.members, end.digest)
+    disk = built([*members, PrepareRecord(9, end.members, end.digest, b"name"), rollback, add(2)])
+    report = salvage(disk)
+    assert (report.prepared, report.uncommitted) == ((), {})
+    assert recover_live(disk, NEW) == {(1, 2)}
+    types = read_journal(NEW, disk=disk).records_by_type
+    assert set(types) == {"ADD", "QUEUES", "FILES", "SEAL"}
+
+
+def test_numbers_of_messages_that_are_gone_are_not_given_again():
+    disk = built([add(1), add(2), AckRecord(1, (SequenceRange(1, 2),))])
+    salvage(disk)
+    live = LiveSet()
+    read_journal(NEW, disk=disk, live=live)
+    assert live.tails == {1: 3}
 
 
 # --- undelete -------------------------------------------------------------------------------------
