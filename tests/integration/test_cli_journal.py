@@ -133,3 +133,37 @@ def test_the_tool_opens_nothing_for_writing(tmp_path: Path):
     assert file.read_into(memoryview(bytearray(1)), 0) == 1
     file.close()
     assert read == [1]
+
+
+def test_compact_gives_back_what_a_few_old_messages_hold(tmp_path: Path):
+    folder = tmp_path / "data"
+    with BrokerProcess(folder, "journal-file-size=1MiB", "journal-compact-min-files=0") as broker:
+        place = ("--url", f"stomp://127.0.0.1:{broker.port()}")
+        for _ in range(6):
+            assert vespiary("send", "old", "stays", *place).returncode == 0
+            assert vespiary("send", "new", "x" * 9000, "-n", "100", *place).returncode == 0
+            assert vespiary("receive", "new", "-n", "100", *place).returncode == 0
+    done = vespiary("journal", "compact", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["isComplete"] is True
+    assert report["before"]["filesInUse"] >= 5
+    assert report["after"]["filesInUse"] <= 2
+    assert report["movedMessages"] == 6
+    again = vespiary("journal", "compact", folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith("before: 1 files in use"), again.stdout
+    with BrokerProcess(folder) as broker:
+        place = ("--url", f"stomp://127.0.0.1:{broker.port()}")
+        received = vespiary("receive", "old", "-n", "6", *place)
+        assert received.stdout.count("stays") == 6
+
+
+def test_compact_refuses_a_journal_without_its_bindings_and_one_in_use(data: Path):
+    done = vespiary("journal", "compact", data / "journal")
+    assert done.returncode == 2
+    assert "no data folder of a broker" in done.stderr
+    with BrokerProcess(data):
+        done = vespiary("journal", "compact", data)
+        assert done.returncode == 1
+        assert "locked" in done.stderr or "in use" in done.stderr, done.stderr

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
@@ -64,6 +64,13 @@ def _acknowledgement_delay_s(buffer_timeout_ns: int) -> float:
     if buffer_timeout_ns == 0:
         return ACKNOWLEDGEMENT_DELAY_S
     return min(ACKNOWLEDGEMENT_DELAY_S, buffer_timeout_ns / 1e9)
+
+
+class Stores(NamedTuple):
+    """The bindings, open, and what the message journal is to be opened with."""
+
+    bindings: BindingsJournal | MemoryBindings
+    options: JournalOptions
 
 
 class BrokerApp(Administration):
@@ -208,6 +215,21 @@ class BrokerApp(Administration):
         cycle.start()
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
+
+    async def open_stores(self, stack: AsyncExitStack) -> Stores:
+        """Verify the volumes and open the bindings, as a start does; for work without a broker.
+
+        Args:
+            stack: Closes what was opened.
+
+        Raises:
+            VespiaryError: A volume is refused, or another process has the folder.
+        """
+        folders = self.configuration.directories(self._base)
+        self.report = await self._verify()
+        bindings = await self._open_bindings(folders.bindings)
+        stack.push_async_callback(bindings.close)
+        return Stores(bindings, self._journal_options(folders.journal))
 
     async def _verify(self) -> Report:
         """Verify the volumes before anything of the store is opened."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from vespiary_broker.cli import terminal
+from vespiary_broker.cli.journal_compacting import compact_command
 from vespiary_broker.cli.journal_folders import (
     CountingDisk,
     journals_in,
@@ -195,6 +196,7 @@ def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
         click.echo(f"prepared transactions: {len(report.prepared_transactions)}")
 
 
+journal.add_command(compact_command)
 journal.add_command(print_command)
 journal.add_command(recover_command)
 journal.add_command(export_command)
