@@ -63,8 +63,7 @@ class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     max_body_size: Annotated[
         int,
         setting(
-            "The body of a frame. A persistent message has to fit into `journal-buffer-size` "
-            "with its headers as well.",
+            "The body of a frame that is not a large message (`min-large-message-size`).",
             unit=Unit.BYTES,
             change=Change.RESTART,
             minimum=1024,

@@ -337,6 +337,12 @@ class ForeignVolume(StorageError):
     code = "VSP-S103"
 
 
+class LargeMessageDamaged(StorageError):
+    """The file of a large message is missing, or not what was written."""
+
+    code = "VSP-S110"
+
+
 # --- operator -----------------------------------------------------------------------------------
 
 
@@ -532,6 +538,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "The volumes of this broker do not belong together: one was replaced by a blank or a "
         "strange one. The broker did not start.",
         "Attach the right volume, or restore all of them from one point in time.",
+    ),
+    CatalogueEntry(
+        LargeMessageDamaged,
+        "The file with the body of a large message is missing, or of another size or checksum. The "
+        "message is kept in its queue and not delivered; all others are.",
+        "Put the file back from a backup and restart the broker; or purge the queue.",
     ),
     CatalogueEntry(ReconcileError, "Base of the operator's errors.", "See the specific code."),
     CatalogueEntry(

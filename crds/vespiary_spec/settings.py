@@ -11,9 +11,8 @@ Names and defaults are those of the reference system's persistence and paging
 chapters where it has them.
 """
 
-import enum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -34,6 +33,12 @@ from vespiary_spec.addresses import (
     DiskFullPolicy,
     Queue,
     RoutingType,
+)
+from vespiary_spec.journal_kinds import (
+    Directories,
+    JournalType,
+    PreallocationScope,
+    PreallocationStrategy,
 )
 from vespiary_spec.model import Change, Unit, setting
 
@@ -61,48 +66,7 @@ __all__ = [
 ]
 
 _KIB = 1024
-
 _MIB = 1024 * 1024
-
-
-class JournalType(enum.StrEnum):
-    """Journal engines, as users ask for them."""
-
-    ASYNCIO = "ASYNCIO"
-    NIO = "NIO"
-    IO_URING = "IO_URING"
-
-    @property
-    def may_use_aio(self) -> bool:
-        """Whether requests of `fs.aio-max-nr` may be needed: ASYNCIO, and IO_URING's fallback."""
-        return self is not JournalType.NIO
-
-
-class PreallocationStrategy(enum.StrEnum):
-    """Ways to give a journal file its size before it is used."""
-
-    ZEROS = "zeros"
-    SPARSE_FILE = "sparse-file"
-    OS_KERNEL_COPY = "os-kernel-copy"
-    CHUNKED_ZEROS = "chunked-zeros"
-
-
-class PreallocationScope(enum.StrEnum):
-    """When journal files get their size."""
-
-    ENTIRE_JOURNAL = "entire-journal"
-    ENTIRE_JOURNAL_ASYNC = "entire-journal-async"
-    NONE = "none"
-
-
-class Directories(NamedTuple):
-    """The folders of a broker, absolute; that of the JMS journal may be that of the bindings."""
-
-    bindings: Path
-    journal: Path
-    paging: Path
-    large_messages: Path
-    jms: Path
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -181,8 +145,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     large_messages_directory: Annotated[
         str | None,
         setting(
-            "Folder for the bodies of large messages. It is created and its filesystem "
-            "verified; this version does not write large messages into it yet.",
+            "Folder for the bodies of large messages, one file each.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`large-messages` below `data-directory`",
@@ -386,6 +349,34 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             maximum=100,
         ),
     ] = 30
+    min_large_message_size: Annotated[
+        int,
+        setting(
+            "Body above which a message is large: it goes to a file of its own as it arrives. "
+            "What does not fit into `journal-buffer-size` is large too.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=limits.JOURNAL_WRITE_BYTES_MAX,
+        ),
+    ] = 102_400
+    max_large_message_size: Annotated[
+        int,
+        setting(
+            "Largest body of a large message; its sender gets an ERROR.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=2**50,
+        ),
+    ] = 2 * 1024 * _MIB
+    large_message_sync: Annotated[
+        bool,
+        setting(
+            "Flush the bodies of persistent large messages. false survives no power cut.",
+            change=Change.RESTART,
+        ),
+    ] = True
     journal_max_attic_files: Annotated[
         int,
         setting(

@@ -422,6 +422,7 @@ int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buff
         if (length == 0)
             return 0;
         if (length < 0) {
+            c->need = c->scanned = c->body_scanned = 0; /* how it goes on, the caller knows */
             out->status = ODD;
             return 0;
         }

@@ -357,6 +357,8 @@ class Core(CoreBranches, Protocol):
         After NEED_DATA `start` is the position that was returned, and `end` is not less than it
         was, if the bytes have not moved; how far an incomplete frame was scanned is remembered.
 
+        After ODD nothing is remembered of the frame: the next call begins at another one.
+
         Returns:
             (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller
             handles `buffer[position:position + detail]` itself and goes on behind it; after BLOCKED

@@ -20,7 +20,8 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     data = tmp_path_factory.mktemp("broker") / "data"
-    with BrokerProcess(data, "acceptors.all.handshake-timeout=4") as process:
+    settings = ("acceptors.all.handshake-timeout=4", "max-large-message-size=491520")
+    with BrokerProcess(data, *settings) as process:
         yield process
 
 

@@ -33,6 +33,7 @@ from vespiary_broker.store.counters import (
     JournalStatistics,
     RetentionStatistics,
 )
+from vespiary_broker.store.large_messages import LargeMessageStatistics
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
@@ -139,6 +140,21 @@ def branch_state(xid: str, **changes: Any) -> BranchState:
     return BranchState(**values | changes)
 
 
+LARGE = LargeMessageStatistics(
+    live=2,
+    live_bytes=3_000_000,
+    damaged=1,
+    receiving=1,
+    received=5,
+    received_bytes=9_000_000,
+    delivered=3,
+    delivered_bytes=6_000_000,
+    removed=3,
+    swept=4,
+    removals_failed=0,
+)
+
+
 class MemoryBroker:
     """A broker whose queues are a dictionary."""
 
@@ -194,6 +210,7 @@ class MemoryBroker:
             duplicate_ids=5,
             messages_dropped=0,
             journal=self.journal,
+            large=LARGE,
         )
 
     def image_statistics(self) -> ImageStatistics:

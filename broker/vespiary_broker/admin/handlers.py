@@ -128,6 +128,7 @@ def broker_record(broker: Broker) -> records.Broker:
         client_errors=statistics.errors,
         logins_refused=statistics.logins_refused,
         messages_dropped=statistics.messages_dropped,
+        large_messages=statistics.large,
     )
 
 

@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from vespiary_broker.admin import records, statistics_records
+from vespiary_broker.admin import large_records, records, statistics_records
 from vespiary_broker.admin.handlers import VERSION, journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
 
@@ -117,6 +117,8 @@ class ScrapeCollector(Collector):
         yield _gauge("ready", "1 while the broker takes messages.", int(scrape.ready))
         if scrape.statistics is not None:
             yield from _broker(scrape, scrape.statistics)
+            if scrape.statistics.large is not None:
+                yield from large_records.metrics_of(scrape.statistics.large, _PREFIX)
             yield from _queues(scrape.queues)
         if scrape.journal is not None:
             yield from _journal(scrape.journal)

@@ -19,6 +19,7 @@ from vespiary_broker.admin.journal_records import Image as Image
 from vespiary_broker.admin.journal_records import Journal as Journal
 from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
+from vespiary_broker.admin.large_records import LargeMessages as LargeMessages
 from vespiary_spec import limits
 from vespiary_spec.settings import RoutingType
 
@@ -70,6 +71,7 @@ class Broker(Record, frozen=True):
         client_errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
         messages_dropped: Messages dropped because the disk was full.
+        large_messages: Large messages; null without persistence.
     """
 
     version: str
@@ -89,6 +91,7 @@ class Broker(Record, frozen=True):
     client_errors: dict[str, int]
     logins_refused: int
     messages_dropped: int
+    large_messages: LargeMessages | None = None
 
 
 class Queue(Record, frozen=True):

@@ -45,6 +45,7 @@ class Statistics(records.Record, frozen=True):
         duplicates_discarded: Messages discarded for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
+        large: Large messages; None without persistence.
     """
 
     is_ready: bool
@@ -62,3 +63,4 @@ class Statistics(records.Record, frozen=True):
     transactions: Transactions
     duplicates_discarded: int
     duplicate_ids: int
+    large: records.LargeMessages | None = None

@@ -264,7 +264,9 @@ class Administration:
         Durability: on return the messages will not come back after a power loss.
         """
         assert self._journal is not None
-        count = self.engine.core.purge_queue(self._queue(name).id)
+        queue = self._queue(name)
+        self.engine.quarantine.release(queue.id)  # what cannot be delivered goes too
+        count = self.engine.core.purge_queue(queue.id)
         self._journal.kick()
         await self._journal.wait_durable()
         return count

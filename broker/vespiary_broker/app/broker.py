@@ -34,10 +34,12 @@ from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import Listener, Timing, is_loopback
+from vespiary_broker.server.listener import LargeLimits, Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal
+from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
+from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
 from vespiary_broker.store.rates import log_write_rates
@@ -181,6 +183,7 @@ class BrokerApp(Administration):
         )
         stack.push_async_callback(journal.close)
         self._journal = journal
+        large = await self._open_large(stack, folders.large_messages, journal)
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
         engine = make_engine(
             journal.core,
@@ -196,6 +199,7 @@ class BrokerApp(Administration):
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
             transaction_timeout_s=configuration.transaction_timeout / 1000,
             transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
+            large_bodies=large,
         )
         self._engine = engine
         if configuration.log_journal_write_rate:
@@ -205,7 +209,7 @@ class BrokerApp(Administration):
         engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
         await self._open_jms(stack, folders.jms)
-        cycle = self._cycle = Cycle(engine, journal, self._spawn)
+        cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
         journal.on_durable = cycle.on_durable
         journal.on_space = cycle.on_space
         journal.on_blocked = cycle.on_blocked
@@ -247,8 +251,16 @@ class BrokerApp(Administration):
         return report
 
     async def _listen(self, cycle: Cycle, record_bytes_max: int) -> None:
+        large = None
+        if cycle.large is not None:
+            settings = self.configuration
+            large = LargeLimits(
+                over_bytes=settings.min_large_message_size,
+                record_bytes_max=record_bytes_max,
+                size_bytes_max=settings.max_large_message_size,
+            )
         listeners = [
-            Listener(acceptor, record_bytes_max, self._timing)
+            Listener(acceptor, record_bytes_max, self._timing, large)
             for acceptor in self.configuration.acceptors
         ]
         for listener in listeners:
@@ -346,6 +358,24 @@ class BrokerApp(Administration):
             disk_scan_period_s=settings.disk_scan_period / 1000,
             retention=retention_options(settings, self._base),
         )
+
+    async def _open_large(
+        self, stack: AsyncExitStack, folder: Path, journal: Journal
+    ) -> LargeMessages | None:
+        """Look after the bodies in files; None without persistence: all stays in memory."""
+        settings = self.configuration
+        if not settings.persistence_enabled:
+            return None
+        large = await LargeMessages.open(
+            LargeMessageOptions(
+                directory=folder,
+                is_flushed=settings.large_message_sync and settings.journal_datasync,
+                limits=SpaceLimits(settings.max_disk_usage, settings.min_disk_free),
+            ),
+            journal.core.live_large(),
+        )
+        stack.push_async_callback(large.close)
+        return large
 
     async def _open_bindings(self, folder: Path) -> BindingsJournal | MemoryBindings:
         settings = self.configuration

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
     from vespiary_broker.store.counters import JournalStatistics
+from vespiary_broker.store.large_messages import LargeMessageStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,7 @@ class BrokerStatistics:
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
         journal: The message journal.
+        large: Large messages; None without persistence.
     """
 
     is_ready: bool
@@ -189,6 +191,7 @@ class BrokerStatistics:
     duplicate_ids: int
     messages_dropped: int
     journal: JournalStatistics
+    large: LargeMessageStatistics | None = None
 
 
 def queue_state(engine: Engine, queue: Queue) -> QueueState:
@@ -310,4 +313,5 @@ def broker_statistics(
         duplicate_ids=engine.duplicates.count,
         messages_dropped=engine.full_disk.dropped_count,
         journal=journal,
+        large=cycle.large.statistics() if cycle.large is not None else None,
     )

@@ -267,6 +267,8 @@ class Branches:
         size_bytes = work.size_bytes + sum(b.work.size_bytes for b in self._branches.values())
         if size_bytes > self._size_bytes_max:
             del self._branches[xid]
+            self._void(work)
+            self._void(branch.work)
             raise LimitExceeded(
                 "branches that are not prepared hold too much",
                 measured=f"{size_bytes} bytes",
@@ -275,6 +277,8 @@ class Branches:
         branch.state = state
         branch.owner = branch.owner if state is XaState.SUSPENDED else None
         if state is XaState.ROLLBACK_ONLY:
+            self._void(work)
+            self._void(branch.work)
             branch.work = Transaction()
         else:
             branch.work.join(work)
@@ -305,6 +309,7 @@ class Branches:
             block = stage_branch(self._core, self._registry, branch.work, number, name)
         except RemoteProtocolError as error:
             del self._branches[xid]
+            self._void(branch.work)
             raise _error(XaCode.RBROLLBACK, xid, error.what) from error
         assert state is not None
         branch.state, branch.number, branch.block = state, number, block
@@ -339,6 +344,7 @@ class Branches:
             stage(self._core, self._registry, self._duplicates, branch.work)
         except RemoteProtocolError as error:
             del self._branches[xid]
+            self._void(branch.work)
             raise _error(XaCode.RBROLLBACK, xid, error.what) from error
         del self._branches[xid]
 
@@ -359,6 +365,8 @@ class Branches:
         assert branch is not None
         if branch.number:
             self._core.resolve(branch.number, commit=call is XaCall.COMMIT)
+        else:
+            self._void(branch.work)
         del self._branches[xid]
 
     def work(self, xid: Xid, user: str) -> Transaction:
@@ -389,6 +397,7 @@ class Branches:
         """Roll back what a connection that is gone was working on."""
         for branch in [b for b in self._branches.values() if b.owner is owner]:
             del self._branches[branch.xid]
+            self._void(branch.work)
 
     # --- what an administrator does -------------------------------------------------------------
 
@@ -484,6 +493,7 @@ class Branches:
                 continue
             log.warning("branch timed out xid=%s after_s=%g", branch.xid, self.timeout_s)
             branch.state, branch.code = XaState.ROLLBACK_ONLY, XaCode.RBTIMEOUT
+            self._void(branch.work)
             branch.work = Transaction()
             self.timed_out += 1
         return self._carry_out()
@@ -514,6 +524,12 @@ class Branches:
             oldest_prepared_s=max(map(self.age_s, in_doubt), default=0.0),
             timed_out=self.timed_out,
         )
+
+    def _void(self, work: Transaction) -> None:
+        """Remove the bodies in files of messages that were never staged."""
+        bodies = self._registry.large_bodies
+        if bodies is not None and work.large_ids:
+            bodies.remove(work.large_ids)
 
     def _find(self, xid: Xid, user: str) -> Branch | None:
         branch = self._branches.get(xid)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from vespiary_broker.engine.core import AckMode, Core, DeliverStatus
+from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 
@@ -33,10 +34,21 @@ class Dispatcher:
         core: The core.
         queues: Queues by number (the registry's own table).
         load_slab: Begins to read a slab that is not in memory.
+        large_bodies: Bodies in files; None: there are none.
+        quarantine: Takes messages whose body is lost; None makes one.
     """
 
-    def __init__(self, core: Core, queues: Mapping[int, Queue], load_slab: LoadSlab) -> None:
+    def __init__(
+        self,
+        core: Core,
+        queues: Mapping[int, Queue],
+        load_slab: LoadSlab,
+        large_bodies: LargeBodies | None = None,
+        quarantine: Quarantine | None = None,
+    ) -> None:
         self.messages_out = 0
+        self._large_bodies = large_bodies
+        self._quarantine = quarantine or Quarantine(core)
         self._core = core
         self._queues = queues
         self._load_slab = load_slab
@@ -113,6 +125,22 @@ class Dispatcher:
             if status == DeliverStatus.ABSENT:
                 self._load(consumer)
                 return
+            if status == DeliverStatus.LARGE and self._give_large(consumer):
+                idle = 0
+
+    def _give_large(self, consumer: Consumer) -> bool:
+        """Give a consumer the large message that is next, or set it aside if its body is lost."""
+        body = self._core.next_large(consumer.handle)
+        if body is None or self._large_bodies is None:
+            return False
+        if self._large_bodies.is_damaged(body.large_id):
+            return self._quarantine.take(consumer.queue.id)
+        given = self._core.take_large(consumer.handle)
+        if given is None:
+            return False
+        self.messages_out += 1
+        consumer.output.stream(consumer, given)
+        return True
 
     def _slice(self, queue: Queue, consumers: int) -> int:
         ready = self._core.queue_statistics(queue.id).ready

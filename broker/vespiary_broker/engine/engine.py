@@ -16,6 +16,7 @@ from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.full_disk import FullDisk
+from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.ports import Bindings, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
@@ -37,6 +38,7 @@ class Engine:
         branches: Branches of distributed transactions.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
         transaction_scan_period_s: Seconds between two looks for transactions that take too long.
+        quarantine: Holds messages whose body is lost.
     """
 
     core: Core
@@ -48,6 +50,7 @@ class Engine:
     branches: Branches
     transaction_bytes_max: int
     transaction_scan_period_s: float
+    quarantine: Quarantine
 
 
 def make_engine(
@@ -66,6 +69,7 @@ def make_engine(
     transaction_timeout_s: float = 300.0,
     transaction_scan_period_s: float = 1.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    large_bodies: LargeBodies | None = None,
 ) -> Engine:
     """Put an engine together.
 
@@ -86,27 +90,33 @@ def make_engine(
         transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
         transaction_scan_period_s: Seconds between two looks for those that take longer.
         clock_ms: Milliseconds since 1970.
+        large_bodies: Bodies in files; None: there are none.
     """
     settings = AddressSettingsTable(address_settings)
+    quarantine = Quarantine(core)
     registry = Registry(
-        core, bindings, lock=lock, spawn=spawn, settings=settings, is_persistent=is_persistent
+        core,
+        bindings,
+        lock=lock,
+        spawn=spawn,
+        settings=settings,
+        is_persistent=is_persistent,
+        large_bodies=large_bodies,
+        quarantine=quarantine,
+    )
+    branches = Branches(
+        core, registry, bindings, duplicates, clock_ms=clock_ms, timeout_s=transaction_timeout_s
     )
     duplicates.start(core, registry.addresses.__contains__)
     return Engine(
         core,
         registry,
-        Dispatcher(core, registry.queues_by_id, load_slab),
+        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine),
         duplicates,
         Logins(users, is_anonymous_allowed=is_anonymous_allowed),
         FullDisk(settings),
-        Branches(
-            core,
-            registry,
-            bindings,
-            duplicates,
-            clock_ms=clock_ms,
-            timeout_s=transaction_timeout_s,
-        ),
+        branches,
         transaction_bytes_max,
         transaction_scan_period_s,
+        quarantine,
     )

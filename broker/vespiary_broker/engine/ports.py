@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vespiary_broker.engine.core import LargeDelivery
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.queues import Consumer
 
 from vespiary_spec.errors import JournalError
 
@@ -73,6 +78,9 @@ class Output(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes behind those given before."""
+
+    def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
+        """Send a large message that the consumer was given; `room_bytes` is 0 until it is out."""
 
     def refuse(self, sentence: str) -> None:
         """Tell the client why its connection ends, and end it."""

@@ -17,6 +17,7 @@ from typing import Final
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.ports import Bindings, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
@@ -45,6 +46,7 @@ class Registry:
         queues_by_id: Queues by number.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
+        large_bodies: Bodies in files; None: there are none.
 
     Args:
         core: The core.
@@ -53,6 +55,8 @@ class Registry:
         spawn: Runs a removal from the bindings in the background.
         settings: Settings by address.
         is_persistent: Whether anything is journalled; False makes every queue volatile.
+        large_bodies: Bodies in files; None: there are none.
+        quarantine: Holds messages whose body is lost; None makes one.
     """
 
     def __init__(
@@ -64,7 +68,11 @@ class Registry:
         spawn: Spawn,
         settings: AddressSettingsTable,
         is_persistent: bool = True,
+        large_bodies: LargeBodies | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self.large_bodies = large_bodies
+        self._quarantine = quarantine or Quarantine(core)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
@@ -341,14 +349,25 @@ class Registry:
         counters = self._core.queue_statistics(queue.id)
         self.dropped_added += counters.added
         self.dropped_acknowledged += counters.acknowledged
+        self._quarantine.release(queue.id)
         self._core.drop_queue(queue.id)
         if queue.is_durable:
-            self._spawn(self._bindings.remove(queue.key))
+            # A queue that is back after a crash has its messages: their bodies stay until then.
+            if self.large_bodies is not None:
+                self.large_bodies.hold_removals()
+            self._spawn(self._unbind(queue))
+        elif self.large_bodies is not None:
+            self.large_bodies.look()
         if not address.queues and address.is_auto_created:
             if self.settings_for(address.name).auto_delete_addresses:
                 self.drop_address(address)
             else:
                 self._note_unused(address)
+
+    async def _unbind(self, queue: Queue) -> None:
+        await self._bindings.remove(queue.key)
+        if self.large_bodies is not None:
+            self.large_bodies.release_removals()
 
     def drop_address(self, address: Address) -> None:
         """Delete an address without queues.

@@ -8,11 +8,13 @@ Called by the server's sessions; owner: the connection.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.core import AckMode, Core, LargeBody
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
+from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
@@ -37,6 +39,7 @@ class Outgoing:
         is_persistent: Whether it goes to the journal.
         priority: 0 to 9.
         duplicate_id: Id by which a message that comes again is known; empty for none.
+        large: Where the body is, if it is in a file; `body` is the reference then.
     """
 
     destination: Destination
@@ -45,6 +48,7 @@ class Outgoing:
     is_persistent: bool
     priority: int = 4
     duplicate_id: bytes = b""
+    large: LargeBody | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -55,6 +59,43 @@ class Outgoing:
     def is_escaped(self) -> bool:
         """Whether the properties contain escapes."""
         return b"\\" in self.properties
+
+
+def refer_to(message: Outgoing, body: LargeBody) -> Outgoing:
+    """Return a message whose body is in a file."""
+    return replace(message, body=reference_of(body), large=body)
+
+
+def publish(
+    core: Core,
+    bodies: LargeBodies | None,
+    message: Outgoing,
+    target: Target,
+    *,
+    transaction: int = 0,
+) -> None:
+    """Stage a message; a large body is the core's from then on, or removed if nobody wants it.
+
+    Raises:
+        NoRoom: No slab or no file; nothing was staged.
+        ValueError: The record would be too large.
+    """
+    places = core.publish(
+        target.route,
+        message.properties,
+        message.body,
+        persistent=message.is_persistent,
+        priority=message.priority,
+        escaped=message.is_escaped,
+        large=message.large is not None,
+        transaction=transaction,
+    )
+    if message.large is None or bodies is None:
+        return
+    if places:
+        bodies.adopt(message.large)
+    else:
+        bodies.remove([message.large.large_id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +133,24 @@ class Transaction:
         self.acknowledgements += other.acknowledgements
         self.size_bytes += other.size_bytes
 
+    @property
+    def large_ids(self) -> list[int]:
+        """Bodies in files that its messages refer to."""
+        return [send.large.large_id for send in self.sends if send.large is not None]
+
 
 class Transactions:
     """The open transactions of one connection.
 
     Args:
         size_bytes_max: Bytes that all of them together may buffer.
+        drop_bodies: Called with the bodies in files of messages that are forgotten.
     """
 
-    def __init__(self, size_bytes_max: int) -> None:
+    def __init__(
+        self, size_bytes_max: int, drop_bodies: Callable[[list[int]], None] = lambda _: None
+    ) -> None:
+        self._drop_bodies = drop_bodies
         self._open: dict[str, Transaction] = {}
         self._timed_out: dict[str, None] = {}
         self._size_bytes_max = size_bytes_max
@@ -135,7 +185,7 @@ class Transactions:
         """
         late = [name for name, transaction in self._open.items() if transaction.begun_s < before_s]
         for name in late:
-            self.take(name)
+            self._drop_bodies(self.take(name).large_ids)
             self._timed_out[name] = None
         while len(self._timed_out) > OPEN_TRANSACTIONS_MAX:
             del self._timed_out[next(iter(self._timed_out))]
@@ -150,7 +200,7 @@ class Transactions:
         if name in self._timed_out:
             del self._timed_out[name]
             return
-        self.take(name)
+        self._drop_bodies(self.take(name).large_ids)
 
     def add(self, name: str, member: Outgoing | Acknowledgement) -> None:
         """Put a message or an acknowledgement into a transaction.
@@ -185,6 +235,11 @@ class Transactions:
         del self._open[name]
         self._size_bytes -= transaction.size_bytes
         return transaction
+
+    @property
+    def large_ids(self) -> list[int]:
+        """Bodies in files that messages of open transactions refer to."""
+        return [large_id for each in self._open.values() for large_id in each.large_ids]
 
     def _get(self, name: str) -> Transaction:
         transaction = self._open.get(name)
@@ -250,7 +305,8 @@ def stage(
         durable.
     """
     sends, records = _plan(core, registry, transaction)
-    _stage(core, duplicates, sends, transaction.acknowledgements, records)
+    bodies = registry.large_bodies
+    _stage(core, duplicates, bodies, sends, transaction.acknowledgements, records)
 
 
 def stage_branch(
@@ -278,7 +334,7 @@ def stage_branch(
     sends, records = _plan(core, registry, transaction)
     size_bytes = len(data) + sum(send.size_bytes for send, _ in sends)
     core.begin(number, size_bytes, records, branch=True)
-    _publish(core, sends, number)
+    _publish(core, registry.large_bodies, sends, number)
     _acknowledge(core, transaction.acknowledgements, number)
     return core.prepare(number, data)
 
@@ -299,17 +355,11 @@ def _plan(
     return list(zip(transaction.sends, targets, strict=True)), records
 
 
-def _publish(core: Core, sends: list[tuple[Outgoing, Target]], number: int) -> None:
+def _publish(
+    core: Core, bodies: LargeBodies | None, sends: list[tuple[Outgoing, Target]], number: int
+) -> None:
     for send, target in sends:
-        core.publish(
-            target.route,
-            send.properties,
-            send.body,
-            persistent=send.is_persistent,
-            priority=send.priority,
-            escaped=send.is_escaped,
-            transaction=number,
-        )
+        publish(core, bodies, send, target, transaction=number)
 
 
 def _acknowledge(core: Core, acknowledgements: list[Acknowledgement], number: int) -> None:
@@ -338,13 +388,14 @@ def stage_once(
         return False
     places = _most_places(registry, message.destination)
     _check_size(core, message, places)
-    _stage(core, duplicates, [(message, target)], [], places + 1)
+    _stage(core, duplicates, registry.large_bodies, [(message, target)], [], places + 1)
     return True
 
 
 def _stage(
     core: Core,
     duplicates: DuplicateIds,
+    bodies: LargeBodies | None,
     sends: list[tuple[Outgoing, Target]],
     acknowledgements: list[Acknowledgement],
     records: int,
@@ -360,7 +411,7 @@ def _stage(
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
     core.begin(number, size_bytes, records + len(members))
-    _publish(core, sends, number)
+    _publish(core, bodies, sends, number)
     entered = [(record, _append_member(core, member)) for record, member in members]
     _acknowledge(core, acknowledgements, number)
     core.commit(number)

@@ -178,6 +178,8 @@ class BranchFrames:
             work = transactions.take(name)
         if self._branches.is_active(xid, self._user):
             self._branches.end(xid, self._user, work)
+        else:
+            self._session.drop_bodies(work.large_ids)
 
     async def _stage(self, frame: Frame, xid: Xid, act: Callable[[], XaCode | None]) -> None:
         """Prepare or commit in one phase, as soon as there is room."""

@@ -19,10 +19,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from vespiary_broker.engine.core import LargeDelivery
+from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign
 from vespiary_broker.server.intake import Intake
+from vespiary_broker.server.large_intake import LargeSink
+from vespiary_broker.server.large_sending import send_large
+from vespiary_broker.server.large_stream import LargeStream
 from vespiary_broker.server.session import StompSession
+from vespiary_broker.store.large_writer import LargeWriter
 from vespiary_codec.wire.stomp import HEART_BEAT, Frame, Version, encode, error_frame
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
@@ -75,7 +81,12 @@ class Connection(asyncio.BufferedProtocol):
         self.session: StompSession | None = None
         self.listener = listener
         self._cycle = cycle
-        self._intake = Intake(cycle.core, cycle.buffer, self, listener.limits)
+        sink = None
+        if cycle.large is not None and listener.large is not None:
+            sink = LargeSink(cycle.large, listener.large)
+        self._intake = Intake(cycle.core, cycle.buffer, self, listener.limits, sink)
+        self._stream: LargeStream | None = None  # a large message is on its way out
+        self._is_backlogged = False  # bytes of a large body wait for the disk
         self._state = State.OPEN
         self._transport: asyncio.Transport | None = None
         self._partial_since_s = 0.0
@@ -138,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
         self._timers.clear()
         self.listener.remove(self)
         self._drop_input()
+        if self._stream is not None:
+            self._stream.cut()
         if self.session is not None:
             self.session.close()
         if not self._is_busy:
@@ -150,6 +163,9 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Go on when the client has caught up."""
         self.is_write_paused = False
+        if self._stream is not None:
+            self._stream.go_on()
+            return
         self._is_choked = False
         self._cycle.engine.dispatcher.output_ready(self)
         self._cycle.touch()
@@ -169,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def room_bytes(self) -> int:
         """Return how many bytes of messages may be given to the connection now."""
-        if self._state is not State.OPEN or self._transport is None:
+        if self._state is not State.OPEN or self._transport is None or self._stream is not None:
             return 0
         room_bytes = OUTPUT_BYTES_MAX - self._transport.get_write_buffer_size()
         if room_bytes <= 0 and not self.is_write_paused:
@@ -177,7 +193,18 @@ class Connection(asyncio.BufferedProtocol):
         return room_bytes
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes; behind a large message that is on its way out."""
+        stream = self._stream
+        if stream is not None:
+            stream.waiting += data
+            if len(stream.waiting) > CHOKE_BYTES:
+                self._is_choked = True
+                self._update_reading()
+            return
+        self.transmit(data)
+
+    def transmit(self, data: bytes) -> None:
+        """Send bytes at once."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -187,6 +214,28 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_write_paused and transport.get_write_buffer_size() > CHOKE_BYTES:
             self._is_choked = True
             self._update_reading()
+
+    def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
+        """Send a large message, in pieces; nothing else is sent before it is out."""
+        assert self._cycle.large is not None
+        assert self._stream is None
+        self._stream = LargeStream(self, self._cycle, self._cycle.large, consumer, given)
+        self._cycle.spawn(self._stream.run())
+
+    def stream_ended(self, stream: LargeStream) -> None:
+        """Send what waited behind a large message, and take the next messages."""
+        if self._stream is not stream:
+            return
+        self._stream = None
+        if self._state is State.CLOSED:
+            return
+        if stream.waiting:
+            self.write(bytes(stream.waiting))
+        if not self.is_write_paused:
+            self._is_choked = False
+            self._update_reading()
+        self._cycle.engine.dispatcher.output_ready(self)
+        self._cycle.touch()
 
     def confirm(self, data: bytes) -> None:
         """Send a receipt once everything staged so far is durable."""
@@ -218,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
                 limits.header_count,
                 limits.header_line_bytes,
                 limits.header_bytes,
-                limits.body_bytes,
+                self.listener.scanned_body_bytes,
             ),
         )
         self._beat_out_s, self._beat_in_s = beat_out_s * _BEAT_SHARE, beat_in_s
@@ -248,7 +297,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.session is not None:
             is_ordered = self.session.version is not None and not self._cycle.failure
             self.session.close()
-        if not data:
+        if self._stream is not None:
+            self.abort()  # a frame that is half sent leaves no way to say more
+        elif not data:
             self._close_transport()
         elif is_ordered:
             self._cycle.core.receipt(self.handle, data)
@@ -271,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_holding(self) -> bool:
-        return self._is_busy or self._is_blocked
+        return self._is_busy or self._is_blocked or self._is_backlogged
 
     @property
     def takes_blocked(self) -> bool:
@@ -315,6 +366,24 @@ class Connection(asyncio.BufferedProtocol):
             if self._state is State.CLOSED:
                 self._forget()
         self.go_on()
+
+    def take_large(self, frame: Frame, writer: LargeWriter) -> None:
+        """Give the session a message whose body went to a file; reading waits meanwhile."""
+        assert self.session is not None
+        self._cycle.frames += 1
+        self._is_backlogged = False
+        self._is_busy = True
+        self._cycle.spawn(self._finish(send_large(self.session, self._cycle, frame, writer), frame))
+
+    def hold_reading(self, *, held: bool) -> None:
+        """Stop reading because bytes of a large body wait for the disk, or go on."""
+        self._is_backlogged = held
+        self._update_reading()
+
+    def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
+        """End the connection because a body could not be stored."""
+        self._is_backlogged = False
+        self.refuse_error(error, receipt_id)
 
     def go_on(self) -> None:
         """Take frames again after the reason not to is gone: first what was received before."""
@@ -411,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_input(self) -> None:
         self._intake.drop()
         self._cycle.unblock(self)
-        self._is_blocked = False
+        self._is_blocked = self._is_backlogged = False
 
     def _forget(self) -> None:
         """Give the core's handle back; nothing uses it any more."""
@@ -465,7 +534,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         rate = self.listener.acceptor.stomp.min_read_rate
         elapsed_s = now_s - self._partial_since_s
-        is_watched = rate and self.is_taking and not self._is_choked
+        is_watched = rate and self.is_taking and not (self._is_choked or self._is_backlogged)
         if not is_watched or elapsed_s < self.listener.timing.slow_grace_s:
             return
         received = self._intake.partial_bytes
@@ -482,7 +551,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         wait_s = self.written_at_s + self._beat_out_s - self._cycle.loop.time()
         if wait_s <= 0.001:
-            if not self.is_write_paused:  # what waits there is a sign of life as well
+            if (
+                not self.is_write_paused and self._stream is None
+            ):  # what waits there is a sign of life as well
                 self.write(HEART_BEAT)
             wait_s = self._beat_out_s
         self._set_timer("beat out", wait_s, self._beat_out)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_spec.errors import JournalError
 
 if TYPE_CHECKING:
@@ -37,9 +38,19 @@ class Cycle:
         engine: The engine.
         journal: The journal.
         spawn: Runs a coroutine in the background.
+        large: Bodies in files; None: there are none.
     """
 
-    def __init__(self, engine: Engine, journal: Journal, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        spawn: Spawn,
+        large: LargeMessages | None = None,
+    ) -> None:
+        self.large = large
+        if large is not None:
+            large.on_wanted = self.touch
         self.engine = engine
         self.core = engine.core
         self.spawn = spawn
@@ -109,6 +120,9 @@ class Cycle:
                 dispatcher.output_ready(connection)
         delivered = dispatcher.messages_out
         dispatcher.dispatch(self.core.take_ready_queues())
+        large = self.large
+        if large is not None and large.live_count:
+            large.remove(self.core.take_done_large())
         if dispatcher.has_more or self._recheck:
             self.touch()
         elif dispatcher.messages_out != delivered and self.core.has_unwritten():

@@ -20,6 +20,8 @@ from vespiary_broker.server.buffers import (
     PrivateBuffer,
     SharedBuffer,
 )
+from vespiary_broker.server.large_intake import LargeBodyIntake, LargeSink
+from vespiary_broker.store.large_writer import LargeWriter
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     Frame,
@@ -27,8 +29,10 @@ from vespiary_codec.wire.stomp import (
     StompDecoder,
     StompLimits,
     Version,
+    Violation,
 )
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
+from vespiary_spec.errors import VespiaryError
 
 READ_BEFORE_LOGIN_BYTES: Final = 16 * 1024
 
@@ -57,6 +61,15 @@ class Taker(Protocol):
 
     def refuse_foreign(self, foreign: detection.Foreign) -> None:
         """End the connection of a client that speaks something else."""
+
+    def take_large(self, frame: Frame, writer: LargeWriter) -> None:
+        """Handle a frame whose body went to a file."""
+
+    def hold_reading(self, *, held: bool) -> None:
+        """Stop reading because bytes wait for the disk, or go on."""
+
+    def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
+        """End the connection because a body could not be stored."""
 
     def fail_frame(self) -> None:
         """End the connection for what we did wrong."""
@@ -88,9 +101,19 @@ class Intake:
         shared: The buffer of all connections.
         taker: The connection.
         limits: Bounds of a frame.
+        large: Where large bodies go; None: there are none.
     """
 
-    def __init__(self, core: Core, shared: SharedBuffer, taker: Taker, limits: StompLimits) -> None:
+    def __init__(
+        self,
+        core: Core,
+        shared: SharedBuffer,
+        taker: Taker,
+        limits: StompLimits,
+        large: LargeSink | None = None,
+    ) -> None:
+        self._large = large
+        self._receiving: LargeBodyIntake | None = None
         self._core = core
         self._shared = shared
         self._taker = taker
@@ -108,6 +131,8 @@ class Intake:
     @property
     def partial_bytes(self) -> int:
         """Bytes received of a frame that is not complete."""
+        if self._receiving is not None:
+            return self._receiving.size_bytes
         if self._is_coded:
             return self._decoder.buffered_bytes
         if self._private is not None:
@@ -130,6 +155,8 @@ class Intake:
         view = self._shared.view
         if self._is_coded:
             self._take_coded(view[:nbytes])
+        elif self._receiving is not None:
+            self._take_large(view[:nbytes])
         elif not self._taker.is_taking:  # TLS may hand out what it had before we stopped reading
             self._hold_more(view[:nbytes])
         elif self._private is not None:
@@ -155,6 +182,9 @@ class Intake:
         self._tail = bytearray()
         self._after_login = b""
         self._release_private()
+        if self._receiving is not None:
+            self._receiving.writer.discard()
+            self._receiving = None
         self._taker.note_partial(is_partial=False)
 
     def set_version(self, version: Version) -> None:
@@ -272,6 +302,8 @@ class Intake:
                 position += detail
             elif status == ScanStatus.BLOCKED:
                 taker.block()
+            elif self._begin_large(memory, position, end):
+                return
             else:
                 self._take_odd(memory, position, end)
                 return
@@ -288,6 +320,52 @@ class Intake:
         elif self._taker.is_taking:
             log.error("scanner and decoder disagree peer=%s", self._taker.peer)
             self._taker.fail_frame()
+
+    # --- large bodies -----------------------------------------------------------------------------
+
+    def _begin_large(self, memory: bytearray, position: int, end: int) -> bool:
+        """Have a body go to a file from now on; False if the frame is not a large message."""
+        if self._large is None or self._decoder.version is None:
+            return False
+        with memoryview(memory) as view, view[position:end] as data:
+            try:
+                head = self._large.head_of(data, self._limits, self._decoder.version)
+            except StompError as error:
+                if error.violation is not Violation.BODY_BYTES:
+                    return False
+                self._taker.refuse_error(error, error.receipt_id)
+                return True
+            if head is None:
+                return False
+            rest = bytes(data[head.head_bytes :])
+        self._tail = bytearray()
+        self._release_private()
+        receiving = self._receiving = self._large.begin(head)
+        taker, writer = self._taker, receiving.writer
+        writer.on_room = lambda: taker.hold_reading(held=False)
+        writer.on_failed = lambda error: taker.refuse_large(error, receiving.frame.get("receipt"))
+        taker.note_partial(is_partial=True, is_new=True)
+        self._take_large(memoryview(rest))
+        return True
+
+    def _take_large(self, data: memoryview) -> None:
+        """Take bytes of a large body; what is behind it waits until its message is handled."""
+        receiving = self._receiving
+        assert receiving is not None
+        try:
+            taken = receiving.take(data)
+        except StompError as error:
+            self._taker.refuse_error(error, error.receipt_id)
+            return
+        if not receiving.is_complete:
+            if receiving.writer.is_full:
+                self._taker.hold_reading(held=True)
+            return
+        self._receiving = None
+        self._taker.note_partial(is_partial=False)
+        self._taker.take_large(receiving.frame, receiving.writer)
+        if len(data) > taken:
+            self._hold_more(data[taken:])
 
     def _take_odd(self, memory: bytearray, position: int, end: int) -> None:
         """Go on with the decoder: it says what is wrong, or understands what the scanner can't."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from vespiary_broker.server.connection import Connection
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.limits import RECORD_HEADROOM_BYTES
 from vespiary_spec.settings import Acceptor, AcceptorTls
 
 if TYPE_CHECKING:
@@ -36,6 +37,38 @@ class Timing:
     slow_grace_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class LargeLimits:
+    """Which messages are large, and how large they may be.
+
+    Attributes:
+        over_bytes: A body of more bytes is large.
+        record_bytes_max: Largest record of the journal; what does not fit is large.
+        size_bytes_max: Largest body.
+    """
+
+    over_bytes: int
+    record_bytes_max: int
+    size_bytes_max: int
+
+    def is_large(self, body_bytes: int, size_bytes: int) -> bool:
+        """Whether a message goes to a file.
+
+        Args:
+            body_bytes: Its body.
+            size_bytes: Its body and its headers.
+        """
+        return (
+            body_bytes > self.over_bytes
+            or size_bytes > self.record_bytes_max - RECORD_HEADROOM_BYTES
+        )
+
+    @property
+    def scanned_bytes_max(self) -> int:
+        """Largest body that need not be looked at for being large."""
+        return max(min(self.over_bytes, self.record_bytes_max - RECORD_HEADROOM_BYTES), 0)
+
+
 class Listener:
     """One acceptor at work.
 
@@ -45,11 +78,17 @@ class Listener:
         acceptor: Its settings.
         record_bytes_max: Limit of a record of the journal; a body cannot be larger.
         timing: Times that are no settings.
+        large: Which messages are large; None: none is.
     """
 
     def __init__(
-        self, acceptor: Acceptor, record_bytes_max: int, timing: Timing | None = None
+        self,
+        acceptor: Acceptor,
+        record_bytes_max: int,
+        timing: Timing | None = None,
+        large: LargeLimits | None = None,
     ) -> None:
+        self.large = large
         stomp = acceptor.stomp
         self.acceptor = acceptor
         self.timing = timing or Timing()
@@ -59,6 +98,9 @@ class Listener:
             header_bytes=stomp.max_header_size,
             body_bytes=min(stomp.max_body_size, record_bytes_max),
         )
+        self.scanned_body_bytes = self.limits.body_bytes
+        if large is not None:
+            self.scanned_body_bytes = min(self.scanned_body_bytes, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()

@@ -37,10 +37,12 @@ from vespiary_broker.engine.transactions import (
     Transactions,
     find_duplicate,
     prepare,
+    publish,
     stage,
     stage_once,
 )
 from vespiary_broker.server.branch_frames import BranchFrames
+from vespiary_broker.server.large_sending import send_from_memory
 from vespiary_codec.wire.stomp import (
     Frame,
     HeartBeats,
@@ -103,7 +105,7 @@ class StompSession:
         self.principal: Principal | None = None
         self.client_id = ""
         self.subscriptions: dict[str, Consumer] = {}
-        self.transactions = Transactions(cycle.engine.transaction_bytes_max)
+        self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._connection = connection
         self._cycle = cycle
         self._listener = listener
@@ -140,12 +142,18 @@ class StompSession:
         """
         return self._handlers[frame.command](frame)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection still takes frames."""
+        return self._connection.is_open
+
     def close(self) -> None:
         """Give back everything: held messages to their queues; open transactions are void."""
         consumers = list(self.subscriptions.values())
         self.subscriptions.clear()
         self._consumers.clear()
-        self.transactions = Transactions(self._cycle.engine.transaction_bytes_max)
+        self.drop_bodies(self.transactions.large_ids)
+        self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._cycle.engine.branches.closed(self._connection)
         for consumer in consumers:
             self._close_consumer(consumer)
@@ -236,26 +244,48 @@ class StompSession:
     # --- sending --------------------------------------------------------------------------------
 
     def _send(self, frame: Frame) -> Work:
-        message = self._outgoing(frame)
+        message = self.outgoing(frame)
+        if self._is_large(message):
+            return send_from_memory(self, self._cycle, frame, message.body)
         transaction = frame.get("transaction")
         if transaction is not None:
-            self._branches.check_member(transaction, message)
-            self.transactions.add(transaction, message)
+            self.add_member(transaction, message)
             self.confirm(frame)
             return None
         target = find_target(self._registry, message.destination)
         if target is None:
-            return self._send_later(frame, message)
+            return self._send_waiting(frame, message)
         try:
             self._publish(message, target)
         except NoRoom:
-            return self._send_later(frame, message)
+            return self._send_waiting(frame, message)
         self._teach(frame, target)
         self.confirm(frame)
         return None
 
-    async def _send_later(self, frame: Frame, message: Outgoing) -> None:
-        """Send once destination and room are there, or do what the policy of a full disk says."""
+    def add_member(self, transaction: str, message: Outgoing) -> None:
+        """Put a message into a transaction.
+
+        Raises:
+            RemoteProtocolError: There is no such transaction, or it cannot hold the message.
+        """
+        self._branches.check_member(transaction, message)
+        self.transactions.add(transaction, message)
+
+    def _is_large(self, message: Outgoing) -> bool:
+        """Whether a body that is in memory has to go to a file."""
+        large = self._listener.large
+        return large is not None and large.is_large(len(message.body), message.size_bytes)
+
+    async def _send_waiting(self, frame: Frame, message: Outgoing) -> None:
+        await self.send_later(frame, message)
+
+    async def send_later(self, frame: Frame, message: Outgoing) -> bool:
+        """Send once destination and room are there, or do what the policy of a full disk says.
+
+        Returns:
+            False if it was not sent: dropped by that policy, or the connection went before.
+        """
         registry = self._registry
         while self._connection.is_open:
             target = find_target(registry, message.destination)
@@ -266,12 +296,13 @@ class StompSession:
             except NoRoom:
                 if self._is_dropped(message):
                     self.confirm(frame)
-                    return
+                    return False
                 await self._cycle.space()
                 continue
             self._teach(frame, target)
             self.confirm(frame)
-            return
+            return True
+        return False
 
     def _is_dropped(self, message: Outgoing) -> bool:
         """Return whether a message that found no room is dropped; False: its sender waits.
@@ -287,17 +318,12 @@ class StompSession:
     def _publish(self, message: Outgoing, target: Target) -> None:
         duplicates = self._cycle.engine.duplicates
         if message.duplicate_id and duplicates.is_on(message.destination.address):
-            stage_once(self._core, self._registry, duplicates, message, target)
+            is_new = stage_once(self._core, self._registry, duplicates, message, target)
+            if not is_new and message.large is not None:
+                self.drop_bodies([message.large.large_id])
             return
         try:
-            self._core.publish(
-                target.route,
-                message.properties,
-                message.body,
-                persistent=message.is_persistent,
-                priority=message.priority,
-                escaped=message.is_escaped,
-            )
+            publish(self._core, self._registry.large_bodies, message, target)
         except ValueError as error:
             raise LimitExceeded(
                 f"the message is too large for the journal: {error}",
@@ -319,7 +345,12 @@ class StompSession:
             self._taught += 1
             self._core.teach(self._connection.handle, key.encode(), target.route)
 
-    def _outgoing(self, frame: Frame) -> Outgoing:
+    def outgoing(self, frame: Frame) -> Outgoing:
+        """Return the message of a SEND frame.
+
+        Raises:
+            RemoteProtocolError: A header is wrong.
+        """
         kind = frame.get("destination-type")
         routing_type = None if kind is None else parse_routing_type(kind, "destination-type")
         priority = frame.get("priority", "4")
@@ -478,6 +509,19 @@ class StompSession:
         return self._commit_all(frame, self.transactions.take(frame.get("transaction", "")))
 
     async def _commit_all(self, frame: Frame, transaction: Transaction) -> None:
+        is_staged = False
+        try:
+            is_staged = await self._stage(transaction)
+        finally:
+            if not is_staged:
+                self.drop_bodies(transaction.large_ids)
+        if is_staged:
+            for member in transaction.acknowledgements:
+                self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
+            self.confirm(frame)
+
+    async def _stage(self, transaction: Transaction) -> bool:
+        """Stage a transaction when there is room; False: the connection went before."""
         while self._connection.is_open:
             await prepare(self._registry, transaction)
             again = find_duplicate(self._cycle.engine.duplicates, transaction)
@@ -495,12 +539,17 @@ class StompSession:
                 kept = [send for send in transaction.sends if not self._is_dropped(send)]
                 if len(kept) == len(transaction.sends):
                     await self._cycle.space()
+                bodies = set(transaction.large_ids)
                 transaction.sends = kept
+                self.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
                 continue
-            for member in transaction.acknowledgements:
-                self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
-            self.confirm(frame)
-            return
+            return True
+        return False
+
+    def drop_bodies(self, large_ids: list[int]) -> None:
+        """Remove bodies of messages that were never staged."""
+        if large_ids and self._cycle.large is not None:
+            self._cycle.large.remove(large_ids)
 
     def _abort(self, frame: Frame) -> Work:
         if frame.get("xid") is not None:

@@ -90,6 +90,7 @@ def scan(
             continue
         length = _frame_length(connection, data, at, end)
         if length < 0:
+            connection.frame_taken()
             return ScanStatus.ODD, at, 0
         if not length:
             connection.is_partial = True

@@ -13,8 +13,8 @@ from vespiary_codec.journal.large_reference import (
     encode_large_reference,
 )
 from vespiary_codec.journal.record import AddRecord, Place, encode_record
-from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, NoRoom
-from vespiary_testkit.core_rig import CoreRig, ids
+from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, NoRoom, ScanStatus
+from vespiary_testkit.core_rig import CoreRig, ids, send
 
 GIB = 1 << 30
 
@@ -189,6 +189,15 @@ def test_a_reference_of_another_length_is_malformed(rig: CoreRig) -> None:
     rig.flush()
     with pytest.raises(ValueError, match=r".+"):
         rig.restored()
+
+
+def test_after_an_odd_frame_another_one_is_read_from_its_start(rig: CoreRig) -> None:
+    head = b"SEND\ndestination:/queue/a\n\n"
+    assert rig.scan(head + b"x" * 4000)[0] == ScanStatus.NEED_DATA
+    assert rig.scan(head + b"x" * 6000)[0] == ScanStatus.ODD
+    assert rig.scan(send(body=b"next"))[0] == ScanStatus.NEED_DATA
+    rig.flush()
+    assert len(rig.deliver(rig.consume())) == 1
 
 
 def test_no_room_changes_nothing(make: Callable[..., CoreRig]) -> None:

@@ -20,7 +20,7 @@ from vespiary_codec.wire.stomp.client import (
     StompClient,
 )
 from vespiary_codec.wire.stomp.commands import AckMode, Role, parse_ack_mode
-from vespiary_codec.wire.stomp.decoder import StompDecoder
+from vespiary_codec.wire.stomp.decoder import Head, StompDecoder
 from vespiary_codec.wire.stomp.encoder import (
     HEART_BEAT,
     connected_frame,
@@ -73,6 +73,7 @@ __all__ = [
     "ClientState",
     "Connected",
     "Frame",
+    "Head",
     "Headers",
     "HeartBeat",
     "HeartBeats",

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from vespiary_codec.wire.stomp.commands import (
     LONGEST_COMMAND_LINE_BYTES,
@@ -66,6 +66,20 @@ _LINE_ENDS: Final = re.compile(rb"(?:\r?\n)+")
 _BLANKS: Final = " \t"
 _NUL: Final = 0
 _LONGEST_NUMBER_DIGITS: Final = 18  # what 64 bits hold for certain; int() need not see more
+
+
+class Head(NamedTuple):
+    """A frame of which only command and headers were read.
+
+    Attributes:
+        frame: The frame, without its body.
+        content_length: Octets of the body that the headers announce; None: it ends with a NUL.
+        head_bytes: Octets up to and with the blank line.
+    """
+
+    frame: Frame
+    content_length: int | None
+    head_bytes: int
 
 
 class _State(enum.Enum):
@@ -176,6 +190,22 @@ class StompDecoder:
             self._buffer = bytearray()
             self._frame_start = 0
             raise
+
+    def next_head(self) -> Head | NeedData:
+        """Return the head of a frame whose body the caller reads itself; no event may follow.
+
+        What was fed must begin with the frame. All that the headers say is checked, the announced
+        length of the body against the limits too.
+
+        Raises:
+            RemoteProtocolError: As `next_event`.
+        """
+        if self._state is _State.COMMAND and not self._read_command():
+            return NEED_DATA
+        if self._state is _State.HEADERS and not self._read_headers():
+            return NEED_DATA
+        frame = Frame(self._rule.command, self._headers)
+        return Head(frame, self._content_length, self._body_start - self._frame_start)
 
     def _use_version(self, version: Version | None) -> None:
         limits = self._limits

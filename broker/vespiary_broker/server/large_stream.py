@@ -1,0 +1,125 @@
+"""A large message on its way out: its frame in pieces, as fast as the client reads.
+
+Owns the order on the connection while a body is under way: whatever else has to be sent waits
+behind the frame. Must never hold more than one piece of the body. Runs as a task of its
+connection, one at a time; called by `connection`.
+
+A body that turns out to be damaged before anything of it was sent is set aside (the message goes
+back to its queue, and from there to the quarantine). One that is found out later costs the
+connection, since a frame cannot be taken back: the last piece is sent only if the checksum of the
+whole body is right, so a client never has a whole frame with a wrong body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from vespiary_broker.engine.core import AckMode, LargeDelivery, NoRoom
+from vespiary_broker.engine.queues import Consumer
+from vespiary_spec.errors import LargeMessageDamaged
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.store.large_messages import LargeMessages
+    from vespiary_broker.store.large_reader import LargeReader
+
+log = logging.getLogger(__name__)
+
+
+class LargeStream:
+    """One large message on its way to one consumer.
+
+    Args:
+        connection: The consumer's connection.
+        cycle: What all connections share.
+        store: The bodies.
+        consumer: The consumer.
+        given: The message.
+
+    Attributes:
+        waiting: What the connection has to send behind the frame.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cycle: Cycle,
+        store: LargeMessages,
+        consumer: Consumer,
+        given: LargeDelivery,
+    ) -> None:
+        self.waiting = bytearray()
+        self._connection = connection
+        self._cycle = cycle
+        self._store = store
+        self._consumer = consumer
+        self._given = given
+        self._is_cut = False
+        self._room: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Send the message, then let the connection go on."""
+        try:
+            try:
+                reader = await self._store.read(self._given.body)
+            except LargeMessageDamaged:
+                self._give_back()
+                return
+            try:
+                await self._send(reader)
+            except LargeMessageDamaged as error:
+                log.warning("connection cut peer=%s reason=%r", self._connection.peer, str(error))
+                self._connection.abort()
+            finally:
+                reader.close()
+        finally:
+            self._connection.stream_ended(self)
+
+    async def _send(self, reader: LargeReader) -> None:
+        connection, is_begun = self._connection, False
+        while piece := await reader.next_piece():
+            if self._is_cut:
+                return
+            connection.transmit(piece if is_begun else self._given.head + piece)
+            is_begun = True
+            await self._wait_for_room()
+        if self._is_cut:
+            return
+        connection.transmit(b"\0" if is_begun else self._given.head + b"\0")
+        self._store.delivered(self._given.body.size_bytes)
+        if self._consumer.mode is AckMode.AUTO:
+            await self._acknowledge()
+
+    async def _acknowledge(self) -> None:
+        """Acknowledge for a consumer that does not: the message has left."""
+        while self._consumer.is_open:
+            try:
+                self._cycle.core.acknowledge(self._consumer.handle, self._given.sequence)
+            except NoRoom:
+                await self._cycle.space()
+                continue
+            self._cycle.touch()
+            return
+
+    def _give_back(self) -> None:
+        if self._consumer.is_open:
+            self._cycle.core.give_back(self._consumer.handle, self._given.sequence)
+            self._cycle.engine.dispatcher.poke(self._consumer.queue.id)
+
+    async def _wait_for_room(self) -> None:
+        while self._connection.is_write_paused and not self._is_cut:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    def go_on(self) -> None:
+        """Send more: the client has read."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def cut(self) -> None:
+        """Send nothing more: the connection is gone."""
+        self._is_cut = True
+        self.go_on()
