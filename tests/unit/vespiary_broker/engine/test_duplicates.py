@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from typing import Any
 
@@ -17,8 +18,16 @@ from vespiary_broker.engine.transactions import (
     stage,
     stage_once,
 )
+from vespiary_codec.journal.block import walk_blocks
 from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord, duplicate_body
-from vespiary_codec.journal.record import RecordType
+from vespiary_codec.journal.record import (
+    CommitRecord,
+    RawRecord,
+    RecordType,
+    decode_record,
+    digest_members,
+    walk_records,
+)
 from vespiary_spec.errors import LimitExceeded
 from vespiary_testkit.engine_rig import Rig, destination, do
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -344,3 +353,29 @@ def test_the_files_of_messages_and_ids_are_freed_in_the_right_order():
     assert output.bodies() == [b"x"]
     assert rig.core.live_places(1) == 0
     assert rig.duplicates.live_records(1) == 1
+
+
+def written(rig: Rig) -> list[RawRecord]:
+    """Write what is staged; return its records."""
+    found: list[RawRecord] = []
+    while (request := rig.core.seal_write()) is not None:
+        data = ctypes.string_at(request.address, request.length)
+        for _, header, payload in walk_blocks(data, offset=request.offset, salt=7, file_id=1):
+            found += walk_records(payload, header.records)
+        rig.core.write_done(request.sequence)
+    return found
+
+
+def test_message_and_id_are_members_of_one_transaction_in_the_journal():
+    """Whatever blocks they fall into, the COMMIT decides over both."""
+    rig = Rig()
+    send(rig, "made")
+    written(rig)
+    send(rig, "a")
+    add, id_, commit = written(rig)
+    assert (add.type, id_.type, commit.type) == (RecordType.ADD, DUPLICATE, COMMIT)
+    record, end = decode_record(id_), decode_record(commit)
+    assert isinstance(record, DuplicateRecord)
+    assert record.ids == (DuplicateId(2, b"a"),)
+    assert record.transaction
+    assert end == CommitRecord(record.transaction, 2, digest_members([add.data, id_.data]))

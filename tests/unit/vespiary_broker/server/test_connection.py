@@ -429,3 +429,15 @@ async def test_work_does_not_grow_with_the_number_of_plain_messages(rig: ServerR
         await rig.flush()
         assert len(sender.frames()) >= count
     assert calls[1] <= calls[0] + 2, calls
+
+
+@on_loop()
+async def test_the_clock_confirms_no_disconnect_before_all_is_durable(rig: ServerRig) -> None:
+    peer = rig.peer()
+    await peer.login()
+    peer.send(SEND % (1, b"x") + b"DISCONNECT\nreceipt:d\n\n\0")
+    await rig.settle()
+    peer.connection._end_now()  # five seconds later
+    assert peer.frames() == [], "the disk hangs: what was sent may be lost"
+    await rig.flush()
+    assert "d" not in [frame.get("receipt-id") for frame in peer.frames()]
