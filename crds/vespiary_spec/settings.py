@@ -310,15 +310,16 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     journal_lock_acquisition_timeout: Annotated[
         int,
         setting(
-            "How long to wait for a folder that another broker holds; 0 refuses at once, -1 waits "
-            "for good. Who holds it is logged when the waiting begins.",
+            "How long to wait for a folder that another broker holds; 0 says at once who holds it, "
+            "-1 waits for good (the reference system's default, where a second broker stands by). "
+            "Who holds it is logged when the waiting begins.",
             unit=Unit.MILLISECONDS,
             change=Change.RESTART,
             minimum=0,
             maximum=86_400_000,
             special=-1,
         ),
-    ] = -1
+    ] = 0
     log_journal_write_rate: Annotated[
         bool,
         setting(

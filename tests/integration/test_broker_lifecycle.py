@@ -170,11 +170,7 @@ def test_committed_transactions_survive_whole(tmp_path: Path) -> None:
 
 def test_folder_of_another_broker(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
-        second = BrokerProcess(
-            tmp_path / "data",
-            "journal-lock-acquisition-timeout=0",
-            log=tmp_path / "second.log",
-        )
+        second = BrokerProcess(tmp_path / "data", log=tmp_path / "second.log")
         with pytest.raises(AssertionError, match="ended with 1 before"):
             second.start()
         assert f"process id {broker.pid}" in second.log_text()

@@ -154,7 +154,7 @@ def test_a_taken_http_port_is_named(broker: BrokerProcess, tmp_path: Path):
         ("journal-min-files=1", "2 to 10000"),
         ("journal-file-size=5000", "multiple of 4Ki"),
         ("journal-file-size=ten", "journal-file-size"),
-        ("jms-directory=x", "jms-directory"),
+        ("ha-policy=x", "ha-policy"),
         ("novalue", "NAME=VALUE"),
     ],
 )

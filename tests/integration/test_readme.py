@@ -47,8 +47,8 @@ def test_the_commands_answer_as_shown(tmp_path: Path):
         assert vespiary("receive", "--url", url, "orders") == "hello\n"
         journal = vespiary("journal", "info", str(tmp_path / "data" / "journal"))
         assert "live messages: none" in journal
-        assert "records: 1 ACK, 1 ADD" in journal
-        assert "records: 1 ACK, 1 ADD" in text
+        assert "records: 1 ADD, 1 ACK" in journal
+        assert "records: 1 ADD, 1 ACK" in text
 
 
 def test_everything_that_it_links_to_is_there():

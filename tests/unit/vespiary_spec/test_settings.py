@@ -33,7 +33,7 @@ from vespiary_spec.settings import (
         ("journal_max_attic_files", 10),
         ("journal_device_block_size", None),
         ("journal_file_open_timeout", 5),
-        ("journal_lock_acquisition_timeout", -1),
+        ("journal_lock_acquisition_timeout", 0),
         ("log_journal_write_rate", False),
         ("journal_preallocation_strategy", PreallocationStrategy.ZEROS),
         ("journal_preallocation_scope", PreallocationScope.ENTIRE_JOURNAL_ASYNC),
