@@ -174,6 +174,20 @@ def test_the_outcome_waits_for_the_prepare(rig: CoreRig) -> None:
         rig.core.resolve(ID, commit=True)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_outcome_waits_for_its_own_flush(rig: CoreRig, *, commit: bool) -> None:
+    consumer, _ = held(rig)
+    rig.publish(b"fourth")
+    earlier = rig.write()
+    assert earlier is not None
+    rig.core.resolve(ID, commit=commit)
+    rig.core.write_done(earlier.sequence)
+    assert rig.core.queue_statistics(1).prepared == 2
+    assert ids(rig.deliver(consumer)) == [3, 4]
+    rig.flush()
+    assert rig.core.queue_statistics(1).prepared == 0
+
+
 def test_wrong_order_is_refused(rig: CoreRig) -> None:
     rig.core.begin(1, 100, 1)
     with pytest.raises(ValueError):
@@ -242,13 +256,14 @@ def test_the_file_with_the_end_goes_after_the_file_with_the_prepare(
     rig.fill(20, 15 * KIB)
     rig.core.resolve(ID, commit=commit)
     rig.flush()
+    end = rig.core.current_file()
+    assert rig.core.cancels(end) == [1], "before anything else there depends on it"
+    again = rig.restored()
+    assert again.core.cancels(end) == [1]
     rig.core.purge_queue(1)
     rig.flush()
-    end = rig.core.current_file()
     assert rig.core.live_places(1) == 0
-    assert 1 in rig.core.cancels(end)
     again = rig.restored()
-    assert 1 in again.core.cancels(end)
     assert again.core.branches() == []
     without = rig.restored(without=(1,))
     assert without.core.branches() == []
