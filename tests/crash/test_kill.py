@@ -25,6 +25,7 @@ CYCLES = int(os.environ.get("VESPIARY_CRASH_CYCLES", "100"))
 VERIFY_EVERY = 10
 QUEUES = 2
 SETTINGS = ("journal-file-size=2MiB", "journal-min-files=2")
+COMPACTING = (*SETTINGS, "journal-compact-min-files=1", "journal-compact-percentage=100")
 
 pytestmark = pytest.mark.crash
 
@@ -85,21 +86,26 @@ def verify(broker: BrokerProcess, stompload: Path, ledger: Path) -> LoadReport:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "cycles"),
+    [(SETTINGS, CYCLES), (COMPACTING, max(CYCLES // 4, 1))],
+    ids=["usual", "compacting"],
+)
 def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
-    tmp_path: Path, stompload: Path
+    tmp_path: Path, stompload: Path, settings: tuple[str, ...], cycles: int
 ) -> None:
     seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
     print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
     chance = random.Random(seed)
     ledger = tmp_path / "ledger"
-    broker = BrokerProcess(tmp_path / "data", *SETTINGS)
+    broker = BrokerProcess(tmp_path / "data", *settings)
     try:
-        for cycle in range(1, CYCLES + 1):
+        for cycle in range(1, cycles + 1):
             if chance.random() < 0.2:
                 kill_while_starting(broker, chance)
             broker.start()
             run_until_killed(broker, stompload, ledger, chance)
-            if cycle % VERIFY_EVERY == 0 or cycle == CYCLES:
+            if cycle % VERIFY_EVERY == 0 or cycle == cycles:
                 broker.start()
                 checks = verify(broker, stompload, ledger).checks
                 found = f"seed {seed}, cycle {cycle}: {checks}"
@@ -112,5 +118,5 @@ def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
         if broker.process is not None:
             broker.kill()
     lines = ledger.read_text().split("\n")
-    assert sum(line.startswith("S") for line in lines) > CYCLES * 10
-    assert sum(line.startswith("A") for line in lines) > CYCLES * 10
+    assert sum(line.startswith("S") for line in lines) > cycles * 10
+    assert sum(line.startswith("A") for line in lines) > cycles * 10
