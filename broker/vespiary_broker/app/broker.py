@@ -28,6 +28,7 @@ from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
+from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.engine import make_engine
@@ -41,6 +42,7 @@ from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_broker.store.lock import wait_for_folder
+from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
 from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request, verification
@@ -178,8 +180,10 @@ class BrokerApp(Administration):
         options = self._journal_options(folders.journal)
         queue_ids = durable_queue_ids(bindings.snapshot())
         duplicates = make_duplicate_ids(configuration)
+        progress = RecoveryProgress(partial(setattr, self, "_not_ready_reason"))
+        parts = OpeningParts(progress=progress.report)
         journal = await self._wait_for_folder(
-            partial(open_journal, options, queue_ids=queue_ids, kept=duplicates)
+            partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
         )
         stack.push_async_callback(journal.close)
         self._journal = journal
