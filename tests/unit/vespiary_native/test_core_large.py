@@ -117,12 +117,18 @@ def test_in_a_transaction_it_waits_for_the_commit(rig: CoreRig) -> None:
     rig.flush()
     consumer = rig.consume()
     assert rig.core.take_large(consumer) is not None
-    rig.core.begin(5, 100, 2)
+    rig.core.begin(5, 50_000, 5)
     rig.core.acknowledge(consumer, 1, transaction=5)
     assert rig.core.take_done_large() == []
+    for _ in range(3):
+        rig.publish(bytes(15_000), transaction=5)
     rig.core.commit(5)
     assert rig.core.take_done_large() == []
-    rig.flush()
+    request = rig.write()
+    assert request is not None
+    rig.core.write_done(request.sequence - 1)
+    assert rig.core.take_done_large() == [], "the acknowledgement is durable, its COMMIT is not"
+    rig.core.write_done(request.sequence)
     assert rig.core.take_done_large() == [7]
 
 
