@@ -10,7 +10,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test mutants check bench bench-journal e2e image gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test mutants campaign check bench bench-journal e2e image gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -48,6 +48,9 @@ test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the p
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(BIN)/python -m pytest tests/mutants -q
+
+campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults (hours; bounds: docs/internals/proofs.md)
+	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.campaign all
 
 check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
 

@@ -52,17 +52,19 @@ def test_a_seed_makes_the_same_log_again(tmp_path: Path) -> None:
 
 
 def test_the_lives_go_through_what_matters(tmp_path: Path) -> None:
-    kinds, marks, freed = set(), set(), 0
-    for seed in range(1, 9):
+    kinds, marks, freed, compacted = set(), set(), 0, 0
+    for seed in range(1, 13):
         for op in record_lives(tmp_path, seed):
             kinds.add(op.kind)
             if op.kind == "mark":
                 marks.add(op.name.split()[0])
+                compacted += int(op.name.split()[1]) if op.name.startswith("compacted") else 0
             elif op.kind == "write" and op.data[:8] == b"VSPYJRNL" and op.data[10] == 1:
                 freed += bool(int.from_bytes(op.data[32:40], "little"))
     assert {"make", "write", "done", "flush", "rename", "remove", "folder"} <= kinds
     assert marks >= {"sent", "confirmed", "acking", "acked", "adds", "acks", "settled", "found"}
     assert freed >= 20, "files are reclaimed"
+    assert compacted >= 3, "files are compacted"
 
 
 def test_without_the_flush_the_cuts_do_find_a_loss(tmp_path: Path) -> None:

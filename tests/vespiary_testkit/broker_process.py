@@ -22,7 +22,8 @@ STOP_S = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of this run with the repository's packages on the path."""
     folders = [str(_ROOT / name) for name in ("broker", "native", "crds", "operator", "tests")]
     known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders + known)}
@@ -74,7 +75,7 @@ class BrokerProcess:
             command += ["--set", setting]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment()
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
             )
         self.events = []
         end_s = time.monotonic() + START_S

@@ -104,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
             ["tests/crash/test_journal_machine.py"],
             VESPIARY_MACHINE_EXAMPLES=str(_number("STEPS", 5_000_000) // 100),
             VESPIARY_MACHINE_STEPS="100",
+            VESPIARY_MACHINE_SEED=str(seed),
         )
     if asked.part in ("all", "faults"):
         is_good &= run_tests(

@@ -254,6 +254,13 @@ async def drain(life: Life) -> None:
     await rest(life)
 
 
+async def leave_a_little(life: Life) -> None:
+    """Acknowledge nearly everything: the compaction moves what keeps nearly empty files."""
+    await receive(life)
+    await _end(life, [key for key in life.held if life.chance.random() < 0.9])
+    await asyncio.sleep(life.chance.choice((0.02, 0.1)))
+
+
 class Act(NamedTuple):
     """What a life may do next, and how often it does."""
 
@@ -271,6 +278,7 @@ ACTS: dict[str, Act] = {
     "rest": Act(rest, 4),
     "fill the disk": Act(fill_the_disk, 1),
     "drain": Act(drain, 2),
+    "leave a little": Act(leave_a_little, 3),
 }
 """By name. What is added here is cut, replayed and counted without more ado."""
 
@@ -304,6 +312,8 @@ def plan(seed: int) -> Plan:
         "pool_files": chance.choice((-1, -1, 0, 2)),
         "memory_bytes": chance.choice((8, 64)) * FILE_BYTES,
         "disk_scan_period_s": 0.001,
+        "compact_min_files": chance.choice((0, 2, 2, 3)),
+        "compact_percentage": chance.choice((30, 60, 90)),
     }
     return Plan(seed, chance.choice((2, 3)), chance.choice((12, 25, 40)), options)
 
@@ -314,12 +324,14 @@ async def open_life(
     chance: random.Random,
     options: dict[str, Any],
     make_ring: MakeRing = MemoryRing,
+    **parts: Any,
 ) -> Life:
-    """Open the journal; the messages that it brings back are waiting."""
+    """Open the journal; `parts` replace some of its `OpeningParts`."""
+    made = memory_parts(disk, make_ring, seed=chance.getrandbits(32))
     journal = await MessageJournal.open(
         small_options(folder, **options),
         queue_ids=QUEUES,
-        parts=memory_parts(disk, make_ring, seed=chance.getrandbits(32)),
+        parts=dataclasses.replace(made, **parts),
         executor=InlineExecutor(),
     )
     return Life(journal, disk, chance)
@@ -355,6 +367,7 @@ async def live(
                 life.try_publish()
                 life.journal.kick()
             life.journal.fail(JournalError("the process is killed here"))
+        disk.mark(f"compacted {life.journal.statistics().compaction.files}")
         await life.journal.close()
 
 

@@ -112,6 +112,8 @@ async def open_memory(
 class Client:
     """Sends to and acknowledges from the queues of a journal, and marks what it did."""
 
+    body_sizes = range(100, 6000)
+
     def __init__(self, journal: MessageJournal, disk: MemoryDisk, seed: int) -> None:
         self.journal = journal
         self.disk = disk
@@ -133,7 +135,7 @@ class Client:
         self.disk.mark(f"sent {queue_id} {key[1]}")
         if transaction:
             self.disk.mark(f"member {transaction} {queue_id} {key[1]}")
-        body = bytes(self.chance.randrange(100, 6000))
+        body = bytes(self.chance.choice(self.body_sizes))
         self.core.publish(
             self.routes[queue_id], b"a:b\n", body, persistent=True, transaction=transaction
         )

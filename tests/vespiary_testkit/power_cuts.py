@@ -13,6 +13,7 @@ Marks (written by `journal_lives`; Q a queue id, S a sequence, T a transaction):
     settled T       the transaction is confirmed, or certainly void
     found Q S       right after `restart`: what a recovery brought back
     restart         a broker opened the journal again
+    compacted N     at the end of a life: files that its compaction emptied; nothing follows
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Model:
         """Take one mark."""
         kind, *texts = mark.split()
         numbers = [int(text) for text in texts]
+        if kind == "compacted":
+            return
         if kind in ("adds", "acks"):
             group = self.groups.setdefault(numbers[0], Group())
             (group.adds if kind == "adds" else group.acks).add((numbers[1], numbers[2]))
@@ -176,7 +179,7 @@ def build(state: DiskState, chosen: list[PendingWrite], names: list[Op], label: 
     for op in names:
         DiskState.rename(here, op)
     disk = MemoryDisk()
-    disk.start_inodes(1_000_000)
+    disk.start_inodes(max(here.values(), default=0) + 1_000_000)
     for path, number in here.items():
         disk.files[path] = Inode(number, content.get(number, bytearray()), is_shared=True)
     done = f"{len(names)} of {len(state.names_pending)} names"

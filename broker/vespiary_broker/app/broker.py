@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -36,7 +37,7 @@ from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import LargeLimits, Listener, Timing, is_loopback
-from vespiary_broker.store.bindings import BindingsJournal
+from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
@@ -89,6 +90,8 @@ class BrokerApp(Administration):
         policy: Which filesystems are taken; None takes the defaults.
         timing: Times that are no settings.
         is_ephemeral: Losing the data was asked for, so volumes in memory are taken.
+        journal_parts: What the message journal is made of; None takes the real parts.
+        bindings_parts: Likewise for the bindings.
     """
 
     def __init__(
@@ -100,6 +103,8 @@ class BrokerApp(Administration):
         policy: FilesystemPolicy | None = None,
         timing: Timing | None = None,
         is_ephemeral: bool = False,
+        journal_parts: OpeningParts | None = None,
+        bindings_parts: BindingsParts | None = None,
     ) -> None:
         super().__init__()
         self.configuration = configuration
@@ -110,6 +115,8 @@ class BrokerApp(Administration):
         self._policy = policy
         self._timing = timing
         self._is_ephemeral = is_ephemeral
+        self._journal_parts = journal_parts
+        self._bindings_parts = bindings_parts
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -181,7 +188,7 @@ class BrokerApp(Administration):
         queue_ids = durable_queue_ids(bindings.snapshot())
         duplicates = make_duplicate_ids(configuration)
         progress = RecoveryProgress(partial(setattr, self, "_not_ready_reason"))
-        parts = OpeningParts(progress=progress.report)
+        parts = replace(self._journal_parts or OpeningParts(), progress=progress.report)
         journal = await self._wait_for_folder(
             partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
         )
@@ -389,6 +396,7 @@ class BrokerApp(Administration):
             folder,
             create_directory=settings.create_bindings_dir,
             is_direct=self._is_direct(request.BINDINGS),
+            parts=self._bindings_parts,
         )
         bindings.on_failed = self._on_failed
         return bindings
