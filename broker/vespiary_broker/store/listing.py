@@ -207,7 +207,7 @@ def _further(raw: RawRecord) -> dict[str, str]:
             large = decode_large_reference(record.body)
             return {"largeID": f"{large.large_id:016x}", "largeBytes": str(large.size_bytes)}
         if isinstance(record, PrepareRecord):
-            branch = decode_branch(record.data)
+            branch = decode_branch(record.branch)
             return {"xid": str(branch.xid), "time": str(branch.prepared_ms)}
     except JournalFormatError as error:
         return {"problem": error.what}

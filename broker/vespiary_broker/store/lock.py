@@ -83,7 +83,9 @@ class FolderLock:
         text = json.dumps(owner).encode() + b"\n"
         try:
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, text, 0)
+            written = os.pwrite(self._fd, text, 0)
+            if written != len(text):
+                raise OSError(errno.EIO, f"{written} of {len(text)} bytes were written")
         except OSError as error:
             # A full disk must not keep a broker from starting: consuming is what empties it.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -75,7 +75,7 @@ class PrepareRecord(NamedTuple):
     transaction: int
     members: int
     digest: int
-    data: bytes
+    branch: bytes
 
 
 class RollbackRecord(NamedTuple):
@@ -156,7 +156,7 @@ def decode_branch(data: bytes | bytearray | memoryview, *, offset: int = 0) -> B
 
 def encode_end(record: PrepareRecord | RollbackRecord) -> bytes:
     """Return the bytes of a PREPARE or ROLLBACK record, without padding."""
-    data = record.data if isinstance(record, PrepareRecord) else b""
+    data = record.branch if isinstance(record, PrepareRecord) else b""
     type_ = _PREPARE if isinstance(record, PrepareRecord) else _ROLLBACK
     return END.pack(END.size + len(data), type_, 0, 0, *record[:3]) + data
 

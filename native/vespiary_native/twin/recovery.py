@@ -122,7 +122,7 @@ class Recovery:
         """Hold the members of a prepared branch; those of unknown queues are missing."""
         branch = Branch(prepare.transaction, is_whole=pending.is_whole)
         branch.records, branch.digest = prepare.members, prepare.digest
-        branch.data = prepare.data
+        branch.data = prepare.branch
         assert pending.prepare_file is not None
         branch.pin([pending.prepare_file])
         for file, offset, record, reference in pending.members:
@@ -313,11 +313,11 @@ class Recovery:
         pending = self._pending.setdefault(prepare.transaction, _Pending())
         if pending.prepare is not None:
             return
-        if len(prepare.data) > BRANCH_DATA_BYTES_MAX:
+        if len(prepare.branch) > BRANCH_DATA_BYTES_MAX:
             raise JournalFormatError(
                 "a PREPARE record is too long",
                 offset=0,
-                found=f"{len(prepare.data)} bytes of name",
+                found=f"{len(prepare.branch)} bytes of name",
                 expected=f"at most {BRANCH_DATA_BYTES_MAX}",
             )
         found = len(pending.members)
