@@ -95,7 +95,8 @@ static void write_counts(walk *w, const placed *to, uint32_t places)
     }
 }
 
-/* Move one ADD record if a place of it is live. 0, or -ENOSPC, -ENOMEM, -EMSGSIZE and nothing is changed. */
+/* Move one ADD record if a place of it is live, and if today's files can hold it: those made before journal-file-size
+ * became smaller may have larger ones, which stay. 0, or -ENOSPC, -ENOMEM and nothing is changed. */
 static int move_record(walk *w)
 {
     vespiary_core *core = w->core;
@@ -121,7 +122,7 @@ static int move_record(walk *w)
     if (!bad)
         bad = place_record(core, length, true, &to);
     if (bad)
-        return bad;
+        return bad == -EMSGSIZE ? 0 : bad;
     memcpy(to.memory, w->at, ADD_HEADER);
     memcpy(to.memory, &length, 4);
     to.memory[5] = (uint8_t)((w->at[5] & ~FLAG_TRANSACTIONAL) | FLAG_MOVED);

@@ -187,7 +187,8 @@ class Core(CoreBranches, Protocol):
         places alone, with the flag MOVED and without the transactional one, all else as it stood; a
         COUNT stands behind it for each place that was given out before, in the same block if there
         is room. Its file depends on this one, or an acknowledgement of the copy might be freed
-        while the old record stands.
+        while the old record stands. A record that the files at the end cannot hold (files became
+        smaller) stays where it is.
 
         Args:
             file_id: A file before the one being filled.

@@ -88,10 +88,10 @@ class CoreRig:
         self.core.teach(connection, b"/queue/a", self.route)
         return connection
 
-    def add_file(self) -> int:
+    def add_file(self, size_bytes: int = 0) -> int:
         file_id = max(self.files, default=0) + 1
-        self.core.add_file(file_id, SALT + file_id, self.file_bytes)
-        self.files[file_id] = bytearray(self.file_bytes)
+        self.files[file_id] = bytearray(size_bytes or self.file_bytes)
+        self.core.add_file(file_id, SALT + file_id, len(self.files[file_id]))
         return file_id
 
     def publish(self, body: bytes = b"body", *, persistent: bool = True, **named: Any) -> int:

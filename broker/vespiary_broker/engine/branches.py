@@ -110,6 +110,8 @@ class Branches:
         clock_ms: Milliseconds since 1970.
         timeout_s: Seconds after which a branch that is not prepared is rolled back.
         size_bytes_max: Bytes that all branches together may hold before they are prepared.
+        branch_bytes_max: Bytes that one may hold, however often it is joined: what is larger never
+            fits into the files that are ready, and its PREPARE would wait for ever.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Branches:
         clock_ms: Callable[[], int],
         timeout_s: float,
         size_bytes_max: int = SIZE_BYTES_MAX,
+        branch_bytes_max: int = SIZE_BYTES_MAX,
     ) -> None:
         self.timeout_s = timeout_s
         self.timed_out = 0
@@ -131,6 +134,7 @@ class Branches:
         self._duplicates = duplicates
         self._clock_ms = clock_ms
         self._size_bytes_max = size_bytes_max
+        self._branch_bytes_max = branch_bytes_max
         self._branches: dict[Xid, Branch] = {}
 
     # --- at the start ---------------------------------------------------------------------------
@@ -258,22 +262,28 @@ class Branches:
 
         Raises:
             XaError: Not in this state.
-            LimitExceeded: Branches that are not prepared hold too many bytes; it is rolled back.
+            LimitExceeded: It holds too many bytes, or all that are not prepared do; it is rolled
+                back.
         """
         branch = self._find(xid, user)
         state = self._step(branch, xid, call)
         assert branch is not None
         assert state is not None
-        size_bytes = work.size_bytes + sum(b.work.size_bytes for b in self._branches.values())
-        if size_bytes > self._size_bytes_max:
-            del self._branches[xid]
-            self._void(work)
-            self._void(branch.work)
-            raise LimitExceeded(
-                "branches that are not prepared hold too much",
-                measured=f"{size_bytes} bytes",
-                allowed=f"at most {self._size_bytes_max} bytes",
-            )
+        own_bytes = work.size_bytes + branch.work.size_bytes
+        all_bytes = work.size_bytes + sum(b.work.size_bytes for b in self._branches.values())
+        for what, size_bytes, allowed_bytes in (
+            ("the branch holds", own_bytes, self._branch_bytes_max),
+            ("branches that are not prepared hold", all_bytes, self._size_bytes_max),
+        ):
+            if size_bytes > allowed_bytes:
+                del self._branches[xid]
+                self._void(work)
+                self._void(branch.work)
+                raise LimitExceeded(
+                    f"{what} too much",
+                    measured=f"{size_bytes} bytes",
+                    allowed=f"at most {allowed_bytes} bytes",
+                )
         branch.state = state
         branch.owner = branch.owner if state is XaState.SUSPENDED else None
         if state is XaState.ROLLBACK_ONLY:

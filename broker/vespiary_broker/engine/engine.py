@@ -105,8 +105,9 @@ def make_engine(
         quarantine=quarantine,
     )
     branches = Branches(
-        core, registry, bindings, duplicates, clock_ms=clock_ms, timeout_s=transaction_timeout_s
-    )
+        core, registry, bindings, duplicates,
+        clock_ms=clock_ms, timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,
+    )  # fmt: skip
     duplicates.start(core, registry.addresses.__contains__)
     return Engine(
         core,

@@ -185,14 +185,15 @@ class Compaction:
                 break
             if number % _FILES_IN_ONE_GO == _FILES_IN_ONE_GO - 1:
                 await asyncio.sleep(0)
-            if file_id not in self._pool.active_ids:
+            file = self._pool.find(file_id)
+            if file is None:
                 continue  # freed meanwhile
             live = self._live(file_id)
             is_stuck = file_id in self._stuck and live * 2 > self._stuck[file_id]
             facts.append(
                 FileFacts(
                     file_id,
-                    self._pool.file(file_id).size_bytes,
+                    file.size_bytes,
                     self._core.live_bytes(file_id) + self._kept.live_bytes(file_id),
                     live > 0,
                     not is_stuck and not self._core.prepared_in(file_id),
@@ -206,10 +207,13 @@ class Compaction:
 
     async def _empty(self, file_id: int) -> bool:
         """Move all that is live in a file; return whether the next one may follow."""
+        file = self._pool.find(file_id)
+        if file is None:  # its last message was acknowledged while the others were looked at
+            return self._may_go_on()
         expected = self._core.live_bytes(file_id) * _SURPRISE + STEP_BYTES
         moved = 0
         try:
-            for slab in range(-(-self._pool.file(file_id).size_bytes // self._slab_bytes)):
+            for slab in range(-(-file.size_bytes // self._slab_bytes)):
                 if not self._is_there(file_id) or moved > expected:
                     break
                 moved += await self._empty_slab(file_id, slab)

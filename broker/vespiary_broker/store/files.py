@@ -242,6 +242,10 @@ class FilePool:
         """Return a file in use."""
         return self._active[file_id]
 
+    def find(self, file_id: int) -> StoredFile | None:
+        """Return a file if it is in use: the worker may free it at any moment."""
+        return self._active.get(file_id)
+
     # --- a file's life ----------------------------------------------------------------------------
 
     def activate(self, *, is_first: bool = False) -> StoredFile:

@@ -137,7 +137,8 @@ class Walk:
         length = ADD.size + PLACE.size * len(places) + len(content)
         counted = [place for place in places if place.queue.deliveries.get(place.sequence)
                    and place.queue.is_durable]  # fmt: skip
-        self._make_room(length + 7 & ~7, len(counted) * COUNT.size)
+        if not self._make_room(length + 7 & ~7, len(counted) * COUNT.size):
+            return  # of a file made before journal-file-size became smaller
         blocks = self._staging.blocks
         own = blocks.slab.file
         assert own is not None
@@ -154,14 +155,17 @@ class Walk:
         self._moved_places += len(places)
         self._count(counted)
 
-    def _make_room(self, length: int, counts_bytes: int) -> None:
-        """Have room for a copy and its counts in one block, or for the copy alone."""
-        try:
-            self._staging.blocks.reserve(length + counts_bytes, is_add=True)
-        except ValueError:
-            if not counts_bytes:
-                raise
-            self._staging.blocks.reserve(length, is_add=True)
+    def _make_room(self, length: int, counts_bytes: int) -> bool:
+        """Have room for a copy and its counts in one block, or for the copy alone.
+
+        Returns:
+            False if no block can hold the copy.
+        """
+        for wanted in dict.fromkeys((length + counts_bytes, length)):
+            with contextlib.suppress(ValueError):
+                self._staging.blocks.reserve(wanted, is_add=True)
+                return True
+        return False
 
     def _point(self, slab: Slab, content_at: int, places: list[_Place]) -> None:
         """Point queues, and the consumers that hold a message, at its copy."""

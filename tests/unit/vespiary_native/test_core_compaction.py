@@ -244,6 +244,32 @@ def test_copies_leave_the_last_file_to_acknowledgements(rig: CoreRig):
     assert used <= rig.file_bytes - 4096 - rig.file_bytes // 8
 
 
+def test_a_record_that_no_file_of_today_can_hold_stays(rig: CoreRig):
+    """`journal-file-size` was made smaller: what is larger than a new file is left where it is."""
+    rig.add_file()
+    for size in (1, 36 * KIB, 1):
+        rig.publish(bytes(size))
+    rig.flush()
+    fill_file(rig)
+    before = rig.core.live_places(1)
+    while rig.core.files_ahead():
+        rig.publish(bytes(20 * KIB))
+        rig.flush()
+        if rig.core.files_ahead() == 1:
+            break
+    for _ in range(40):
+        rig.add_file(40 * KIB)
+    while rig.core.files_ahead() > 38:
+        rig.publish(bytes(10 * KIB))
+        rig.flush()
+    moved = 0
+    for slab in range(4):
+        step = rig.core.relocate(1, slab, 0, EVERYTHING)
+        moved += step.moved_places
+        assert not step.next_offset
+    assert (moved, rig.core.live_places(1)) == (before - 1, 1)
+
+
 def move_all(rig: CoreRig) -> None:
     """Move what is live in file 1 without adding files."""
     for slab in range(4):

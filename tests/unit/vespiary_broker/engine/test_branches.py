@@ -234,6 +234,26 @@ def test_work_is_bounded_over_all_branches() -> None:
     assert rig.branches.get(Y) is None
 
 
+def test_a_branch_that_is_joined_again_and_again_is_bounded_as_one_transaction_is() -> None:
+    """Beyond that it would fit into no journal, and its PREPARE would never have room."""
+    limit = 100_000  # of the rig
+    rig = BranchRig()
+    branches = rig.engine.branches
+    work = Transactions(limit)
+
+    def join(call: XaCall) -> None:
+        work.begin("t")
+        work.add("t", send(bytes(30_000)))
+        branches.start(X, "amy", rig, 0.0, call)
+        branches.end(X, "amy", work.take("t"))
+
+    for call in (XaCall.START, XaCall.JOIN, XaCall.JOIN):
+        join(call)
+    with pytest.raises(LimitExceeded, match="the branch holds too much"):
+        join(XaCall.JOIN)
+    assert branches.get(X) is None
+
+
 # --- time ---------------------------------------------------------------------------------------
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_testkit.duplicates_workload import found_on, judge, live
+from vespiary_testkit.duplicates_workload import Producer, found_on, judge, live, new_ids
 from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_workload import open_memory
 
 SHARDS = 3
 SEED = 7
@@ -72,3 +73,27 @@ def test_without_the_flush_the_cuts_do_find_a_loss(folder: Path):
         if any("confirmed" in mark for mark in image.marks) and judge(image.marks, *found):
             return
     pytest.fail("no image showed that the flush was missing")
+
+
+def test_ids_outlive_a_slow_start(folder: Path):
+    """The keeper runs as soon as the journal is open; the engine comes later."""
+
+    async def lives() -> None:
+        disk, kept = MemoryDisk(), new_ids()
+        journal = await open_memory(folder, disk, kept=kept)
+        producer = Producer(journal, disk, kept, 1)
+        for _ in range(12):
+            await producer.send(6)
+            await producer.consume()
+        held = [number for number in range(1, 50) if kept.live_records(number)]
+        await journal.close()
+        again = new_ids()
+        journal = await open_memory(folder, disk, kept=again, min_files=6)
+        await asyncio.sleep(0.02)  # large messages are looked at, say
+        assert set(held) <= set(journal._pool.active_ids), "files that hold ids are not freed"
+        again.start(journal.core, lambda _: True)
+        assert again.count == kept.count
+        await journal.close()
+        assert found_on(disk, folder)[1].count == kept.count
+
+    asyncio.run(lives())

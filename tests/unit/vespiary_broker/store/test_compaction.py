@@ -206,3 +206,16 @@ async def test_a_late_wish_for_a_file_without_live_messages_is_refused(tmp_path:
     await until(lambda: journal.statistics().files_reclaimed > 10)
     assert await journal.load_slab(1, 0) is False
     await journal.close()
+
+
+@run
+async def test_a_victim_that_is_free_before_it_is_emptied_is_passed_over(tmp_path: Path):
+    """Between the choice and the first step the last message of a file may be acknowledged."""
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, **OFF)
+    client = await fill(journal, disk, keep_every=20)
+    victim = journal._pool.active_ids[0]
+    await client.acknowledge(len(client.held))
+    await until(lambda: victim not in journal._pool.active_ids)
+    assert await journal._compaction._empty(victim), "the next one may follow"
+    await journal.close()
