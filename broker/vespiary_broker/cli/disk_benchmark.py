@@ -100,7 +100,7 @@ def disk_benchmark(
     them, one write in flight. Then it says what the disk promises, whether its flushes can be
     believed, and which settings to use. The folder is removed at the end, also after Ctrl-C.
 
-    Exit codes: 0 good, 1 the disk is not fit for a journal, 2 usage.
+    Exit codes: 0 good, 1 the disk is not fit for a journal or could not be measured, 2 usage.
     """
     request = BenchmarkRequest(
         target=target.absolute(), block_bytes=block_bytes, file_bytes=file_bytes, seconds=seconds

@@ -21,7 +21,13 @@ from typing import NamedTuple, Protocol
 from vespiary_broker.store.builder import Continuation, JournalBuilder, move_to_place
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.exporting import STRUCTURAL_TYPES
-from vespiary_broker.store.files import FileForm, StoredFile
+from vespiary_broker.store.files import (
+    BINDINGS_FORM,
+    JMS_FORM,
+    MESSAGE_FORM,
+    FileForm,
+    StoredFile,
+)
 from vespiary_broker.store.survey import BlockReader, SurveyedFile, survey_folder
 from vespiary_codec.journal.block import FIRST_OFFSET, HEADER_BYTES
 from vespiary_codec.journal.file_header import JournalKind
@@ -128,7 +134,8 @@ class JournalImport:
             source: The text, from its first line on.
 
         Raises:
-            BadExport: The text is damaged, cut off or not the one that was begun: line number.
+            BadExport: The text is damaged, cut off, not the one that was begun, or of another kind
+                than the names: line number.
             StorageError: The folder is not empty, or an import was interrupted here.
             RecordTooLarge: A record does not fit into a file of this size.
             DiskFull: No room; `is_resumed` goes on later.
@@ -139,6 +146,7 @@ class JournalImport:
         is_publishing = self._check_folder()
         header = self._header(source)
         form = FileForm(self._prefix, self._extension, header.kind)
+        self._check_names(form)
         records = self._records(source)
         if is_publishing:  # all of it is written and sealed: the text is only checked
             resumed = sum(1 for record in records if record != _GAP)
@@ -153,6 +161,21 @@ class JournalImport:
             records=self._reader.records,
             resumed_records=resumed,
         )
+
+    def _check_names(self, form: FileForm) -> None:
+        """Refuse names by which a broker would take the files for a journal of another kind."""
+        for usual in (MESSAGE_FORM, BINDINGS_FORM, JMS_FORM):
+            taken = form.prefix == usual.prefix or form.extension == usual.extension
+            if taken and form.kind is not usual.kind:
+                raise BadExport(
+                    "the text is of a journal of another kind than these names stand for",
+                    where=f"{self._source_name}:1",
+                    measured=f"a text of kind {form.kind.name}, files named {form.prefix}-N."
+                    f"{form.extension}",
+                    allowed=f"a text of kind {usual.kind.name} for such names",
+                    cure="nothing was imported: give the prefix and extension of that kind, or "
+                    "another text",
+                )
 
     def _check_folder(self) -> bool:
         """Refuse a folder that holds anything else; return whether only moving is left to do."""

@@ -24,6 +24,7 @@ from vespiary_broker.store.scanning import (
 )
 from vespiary_broker.store.survey import SurveyedFile
 from vespiary_native.abc import BlockFacts, BlockVerifier
+from vespiary_spec.errors import ForeignJournal
 
 
 class ProblemKind(StrEnum):
@@ -31,6 +32,8 @@ class ProblemKind(StrEnum):
 
     CORRUPT = "corrupt"
     """Confirmed data is damaged, or a file is not what it ought to be: no broker starts."""
+    FOREIGN = "foreign"
+    """A file bears a journal file's name and is none of this journal's: no broker starts."""
     STRAY = "stray"
     """Bytes that hold nothing are not zero: no data is lost, but the disk changed something."""
     TORN = "torn"
@@ -40,6 +43,8 @@ class ProblemKind(StrEnum):
 _MEANING = {
     ProblemKind.CORRUPT: "confirmed data is damaged; the broker refuses to start and cuts nothing "
     "off",
+    ProblemKind.FOREIGN: "a stray file, another journal's, a newer version's, or one of this "
+    "journal whose header is destroyed; the broker refuses to start and does not touch it",
     ProblemKind.STRAY: "no message is damaged, but bytes that nobody wrote say that the disk or its"
     " path is not to be trusted",
     ProblemKind.TORN: "no later block says that this one was durable: a crash cut unconfirmed work "
@@ -48,6 +53,8 @@ _MEANING = {
 _CURE = {
     ProblemKind.CORRUPT: "keep a copy of the folder, then restore the volume, or save what can be "
     "saved with `vespiary journal recover`",
+    ProblemKind.FOREIGN: "if it does not belong here, move it out of the folder; else do as with "
+    "damaged data: restore the volume, or `vespiary journal recover`",
     ProblemKind.STRAY: "look at the kernel log and the disk; `vespiary journal export` and `import`"
     " make a clean copy",
     ProblemKind.TORN: "nothing to do after a crash or while the broker runs; else look at the disk",
@@ -59,7 +66,7 @@ class Problem:
     """One place that is not as it ought to be.
 
     Attributes:
-        kind: Corrupt, stray or torn.
+        kind: Corrupt, foreign, stray or torn.
         file: Name of the file.
         offset: Place in it.
         sequence: Sequence of the block that ought to stand there; 0 if it cannot be told.
@@ -83,7 +90,7 @@ class Verification:
 
     Attributes:
         report: What a broker's start would find.
-        finding: Bad with any problem that is corrupt or stray, else torn, else good.
+        finding: Bad with any problem that is not torn, else torn, else good.
         problems: All problems, by file and offset.
         blocks: Valid blocks.
     """
@@ -116,7 +123,7 @@ def verify_journal(
     finding = Finding.GOOD
     if ProblemKind.TORN in kinds or report.finding is Finding.TORN:
         finding = Finding.TORN
-    if report.finding is Finding.BAD or kinds & {ProblemKind.CORRUPT, ProblemKind.STRAY}:
+    if report.finding is Finding.BAD or kinds - {ProblemKind.TORN}:
         finding = Finding.BAD
     return Verification(
         report=report, finding=finding, problems=tuple(problems), blocks=scan.blocks
@@ -147,7 +154,9 @@ class _Scan:
     def run(self) -> list[Problem]:
         for path, error in self._files.refused:
             offset = int(error.where.rpartition(":")[2] or 0)
-            self._add(ProblemKind.CORRUPT, path, offset, 0, error.what)
+            is_foreign = isinstance(error, ForeignJournal)
+            kind = ProblemKind.FOREIGN if is_foreign else ProblemKind.CORRUPT
+            self._add(kind, path, offset, 0, error.what)
         for file in (*self._files.active, *self._files.free):
             if file.header is not None and (offset := stray_header_bytes(file, self._disk)):
                 self._stray(file.path, offset, 0, "the rest of the file header")
@@ -200,7 +209,7 @@ class _Scan:
         place = (Path(path).name, int(offset)) if offset.isdecimal() else (str(error["where"]), 0)
         for index, problem in enumerate(self._problems):
             if (problem.file, problem.offset) == place:
-                if problem.kind is ProblemKind.CORRUPT:
+                if problem.kind in (ProblemKind.CORRUPT, ProblemKind.FOREIGN):
                     return
                 del self._problems[index]
                 break

@@ -102,6 +102,21 @@ def test_the_import_is_the_same_journal_again(disk: MemoryDisk, lines: list[byte
     assert any(b"type@99" in line for line in again), "a type that nobody knows came along"
 
 
+@pytest.mark.parametrize(
+    ("prefix", "extension"),
+    [("activemq-bindings", "bindings"), ("activemq-jms", "jms"), ("activemq-data", "bindings")],
+)
+def test_names_of_another_kind_of_journal_are_refused(
+    disk: MemoryDisk, lines: list[bytes], prefix: str, extension: str
+):
+    importing = JournalImport(
+        NEW, prefix, extension, FILE_BYTES, disk=disk, verify=block_verifier(), source_name="text"
+    )
+    with pytest.raises(BadExport, match=r"another kind.*MESSAGE.*for such names"):
+        importing.run(LineSource(lines))
+    assert not disk.names(NEW)
+
+
 def test_no_folder_or_file_of_the_work_is_left(disk: MemoryDisk, lines: list[bytes]):
     do_import(disk, lines)
     assert not disk.names(NEW / WORK_FOLDER)
