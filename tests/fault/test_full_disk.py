@@ -121,9 +121,9 @@ def preload(port: int) -> None:
         peer.receive_receipt(f"waiting{PRELOADED - 1}")
 
 
-def send_some(port: int, queue: str) -> int:
+def send_some(port: int, queue: str, body_bytes: int = BODY_BYTES) -> int:
     """Send some messages while there is room; return how many were confirmed."""
-    sender = Sender(port, queue)
+    sender = Sender(port, queue, body_bytes)
     sender.start()
     while sender.confirmed < 5:
         time.sleep(0.01)
@@ -156,23 +156,23 @@ def wait_until_blocked(broker: BrokerProcess, sender: Sender, ballast: Ballast) 
     raise AssertionError(f"never full:\n{broker.log_text()}")
 
 
-def refused_at_once(port: int) -> str:
+def refused_at_once(port: int, body_bytes: int = BODY_BYTES) -> str:
     """Send one message to the queue that fails; return the sentence of the ERROR frame."""
-    sender = Sender(port, "failing", first=1_000_000)
+    sender = Sender(port, "failing", body_bytes, first=1_000_000)
     sender.start()
     sender.join(10)
     assert not sender.confirmed_s
     return sender.error
 
 
-def drop(broker: BrokerProcess, count: int) -> None:
+def drop(broker: BrokerProcess, count: int, body_bytes: int = BODY_BYTES) -> None:
     """Send to the queue that drops: all are confirmed, all are counted."""
     before = metric(broker, "vespiary_messages_dropped_total")
     with StompPeer(broker.port()) as peer:
         peer.connect()
         headers = {"destination": "/queue/dropping", "persistent": "true"}
         for number in range(count):
-            peer.send("SEND", {**headers, "receipt": f"d{number}"}, bytes(BODY_BYTES))
+            peer.send("SEND", {**headers, "receipt": f"d{number}"}, bytes(body_bytes))
         peer.receive_receipt(f"d{count - 1}")
     assert metric(broker, "vespiary_messages_dropped_total") == before + count
 
@@ -247,11 +247,87 @@ def test_each_address_has_its_policy_and_nothing_confirmed_is_lost(
         check_kept(port, waiting.confirmed)
 
 
-def check_kept(port: int, confirmed: int) -> None:
+LARGE_BYTES = 400_000
+FULL_VOLUMES = {"one volume": 0, "the journal's": 0, "the large messages'": 1}
+
+
+@pytest.fixture
+def second_volume(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "second", 64 * MIB) as mount:
+        yield mount
+
+
+@pytest.mark.parametrize("full", FULL_VOLUMES)
+def test_large_messages_follow_the_policies_too(
+    volume: Path, second_volume: Path, tmp_path: Path, full: str
+) -> None:
+    """Bodies in files, on the journal's volume or on one of their own, either of them full."""
+    ballast = Ballast((volume, second_volume)[FULL_VOLUMES[full]])
+    folder = volume / "large" if full == "one volume" else second_volume / "large"
+    settings = (*SETTINGS, "max-disk-usage=100", f"large-messages-directory={folder}")
+    broker = BrokerProcess(volume / "data", *settings, log=tmp_path / "log")
+    with broker:
+        port = broker.port()
+        preload(port)
+        failing, dropping = (
+            send_some(port, queue, LARGE_BYTES) for queue in ("failing", "dropping")
+        )
+        ballast.fill()
+        waiting = Sender(port, "waiting", first=PRELOADED)
+        large = Sender(port, "large", LARGE_BYTES)
+        for sender in (waiting, large):
+            sender.start()
+        if full == "the large messages'":
+            wait_until_stopped(broker, large, ballast)
+            assert metric(broker, "vespiary_journal_blocked") == 0
+        else:
+            wait_until_blocked(broker, waiting, ballast)
+            wait_until_stopped(broker, large, ballast)
+        stopped_at = large.confirmed
+        sentence = refused_at_once(port, LARGE_BYTES)
+        assert "the disk-full-policy of the address failing is FAIL" in sentence, sentence
+        drop(broker, 20, LARGE_BYTES)
+        drain_some(port, DRAINED)
+        assert (large.confirmed, large.error, large.is_alive()) == (stopped_at, "", True)
+        ballast.remove()
+        freed_s = time.monotonic()
+        while large.confirmed == stopped_at and time.monotonic() < freed_s + SPACE_S:
+            time.sleep(0.01)
+        assert large.confirmed > stopped_at, f"not within {SPACE_S:g} s:\n{broker.log_text()}"
+        print(
+            f"{full} full: goes on {large.confirmed_s[stopped_at] - freed_s:.2f} s after space"
+            " returned"
+        )
+        assert broker.log_text().count("messages are dropped") == 1
+        broker.kill()
+        for sender in (waiting, large):
+            sender.join(10)
+        broker.start()
+        port = broker.port()
+        assert read_all(port, "failing", failing) == list(range(failing))
+        assert read_all(port, "dropping", dropping) == list(range(dropping))
+        assert read_all(port, "drained", PRELOADED - DRAINED) == list(range(DRAINED, PRELOADED))
+        check_kept(port, waiting.confirmed)
+        check_kept(port, large.confirmed, "large")
+
+
+def wait_until_stopped(broker: BrokerProcess, sender: Sender, ballast: Ballast) -> None:
+    """Wait until a sender gets no more confirms."""
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        ballast.fill()
+        before = sender.confirmed
+        time.sleep(1)
+        if sender.confirmed == before:
+            return
+    raise AssertionError(f"never full:\n{broker.log_text()}")
+
+
+def check_kept(port: int, confirmed: int, queue: str = "waiting") -> None:
     """Check that every confirmed message is there; the one under way at the kill may be, too."""
     with StompPeer(port) as peer:
         peer.connect()
-        subscription = {"id": "1", "destination": "/queue/waiting", "ack": "client"}
+        subscription = {"id": "1", "destination": f"/queue/{queue}", "ack": "client"}
         peer.send("SUBSCRIBE", {**subscription, "prefetch-count": "-1"})
         frames = peer.receive_messages(confirmed)
         with contextlib.suppress(TimeoutError):

@@ -195,7 +195,10 @@ def test_port_in_use(tmp_path: Path) -> None:
         assert f"cannot listen on 127.0.0.1:{port}" in broker.log_text()
 
 
-def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "body_bytes", [pytest.param(90_000, id="journal"), pytest.param(300_000, id="large")]
+)
+def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path, body_bytes: int) -> None:
     """With the free space below the limit from the start no file can be made: SENDs wait."""
     broker = BrokerProcess(tmp_path / "data")
     with broker:
@@ -212,7 +215,7 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path) -> None:
         with StompPeer(limited.port()) as producer, StompPeer(limited.port()) as other:
             producer.connect()
             other.connect()
-            body = bytes(90_000)  # below min-large-message-size: stored in the journal
+            body = bytes(body_bytes)  # stored in the journal up to min-large-message-size
             sent = 0
             producer.socket.settimeout(1)
             with contextlib.suppress(TimeoutError):
@@ -224,13 +227,19 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path) -> None:
             assert sent < 2000
             other.send("SEND", {"destination": "/queue/volatile", "receipt": "1"}, b"x")
             other.receive_receipt("1")
-        assert "no journal file can be made" in limited.log_text()
+            producer.socket.settimeout(1)
+            with pytest.raises(TimeoutError):
+                producer.receive(1)
+        is_large = body_bytes > 100 * 1024
+        full = "the disk for large messages is full" if is_large else "no journal file can be made"
+        assert full in limited.log_text()
         # Consumers have to come to make room: the broker stays in its Service, and says why.
         http = f"http://127.0.0.1:{limited.port('http')}"
         with urllib.request.urlopen(f"{http}/readyz") as answer:
             assert answer.read() == b"ready\n"
         with urllib.request.urlopen(f"{http}/metrics") as answer:
-            assert b"vespiary_journal_blocked 1.0" in answer.read()
+            name = b"large_messages_waiting" if is_large else b"journal_blocked"
+            assert b"vespiary_%s 1.0" % name in answer.read()
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

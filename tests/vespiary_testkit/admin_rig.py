@@ -145,6 +145,7 @@ LARGE = LargeMessageStatistics(
     live_bytes=3_000_000,
     damaged=1,
     receiving=1,
+    waiting=1,
     received=5,
     received_bytes=9_000_000,
     delivered=3,

@@ -15,7 +15,8 @@ from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.users import User
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import Listener, Timing
+from vespiary_broker.server.listener import LargeLimits, Listener, Timing
+from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, HeartBeat, StompDecoder
 from vespiary_spec.settings import Acceptor, AddressSettings
 from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal
@@ -146,6 +147,8 @@ class ServerRig:
         users: Mapping[str, User] | None = None,
         settings: Mapping[str, AddressSettings] | None = None,
         duplicates: DuplicateIds | None = None,
+        large: LargeMessages | None = None,
+        large_limits: LargeLimits | None = None,
     ) -> None:
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
@@ -163,14 +166,16 @@ class ServerRig:
             is_anonymous_allowed=True,
             address_settings=settings or {},
             transaction_bytes_max=100_000,
+            large_bodies=large,
         )
-        self.cycle = Cycle(self.engine, self.journal, self._spawn)
+        self.cycle = Cycle(self.engine, self.journal, self._spawn, large)
         self.journal.on_durable = self.cycle.on_durable
         self.journal.on_space = self.cycle.on_space
         self.listener = Listener(
             acceptor or Acceptor(name="all", port=0),
             490 * 1024,
             Timing(first_byte_s=60, slow_grace_s=5),
+            large_limits,
         )
 
     def _spawn(self, work: Any) -> None:

@@ -21,6 +21,7 @@ class LargeMessages(Record, frozen=True):
         live_bytes: Their size.
         damaged: Live bodies whose file is missing, or of another size or checksum.
         receiving: Bodies that are being received.
+        waiting: Bodies of these that wait for room on a full disk.
         received: Bodies received.
         received_bytes: Their size.
         delivered: Bodies sent whole to consumers.
@@ -34,6 +35,7 @@ class LargeMessages(Record, frozen=True):
     live_bytes: int
     damaged: int
     receiving: int
+    waiting: int
     received: int
     received_bytes: int
     delivered: int
@@ -55,6 +57,7 @@ def metrics_of(large: LargeMessages, prefix: str) -> Iterator[Metric]:
         ("live_bytes", "Size of the large bodies that messages refer to.", large.live_bytes),
         ("damaged", "Live large bodies whose file is lost or damaged.", large.damaged),
         ("receiving", "Large bodies that are being received.", large.receiving),
+        ("waiting", "Large bodies that wait for room on a full disk.", large.waiting),
     ):
         yield GaugeMetricFamily(f"{prefix}_large_messages_{name}", text, value=value)
     for name, text, value in (

@@ -382,6 +382,7 @@ class BrokerApp(Administration):
                 directory=folder,
                 is_flushed=settings.large_message_sync and settings.journal_datasync,
                 limits=SpaceLimits(settings.max_disk_usage, settings.min_disk_free),
+                retry_s=settings.disk_scan_period / 2000,
             ),
             journal.core.live_large(),
         )

@@ -1,8 +1,8 @@
 """What becomes of a message that finds no room on a full disk: `disk-full-policy` by address.
 
 Owns the decision and the count of what was dropped. Must never be asked about a message that may
-still find room: only the core knows, and says NoRoom. Called by the server's sessions; owner: the
-event loop.
+still find room: the core knows, and says NoRoom; of large bodies their writer does. Called by
+the server's sessions and connections; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
-from vespiary_spec.errors import JournalError, JournalFull
+from vespiary_spec.errors import JournalFull, VespiaryError
 from vespiary_spec.settings import DiskFullPolicy
 
 _NAMED_MAX: Final = 1000
@@ -51,12 +51,12 @@ class FullDisk:
         """Log drops again: the disk was not full in between."""
         self._logged.clear()
 
-    def is_dropped(self, address: str, reason: JournalError) -> bool:
+    def is_dropped(self, address: str, reason: VespiaryError) -> bool:
         """Decide about a message that found no room.
 
         Args:
             address: Where it goes.
-            reason: Why no file can be made.
+            reason: What is full: no journal file can be made, or no large body be stored.
 
         Returns:
             True if it is dropped, and counted; False if its sender waits.

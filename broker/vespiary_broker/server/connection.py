@@ -25,13 +25,13 @@ from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign
 from vespiary_broker.server.intake import Intake
 from vespiary_broker.server.large_intake import LargeSink
-from vespiary_broker.server.large_sending import send_large
+from vespiary_broker.server.large_sending import is_body_dropped, send_large
 from vespiary_broker.server.large_stream import LargeStream
 from vespiary_broker.server.session import StompSession
 from vespiary_broker.store.large_writer import LargeWriter
 from vespiary_codec.wire.stomp import HEART_BEAT, Frame, Version, encode, error_frame
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
+from vespiary_spec.errors import DiskFull, LimitExceeded, RemoteProtocolError, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener
@@ -379,6 +379,11 @@ class Connection(asyncio.BufferedProtocol):
         """Stop reading because bytes of a large body wait for the disk, or go on."""
         self._is_backlogged = held
         self._update_reading()
+
+    def is_body_dropped(self, frame: Frame, full: DiskFull) -> bool:
+        """Return what the policy of its address says of a large body that finds no room."""
+        assert self.session is not None
+        return is_body_dropped(self._cycle, self.session.outgoing(frame), full)
 
     def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
         """End the connection because a body could not be stored."""

@@ -51,6 +51,7 @@ class Cycle:
         self.large = large
         if large is not None:
             large.on_wanted = self.touch
+            large.on_full = self._on_large_full
         self.engine = engine
         self.core = engine.core
         self.spawn = spawn
@@ -147,10 +148,15 @@ class Cycle:
 
     def on_blocked(self) -> None:
         """Let policies decide about those that wait for room: the disk is full."""
-        self.engine.full_disk.begin()
+        if self.large is None or self.large.full is None:
+            self.engine.full_disk.begin()
         if self.engine.full_disk.has_policies:
             self._let_go_on()
             self.touch()
+
+    def _on_large_full(self) -> None:
+        if self._journal.blocked is None:
+            self.engine.full_disk.begin()
 
     def on_space(self) -> None:
         """Let those go on that found no room in the journal's files."""

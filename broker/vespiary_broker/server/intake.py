@@ -32,7 +32,7 @@ from vespiary_codec.wire.stomp import (
     Violation,
 )
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import DiskFull, VespiaryError
 
 READ_BEFORE_LOGIN_BYTES: Final = 16 * 1024
 
@@ -67,6 +67,9 @@ class Taker(Protocol):
 
     def hold_reading(self, *, held: bool) -> None:
         """Stop reading because bytes wait for the disk, or go on."""
+
+    def is_body_dropped(self, frame: Frame, full: DiskFull) -> bool:
+        """Whether a large body that finds no room is dropped; raises to refuse it."""
 
     def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
         """End the connection because a body could not be stored."""
@@ -342,6 +345,14 @@ class Intake:
         self._release_private()
         receiving = self._receiving = self._large.begin(head)
         taker, writer = self._taker, receiving.writer
+
+        def meet_full(full: DiskFull) -> bool:
+            is_dropped = taker.is_body_dropped(receiving.frame, full)
+            if not is_dropped and self._receiving is receiving:
+                taker.hold_reading(held=True)
+            return is_dropped
+
+        writer.on_full = meet_full
         writer.on_room = lambda: taker.hold_reading(held=False)
         writer.on_failed = lambda error: taker.refuse_large(error, receiving.frame.get("receipt"))
         taker.note_partial(is_partial=True, is_new=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vespiary_broker.engine.transactions import refer_to
+from vespiary_broker.engine.transactions import Outgoing, refer_to
 from vespiary_codec.wire.stomp import Frame
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import DiskFull, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
@@ -24,6 +24,23 @@ async def send_from_memory(session: StompSession, cycle: Cycle, frame: Frame, bo
     writer = cycle.large.begin()
     writer.put(body)
     await send_large(session, cycle, frame, writer)
+
+
+def is_body_dropped(cycle: Cycle, message: Outgoing, full: DiskFull) -> bool:
+    """Return what the policy of its address says of a body that finds no room on the disk.
+
+    Args:
+        cycle: What all connections share.
+        message: The message; its body is not needed.
+        full: What is full.
+
+    Returns:
+        True if the message is dropped, and counted; False if its sender waits.
+
+    Raises:
+        JournalFull: It is refused.
+    """
+    return cycle.engine.full_disk.is_dropped(message.destination.address, full)
 
 
 async def send_large(
@@ -50,7 +67,17 @@ async def send_large(
     except VespiaryError:
         writer.discard()
         raise
-    body = await writer.finish(is_persistent=message.is_persistent)
+    writer.on_full = lambda full: is_body_dropped(cycle, message, full)
+    writer.on_failed = lambda _: None  # `finish` tells it
+    session.storing = writer
+    try:
+        body = await writer.finish(is_persistent=message.is_persistent)
+    finally:
+        session.storing = None
+    if body is None:
+        if writer.is_dropped:
+            session.confirm(frame)
+        return
     is_taken = False
     try:
         message = refer_to(message, body)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
+    from vespiary_broker.store.large_writer import LargeWriter
 
 Work = Coroutine[Any, Any, None] | None
 """What is left to do for a frame; None when it is done."""
@@ -104,6 +105,7 @@ class StompSession:
         self.version: Version | None = None
         self.principal: Principal | None = None
         self.client_id = ""
+        self.storing: LargeWriter | None = None  # a large body, all of it there, not yet stored
         self.subscriptions: dict[str, Consumer] = {}
         self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._connection = connection
@@ -152,6 +154,8 @@ class StompSession:
         consumers = list(self.subscriptions.values())
         self.subscriptions.clear()
         self._consumers.clear()
+        if self.storing is not None:
+            self.storing.discard()
         self.drop_bodies(self.transactions.large_ids)
         self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._cycle.engine.branches.closed(self._connection)

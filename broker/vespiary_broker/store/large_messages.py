@@ -27,7 +27,7 @@ from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.large_reader import LargeReader
 from vespiary_broker.store.large_writer import LargeWriter
 from vespiary_native.abc import LargeBody
-from vespiary_spec.errors import LargeMessageDamaged, NativeError
+from vespiary_spec.errors import DiskFull, LargeMessageDamaged, NativeError
 
 T = TypeVar("T")
 
@@ -46,11 +46,13 @@ class LargeMessageOptions:
         is_flushed: Whether bodies of messages that have to survive are flushed before they are
             referred to; False is durability class D1.
         limits: When the disk counts as full.
+        retry_s: Seconds between two tries while it is full.
     """
 
     directory: Path
     is_flushed: bool = True
     limits: SpaceLimits = NO_LIMITS
+    retry_s: float = 2.5
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class LargeMessageStatistics:
         live_bytes: Their size.
         damaged: Live bodies whose file is missing, or of another size or checksum.
         receiving: Bodies that are being received.
+        waiting: Bodies of these that wait for room on the disk.
         received: Bodies received since the start.
         received_bytes: Their size.
         delivered: Bodies sent whole to consumers since the start.
@@ -86,6 +89,7 @@ class LargeMessageStatistics:
     live_bytes: int
     damaged: int
     receiving: int
+    waiting: int
     received: int
     received_bytes: int
     delivered: int
@@ -120,6 +124,8 @@ class LargeMessages:
     Attributes:
         damaged: Why a body is lost, by id.
         on_wanted: Called when somebody should call `remove` with what the core says.
+        on_full: Called when the disk has become full.
+        full: Why nothing can be stored now; None while there is room.
     """
 
     def __init__(
@@ -135,6 +141,8 @@ class LargeMessages:
         self.executor = executor
         self.damaged: dict[int, str] = {}
         self.on_wanted: Callable[[], None] = lambda: None
+        self.on_full: Callable[[], None] = lambda: None
+        self.full: DiskFull | None = None
         self._live = {body.large_id: body for body in live}
         self._live_bytes = sum(body.size_bytes for body in self._live.values())
         self._clock_ms = clock_ms
@@ -144,6 +152,9 @@ class LargeMessages:
         self._holds = 0
         self._held: list[int] = []
         self._tasks: set[asyncio.Future[None]] = set()
+        self._waiting: dict[LargeWriter, None] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._full_s = 0.0
 
     @classmethod
     async def open(
@@ -255,6 +266,42 @@ class LargeMessages:
             self._counters.received += 1
             self._counters.received_bytes += size_bytes
 
+    # --- a full disk ------------------------------------------------------------------------------
+
+    def note_full(self, full: DiskFull) -> None:
+        """Note that something found no room."""
+        self._full_s = asyncio.get_running_loop().time()
+        if self.full is None:
+            self.full = full
+            log.warning("%s", full)
+            self.on_full()
+
+    def wrote(self) -> None:
+        """Note that something found room; small bodies may while larger ones do not."""
+        now_s = asyncio.get_running_loop().time()
+        if self.full is not None and now_s >= self._full_s + self.options.retry_s:
+            self.full = None
+            log.warning("there is room for large messages again")
+
+    def wait_for_room(self, writer: LargeWriter) -> None:
+        """Have a body tried again later, or when files were removed."""
+        self._waiting[writer] = None
+        if self._retry is None:
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(self.options.retry_s, self._try_again)
+
+    def forget(self, writer: LargeWriter) -> None:
+        """Do not try a body again."""
+        self._waiting.pop(writer, None)
+
+    def _try_again(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        waiting, self._waiting = self._waiting, {}
+        for writer in waiting:
+            writer.try_again()
+
     async def read(self, body: LargeBody) -> LargeReader:
         """Open a body to deliver it.
 
@@ -322,6 +369,8 @@ class LargeMessages:
             self._counters.swept += done
         else:
             self._counters.removed += done
+        if done and self._waiting:
+            self._try_again()
 
     def _unlink(self, large_ids: list[int]) -> tuple[int, int]:
         """Remove files; blocks. What fails stays until the next start."""
@@ -345,7 +394,9 @@ class LargeMessages:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function)
 
     async def close(self) -> None:
-        """Wait for what is being removed, and let the threads go."""
+        """Wait for what is being removed, and let the threads go; nothing is received any more."""
+        if self._retry is not None:
+            self._retry.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks)
         self.executor.shutdown(wait=False)
@@ -358,6 +409,7 @@ class LargeMessages:
             live_bytes=self._live_bytes,
             damaged=len(self.damaged),
             receiving=self._receiving,
+            waiting=len(self._waiting),
             received=counters.received,
             received_bytes=counters.received_bytes,
             delivered=counters.delivered,
