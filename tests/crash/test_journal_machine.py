@@ -29,6 +29,7 @@ from vespiary_spec.errors import JournalError
 from vespiary_testkit.faulty_disk import DiskState, MemoryDisk
 from vespiary_testkit.journal_lives import ACTS, Life, open_life, plan
 from vespiary_testkit.journal_workload import QUEUES, recover_live
+from vespiary_testkit.power_cut_checks import Recovered, recover_both
 from vespiary_testkit.power_cuts import Model, images, resume
 from vespiary_testkit.virtual_time import VirtualTimeLoop
 
@@ -69,10 +70,7 @@ class JournalMachine(RuleBasedStateMachine):
         known = recover_live(self.disk, self.folder)
         opening = open_life(self.folder, self.disk, chance, self.options, **self.parts)
         self.life = self.loop.run_until_complete(opening)
-        self.disk.mark("restart")
-        for queue_id, sequence in sorted(known):
-            self.disk.mark(f"found {queue_id} {sequence}")
-        self.life.waiting = set(known)
+        self.life.brought_back(known)
 
     def follow(self) -> None:
         """Take what was added to the disk's log into model and state."""
@@ -84,7 +82,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.taken = len(self.disk.log)
 
     def end(self, life: Life) -> None:
-        self.loop.run_until_complete(life.journal.close())
+        self.loop.run_until_complete(life.close())
         self.life = None
 
     @rule(act=_ACTS, seed=_SEEDS)
@@ -98,7 +96,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.life is not None
         self.end(self.life)
         self.follow()
-        assert self.model.judge(recover_live(self.disk, self.folder)) == []
+        self.judge(self.disk)
         self.open(random.Random(seed))
 
     @rule(seed=_SEEDS, is_writing=st.booleans())
@@ -106,7 +104,7 @@ class JournalMachine(RuleBasedStateMachine):
         life = self.kill(random.Random(seed), is_writing)
         self.end(life)
         self.follow()
-        assert self.model.judge(recover_live(self.disk, self.folder)) == []
+        self.judge(self.disk)
         self.open(random.Random(seed))
 
     @rule(seed=_SEEDS, is_writing=st.booleans())
@@ -117,11 +115,17 @@ class JournalMachine(RuleBasedStateMachine):
         self.follow()
         type(self).power_cuts += 1
         *_, image = images(self.state, chance, 1 + seed % 7)
-        live = recover_live(image.disk, self.folder)
-        assert self.model.judge(live) == [], image.label
-        self.disk, _ = resume(image.disk, live)
+        found = self.judge(image.disk, image.label)
+        self.disk, _ = resume(image.disk, found.live, found.in_doubt)
         self.state, self.model, self.taken = DiskState(), Model(), 0
         self.open(chance)
+
+    def judge(self, disk: MemoryDisk, label: str = "") -> Recovered:
+        """Compare what is on a disk with the model."""
+        found = recover_both(disk, self.folder)
+        wrong = self.model.judge(found.live) + self.model.judge_doubt(found.live, found.in_doubt)
+        assert wrong + found.wrong == [], label
+        return found
 
     def kill(self, chance: random.Random, is_writing: bool) -> Life:
         """End the process, at times with a write under way."""
@@ -142,10 +146,10 @@ class JournalMachine(RuleBasedStateMachine):
             return
         type(self).steps += 1
         self.follow()
-        held = set(life.held) | life.waiting
+        held = set(life.held) | life.waiting | life.locked
         assert self.model.must <= held <= self.model.may
         counts = [life.core.queue_statistics(queue_id) for queue_id in QUEUES]
-        there = sum(count.ready + count.delivering for count in counts)
+        there = sum(count.ready + count.delivering for count in counts) + len(life.locked)
         assert len(self.model.must) <= there <= len(self.model.may)
 
     def teardown(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_native.abc import Core
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_lives import record_lives
@@ -52,10 +53,12 @@ def test_a_seed_makes_the_same_log_again(tmp_path: Path) -> None:
 
 
 def test_the_lives_go_through_what_matters(tmp_path: Path) -> None:
-    kinds, marks, freed, compacted = set(), set(), 0, 0
+    kinds, marks, bodies, freed, compacted = set(), set(), set(), 0, 0
     for seed in range(1, 13):
         for op in record_lives(tmp_path, seed):
             kinds.add(op.kind)
+            if op.name.endswith(".msg"):
+                bodies.add(op.kind)
             if op.kind == "mark":
                 marks.add(op.name.split()[0])
                 compacted += int(op.name.split()[1]) if op.name.startswith("compacted") else 0
@@ -63,6 +66,8 @@ def test_the_lives_go_through_what_matters(tmp_path: Path) -> None:
                 freed += bool(int.from_bytes(op.data[32:40], "little"))
     assert {"make", "write", "done", "flush", "rename", "remove", "folder"} <= kinds
     assert marks >= {"sent", "confirmed", "acking", "acked", "adds", "acks", "settled", "found"}
+    assert marks >= {"prepared", "doubt", "committing", "ending", "ended"}
+    assert bodies >= {"make", "remove"}
     assert freed >= 20, "files are reclaimed"
     assert compacted >= 3, "files are compacted"
 
@@ -108,6 +113,48 @@ def test_the_judge_knows_half_a_transaction() -> None:
     assert model.judge({(2, 1)}) == []
     assert "half" in model.judge({(1, 1), (2, 1)})[0]
     assert "half" in model.judge(set())[0]
+
+
+def test_the_judge_knows_a_branch_in_doubt() -> None:
+    begun = ("sent 1 1", "confirmed 1 1", "preparing 9", "prepared 9")
+    model = _model(*begun)
+    assert model.judge_doubt({(1, 1)}, {9}) == []
+    assert "lost" in model.judge_doubt({(1, 1)}, set())[0]
+    assert "back" in model.judge_doubt({(1, 1)}, {9, 8})[0]
+    assert "back" in model.judge({(1, 1), (2, 1)})[0], "what it adds does not count"
+    assert "lost" in model.judge(set())[0], "nor what it acknowledges"
+
+
+def test_the_judge_knows_a_branch_that_ends() -> None:
+    begun = ("sent 1 1", "confirmed 1 1", "preparing 9", "prepared 9")
+    members = ("sent 2 1", "adds 9 2 1", "acking 1 1", "acks 9 1 1")
+    model = _model(*begun, *members, "committing 9")
+    assert model.judge_doubt({(1, 1)}, {9}) == []
+    assert model.judge_doubt({(2, 1)}, set()) == []
+    assert "in doubt" in model.judge_doubt({(2, 1)}, {9})[0]
+    assert "in doubt" in model.judge_doubt({(1, 1)}, set())[0]
+    model = _model(*begun, "ending 9")
+    assert model.judge_doubt({(1, 1)}, {9}) == model.judge_doubt({(1, 1)}, set()) == []
+    model.apply("ended 9")
+    assert "back" in model.judge_doubt({(1, 1)}, {9})[0]
+
+
+def test_a_body_that_goes_too_early_is_found(tmp_path: Path, monkeypatch) -> None:
+    """The mutation: a body is removed before the end of its message is durable."""
+
+    seen: set[int] = set()
+
+    def hasty(core: Core) -> list[int]:
+        live = {body.large_id for body in core.live_large()}
+        gone = sorted(seen - live)
+        seen.clear()
+        seen.update(live)
+        return gone
+
+    monkeypatch.setattr("vespiary_testkit.journal_lives.done_bodies", hasty)
+    tally = Tally()
+    SeedCheck(tmp_path, 1, tally, opening_every=10**9, life_every=10**9).run(6000)
+    assert any("of a live message is gone" in failure for failure in tally.failures)
 
 
 def test_the_judge_holds_on_to_what_a_recovery_found() -> None:

@@ -18,11 +18,21 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_spec.errors import JournalError
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_features import (
+    Doubt,
+    branches_of,
+    done_bodies,
+    end_branch,
+    open_large,
+    prepare_branch,
+    send_large,
+)
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     QUEUES,
@@ -45,10 +55,21 @@ class Life:
         chance: What decides; nothing else does.
         held: Messages that were delivered and not acknowledged, oldest first.
         waiting: Confirmed messages that were not delivered, by queue.
+        branches: Prepared branches.
+        large: Bodies of large messages.
     """
 
-    def __init__(self, journal: MessageJournal, disk: MemoryDisk, chance: random.Random) -> None:
+    def __init__(
+        self,
+        journal: MessageJournal,
+        disk: MemoryDisk,
+        chance: random.Random,
+        large: LargeMessages,
+    ) -> None:
         self.journal = journal
+        self.large = large
+        self.branches: dict[int, Doubt] = branches_of(journal.core)
+        journal.on_durable = lambda: large.remove(done_bodies(journal.core))
         self.disk = disk
         self.core = journal.core
         self.chance = chance
@@ -64,6 +85,33 @@ class Life:
             )
             for queue_id in QUEUES
         }
+
+    def brought_back(self, known: set[Key]) -> None:
+        """Mark what a recovery found.
+
+        A killed process may have left more, or less, than the model can know: what was found is
+        flushed and sealed now, so from here on it is what there is.
+        """
+        self.disk.mark("restart")
+        for queue_id, sequence in sorted(known):
+            self.disk.mark(f"found {queue_id} {sequence}")
+        for number in sorted(self.branches):
+            self.disk.mark(f"doubt {number}")
+        self.waiting = known - self.locked
+
+    @property
+    def locked(self) -> set[Key]:
+        """Messages that prepared branches acknowledge."""
+        return {key for branch in self.branches.values() for key in branch.acks}
+
+    async def receive(self) -> None:
+        """Take what is deliverable."""
+        await receive(self)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self.large.close()
+        await self.journal.close()
 
     def body(self) -> bytes:
         """Return a body: mostly small, so that blocks hold many, at times one of many pages."""
@@ -140,12 +188,17 @@ async def send_in_two_writes(life: Life) -> None:
 
 async def receive(life: Life) -> None:
     """Take what is deliverable, what must be read back from the disk included."""
-    for consumer in life.consumers.values():
+    by_consumer = {consumer: queue_id for queue_id, consumer in life.consumers.items()}
+    for consumer in by_consumer:
         status = DeliverStatus.LIMIT
         while status is not DeliverStatus.DRAINED:
             status, _, frames = life.core.deliver(consumer, 1_000_000, 1 << 30)
             found = re.findall(rb"^message-id:(\d+)-(\d+)$", frames, re.MULTILINE)
             keys = [(int(queue_id), int(sequence)) for queue_id, sequence in found]
+            if status is DeliverStatus.LARGE:
+                given = life.core.take_large(consumer)
+                assert given is not None
+                keys.append((by_consumer[consumer], given.sequence))
             assert life.waiting.issuperset(keys), "delivered before its confirm, or twice"
             life.waiting.difference_update(keys)
             life.held += keys
@@ -279,6 +332,9 @@ ACTS: dict[str, Act] = {
     "fill the disk": Act(fill_the_disk, 1),
     "drain": Act(drain, 2),
     "leave a little": Act(leave_a_little, 3),
+    "prepare a branch": Act(prepare_branch, 4),
+    "end a branch": Act(end_branch, 3),
+    "send large": Act(send_large, 3),
 }
 """By name. What is added here is cut, replayed and counted without more ado."""
 
@@ -334,7 +390,8 @@ async def open_life(
         parts=dataclasses.replace(made, **parts),
         executor=InlineExecutor(),
     )
-    return Life(journal, disk, chance)
+    large = await open_large(folder, disk, journal.core, chance.getrandbits(40))
+    return Life(journal, disk, chance, large)
 
 
 async def live(
@@ -354,12 +411,7 @@ async def live(
     for _ in range(lives):
         known = recover_live(disk, folder)
         life = await open_life(folder, disk, chance, options, make_ring)
-        # A killed process may have left more, or less, than the model can know: what was found
-        # is flushed and sealed now, so from here on it is what there is.
-        disk.mark("restart")
-        for queue_id, sequence in sorted(known):
-            disk.mark(f"found {queue_id} {sequence}")
-        life.waiting = set(known)
+        life.brought_back(known)
         for name in chance.choices(names, weights, k=acts):
             await ACTS[name].run(life)
         if chance.random() < 0.5:
@@ -368,7 +420,7 @@ async def live(
                 life.journal.kick()
             life.journal.fail(JournalError("the process is killed here"))
         disk.mark(f"compacted {life.journal.statistics().compaction.files}")
-        await life.journal.close()
+        await life.close()
 
 
 def record_lives(folder: Path, seed: int, make_ring: MakeRing = MemoryRing) -> list[Op]:

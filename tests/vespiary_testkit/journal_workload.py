@@ -24,6 +24,7 @@ from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.recovery import Recovered, Recovery, seal_tail
 from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.duplicate import DuplicateRecord
 from vespiary_codec.journal.record import (
     AckRecord,
@@ -187,9 +188,13 @@ class _Open:
         members: Their bytes and records.
         is_cut: Block sequences are missing right before one of them: a file was reclaimed there.
         gaps: Places with missing blocks before the last of them.
+        is_prepared: There is a PREPARE: it is in doubt.
+        is_good: The members fit that.
     """
 
     def __init__(self) -> None:
+        self.is_prepared = False
+        self.is_good = False
         self.members: list[tuple[bytes, Any]] = []
         self.is_cut = False
         self.gaps = 0
@@ -219,18 +224,45 @@ class LiveSet:
                 of.gaps = self._gaps
             elif isinstance(record, CommitRecord):
                 self._commit(record)
+            elif isinstance(record, PrepareRecord):
+                of = self._open[record.transaction]
+                of.is_prepared, of.is_good = True, self._fits(of, record, is_cut=is_gap)
+            elif isinstance(record, RollbackRecord):
+                self._open.pop(record.transaction, None)
             else:
                 self._apply(record)
             is_gap = False
         return []
 
+    @property
+    def in_doubt(self) -> set[int]:
+        """Branches that are prepared."""
+        return {number for number, of in self._open.items() if of.is_prepared}
+
+    @property
+    def locked(self) -> set[Key]:
+        """Live messages that these acknowledge."""
+        return {
+            (member.queue_id, first + index)
+            for number in self.in_doubt
+            for _, member in self._open[number].members
+            if isinstance(member, AckRecord)
+            for first, count in member.ranges
+            for index in range(count)
+        } & self.live
+
+    @staticmethod
+    def _fits(of: _Open, end: CommitRecord | PrepareRecord, *, is_cut: bool) -> bool:
+        """Whether members fit a COMMIT or PREPARE: whole, or where files were reclaimed fewer."""
+        digest = digest_members([data for data, _ in of.members])
+        is_whole = (len(of.members), digest) == (end.members, end.digest)
+        return is_whole or ((of.is_cut or is_cut) and len(of.members) < end.members)
+
     def _commit(self, commit: CommitRecord) -> None:
         """Apply a transaction: whole, or what is left of it where files were reclaimed (§3.3)."""
         found = self._open.pop(commit.transaction, _Open())
-        digest = digest_members([data for data, _ in found.members])
-        is_whole = (len(found.members), digest) == (commit.members, commit.digest)
-        is_cut = found.is_cut or found.gaps != self._gaps
-        if is_whole or (is_cut and len(found.members) < commit.members):
+        fits = self._fits(found, commit, is_cut=found.gaps != self._gaps)
+        if found.is_good if found.is_prepared else fits:
             for _, member in found.members:
                 self._apply(member)
 
@@ -256,11 +288,16 @@ def recover(
     return Recovery(survey, disk, verify or block_verifier(), is_flushed=is_flushed).run(sink)
 
 
-def recover_live(disk: MemoryDisk, folder: Path) -> set[Key]:
-    """Return the live messages that a recovery finds."""
+def recover_rules(disk: MemoryDisk, folder: Path) -> LiveSet:
+    """Return what a recovery finds, by the rules of the format."""
     sink = LiveSet()
     recover(disk, folder, sink)
-    return sink.live
+    return sink
+
+
+def recover_live(disk: MemoryDisk, folder: Path) -> set[Key]:
+    """Return the live messages that a recovery finds."""
+    return recover_rules(disk, folder).live
 
 
 def recover_and_seal(disk: MemoryDisk, folder: Path) -> set[Key]:

@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from vespiary_broker.store.kept import NothingKept
 from vespiary_broker.store.opening import open_folder
@@ -22,6 +22,7 @@ from vespiary_native.abc import Core
 from vespiary_native.choice import open_core
 from vespiary_testkit.faulty_disk import MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_features import branches_of, lost_bodies
 from vespiary_testkit.journal_lives import MakeRing, Plan, plan, record_lives, record_more
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
@@ -100,15 +101,39 @@ class _Both:
         return self.core.restore_block(file_id, offset, block)
 
 
-def recover_both(disk: MemoryDisk, folder: Path) -> tuple[set[Key], dict[int, int]]:
-    """Return the live messages by the rules, and their number by queue in the core."""
+class Recovered(NamedTuple):
+    """What was found in an image.
+
+    Attributes:
+        live: Live messages by the rules.
+        in_doubt: Prepared branches by the rules.
+        wrong: Where the core of this run differs from the rules, and bodies that are lost.
+    """
+
+    live: set[Key]
+    in_doubt: set[int]
+    wrong: list[str]
+
+
+def recover_both(disk: MemoryDisk, folder: Path) -> Recovered:
+    """Recover by the rules and by a core, and compare the two."""
     core = open_core(slab_bytes=FILE_BYTES, slabs_max=8, record_bytes_max=24 * 1024)
     for queue_id in QUEUES:
         core.open_queue(queue_id)
     sink = _Both(core)
     recover(disk, folder, sink)
     core.restore_done()
-    return sink.rules.live, {q: core.queue_statistics(q).ready for q in QUEUES}
+    rules = sink.rules
+    live, in_doubt, wrong = rules.live, rules.in_doubt, lost_bodies(disk, folder, core)
+    counts = {q: core.queue_statistics(q).ready for q in QUEUES}
+    wanted = {q: sum(key[0] == q for key in live - rules.locked) for q in QUEUES}
+    if counts != wanted:
+        wrong.append(f"the core has {counts}, the rules say {wanted}")
+    branches = branches_of(core)
+    acks = {key for branch in branches.values() for key in branch.acks}
+    if branches.keys() != in_doubt or acks != rules.locked:
+        wrong.append(f"the core has branches {sorted(branches)}, the rules say {sorted(in_doubt)}")
+    return Recovered(live, in_doubt, wrong)
 
 
 def open_and_let_go(disk: MemoryDisk, folder: Path, options: dict[str, Any]) -> None:
@@ -176,36 +201,34 @@ class SeedCheck:
     def _check(self, cut: Cut, image: Image) -> None:
         self.number += 1
         place = f"cut {cut.number}, {image.label}"
-        live = self._judge(image.disk, cut.model, place)
-        if live is None:
+        found = self._judge(image.disk, cut.model, place)
+        if found is None:
             return
         if self.number % self.opening_every == 0:
-            self._check_opening(image.disk, live, place)
+            self._check_opening(image.disk, found, place)
         if self.number % self.life_every == 0:
-            self._check_life(image.disk, live, place)
+            self._check_life(image.disk, found, place)
 
-    def _judge(self, disk: MemoryDisk, model: Model, place: str) -> set[Key] | None:
+    def _judge(self, disk: MemoryDisk, model: Model, place: str) -> Recovered | None:
         """Recover and compare; None after a failure."""
         self.tally.images += 1
         try:
-            live, counts = recover_both(disk, self.folder)
+            found = recover_both(disk, self.folder)
         except Exception as error:
             self._fail(place, f"no recovery: {error!r}")
             return None
-        wrong = model.judge(live)
-        wanted = {q: sum(key[0] == q for key in live) for q in QUEUES}
-        if counts != wanted:
-            wrong.append(f"the core has {counts}, the rules say {wanted}")
-        if wrong:
+        wrong = model.judge(found.live) + model.judge_doubt(found.live, found.in_doubt)
+        if wrong := wrong + found.wrong:
             self._fail(place, wrong)
             return None
-        return live
+        return found
 
-    def _check_opening(self, disk: MemoryDisk, live: set[Key], place: str) -> None:
+    def _check_opening(self, disk: MemoryDisk, found: Recovered, place: str) -> None:
         """Open, which changes the disk; nothing may be lost, not even when that is cut."""
         self.tally.openings += 1
         model = Model()
-        model.must, model.may = set(live), set(live)
+        model.must, model.may = set(found.live), set(found.live)
+        model.must_doubt, model.may_doubt = set(found.in_doubt), set(found.in_doubt)
         opened = disk.copy()
         opened.log = durable_log(opened)
         start = len(opened.log)
@@ -219,10 +242,10 @@ class SeedCheck:
                 if self._judge(image.disk, model, f"{place}, opened, cut {cut.number}") is None:
                     return
 
-    def _check_life(self, disk: MemoryDisk, live: set[Key], place: str) -> None:
+    def _check_life(self, disk: MemoryDisk, found: Recovered, place: str) -> None:
         """Live on from an image, and cut that life too."""
         self.tally.further_lives += 1
-        other, start = resume(disk, live)
+        other, start = resume(disk, found.live, found.in_doubt)
         further = Plan(self.seed + self.number, 1, 10, self.plan.options)
         try:
             log = record_more(self.folder, other, further, self.make_ring)

@@ -13,6 +13,10 @@ Marks (written by `journal_lives`; Q a queue id, S a sequence, T a transaction):
     settled T       the transaction is confirmed, or certainly void
     found Q S       right after `restart`: what a recovery brought back
     restart         a broker opened the journal again
+    preparing T     branch T is about to be prepared    prepared T      that is confirmed
+    committing T    its commit is staged, its members are in adds T and acks T
+    ending T        its rollback is staged              ended T         it is over, confirmed
+    doubt T         right after `restart`: a branch that a recovery brought back
     compacted N     at the end of a life: files that its compaction emptied; nothing follows
 """
 
@@ -36,6 +40,7 @@ from vespiary_testkit.faulty_disk import (
 
 Key = tuple[int, int]
 BOUNDARIES = frozenset({"make", "write", "done", "flush", "rename", "remove", "folder"})
+_BRANCH_MARKS = frozenset({"preparing", "prepared", "committing", "ending", "ended", "doubt"})
 _HEADER_END = 4096
 """File headers are one sector: written whole or not at all (recovery.md, table 1, line 6)."""
 
@@ -50,6 +55,10 @@ class Group:
     adds: set[Key] = field(default_factory=set)
     acks: set[Key] = field(default_factory=set)
 
+    def is_done(self, live: set[Key]) -> bool:
+        """Whether any member counts."""
+        return bool(self.adds & live or self.acks - live)
+
 
 class Model:
     """What a recovery must and may find, given the marks so far."""
@@ -58,6 +67,9 @@ class Model:
         self.must: set[Key] = set()
         self.may: set[Key] = set()
         self.groups: dict[int, Group] = {}
+        self.must_doubt: set[int] = set()
+        self.may_doubt: set[int] = set()
+        self.committing: set[int] = set()
 
     def apply(self, mark: str) -> None:
         """Take one mark."""
@@ -74,6 +86,10 @@ class Model:
             return
         if kind == "restart":
             self.must, self.may, self.groups = set(), set(), {}
+            self.must_doubt, self.may_doubt, self.committing = set(), set(), set()
+            return
+        if kind in _BRANCH_MARKS:
+            self._apply_branch(kind, numbers[0])
             return
         key = (numbers[0], numbers[1])
         if kind in ("sent", "found"):
@@ -85,6 +101,32 @@ class Model:
         elif kind == "acked":
             self.must.discard(key)
             self.may.discard(key)
+
+    def _apply_branch(self, kind: str, number: int) -> None:
+        if kind in ("preparing", "doubt"):
+            self.may_doubt.add(number)
+        if kind in ("prepared", "doubt"):
+            self.must_doubt.add(number)
+        if kind in ("committing", "ending"):
+            self.must_doubt.discard(number)
+        if kind == "committing":
+            self.committing.add(number)
+        if kind == "ended":
+            self.may_doubt.discard(number)
+            self.committing.discard(number)
+
+    def judge_doubt(self, live: set[Key], in_doubt: set[int]) -> list[str]:
+        """Return what is wrong with the prepared branches that came back."""
+        wrong = []
+        if not self.must_doubt <= in_doubt:
+            wrong.append(f"prepared and lost: {sorted(self.must_doubt - in_doubt)}")
+        if not in_doubt <= self.may_doubt:
+            wrong.append(f"ended or never prepared, and back: {sorted(in_doubt - self.may_doubt)}")
+        for number in self.committing & self.groups.keys():
+            is_done = self.groups[number].is_done(live)
+            if is_done == (number in in_doubt):
+                wrong.append(f"branch {number}: done {is_done}, in doubt {number in in_doubt}")
+        return wrong
 
     def judge(self, live: set[Key]) -> list[str]:
         """Return what is wrong with the messages that came back; nothing if all is well."""
@@ -303,16 +345,19 @@ def durable_log(disk: MemoryDisk) -> list[Op]:
     return [*log, Op("folder")]
 
 
-def resume(disk: MemoryDisk, live: set[Key]) -> tuple[MemoryDisk, int]:
+def resume(disk: MemoryDisk, live: set[Key], in_doubt: set[int]) -> tuple[MemoryDisk, int]:
     """Return a copy of an image to live on, and the number of steps that stand for what it holds.
 
     Args:
         disk: The image.
-        live: What a recovery found in it: from now on the model holds on to it.
+        live: Messages that a recovery found in it: from now on the model holds on to them.
+        in_doubt: Prepared branches, likewise.
     """
     other = disk.copy()
     other.log = durable_log(other)
     other.mark("restart")
     for queue_id, sequence in sorted(live):
         other.mark(f"found {queue_id} {sequence}")
+    for number in sorted(in_doubt):
+        other.mark(f"doubt {number}")
     return other, len(other.log)
