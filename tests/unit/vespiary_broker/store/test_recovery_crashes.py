@@ -173,7 +173,10 @@ def test_life_after_a_power_cut_can_be_cut_again(folder: Path, log: list[Op], pa
         disk = image.disk.copy()
         disk.log = _log_of_a_full_disk(disk)
         for mark in image.marks:
-            disk.mark(mark)
+            kind, *numbers = mark.split()
+            # Sequences of a transaction that is void are given again: it has no members any more.
+            if kind != "member" or (int(numbers[1]), int(numbers[2])) in live:
+                disk.mark(mark)
         start = len(disk.log)
         # What came back of the unconfirmed is as good as sent; what did not is as good as gone.
         asyncio.run(_live_on(folder, disk, live))
