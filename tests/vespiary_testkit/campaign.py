@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -59,8 +60,10 @@ def cuts(seed: int, images: int, seconds: float, processes: int) -> bool:
 def cuts_of_seed(seed: int) -> bool:
     """Repeat all cuts of one seed."""
     tally = Tally()
+    begin_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         SeedCheck(Path(folder), seed, tally).run(1 << 60)
+    tally.seconds = time.monotonic() - begin_s
     print(tally)
     for failure in tally.failures:
         print(f"  {failure}")

@@ -6,11 +6,12 @@ Owns the names. Must never hold logic. Used by `records` and `metrics`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+from typing import TYPE_CHECKING
 
 from vespiary_broker.admin.journal_records import Record
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 class LargeMessages(Record, frozen=True):
@@ -52,6 +53,9 @@ def metrics_of(large: LargeMessages, prefix: str) -> Iterator[Metric]:
         large: The figures.
         prefix: Beginning of their names.
     """
+    # A broker starts without it: only a scrape pays for the import.
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     for name, text, value in (
         ("live", "Large bodies that messages refer to.", large.live),
         ("live_bytes", "Size of the large bodies that messages refer to.", large.live_bytes),

@@ -9,6 +9,7 @@ Exit codes: 0 good, 1 found bad or refused, 2 usage, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -194,13 +195,32 @@ def run_program(arguments: Sequence[str], **extra: Any) -> int:
         terminal.show_sentence("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has gone (`| head`). Python must not complain at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_output_go()  # who read it has gone (`| head`)
         return FOUND_BAD
     except Exception as error:
-        _report(error)
+        if isinstance(error, OSError) and _is_output_lost(error):
+            terminal.show_sentence(
+                f"standard output cannot be written: {error.strerror}. What is there is not whole."
+            )
+            _let_output_go()
+        else:
+            _report(error)
         return FOUND_BAD
     return result if isinstance(result, int) else GOOD
+
+
+def _is_output_lost(error: OSError) -> bool:
+    """Return whether it is standard output that takes no more.
+
+    Writes to files of ours fail with a `VespiaryError`, or with the name of the file.
+    """
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return is_full and error.filename is None and not sys.stdout.isatty()
+
+
+def _let_output_go() -> None:
+    """Send what is left of the output nowhere: Python must not complain at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: Exception) -> None:

@@ -169,6 +169,21 @@ def test_a_reader_that_has_gone_is_no_defect():
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", ["crd", "version --json"])
+def test_an_output_that_is_full_is_no_defect(arguments: str):
+    done = subprocess.run(
+        f"{sys.executable} -m vespiary_broker {arguments} > /dev/full",
+        shell=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "vespiary: standard output cannot be written: No space left on device. What is there is "
+        "not whole.\n",
+    )
+
+
 def test_the_reference_has_every_command_and_option():
     page = reference.page()
     for leaf in ALL:
