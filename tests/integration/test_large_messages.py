@@ -248,6 +248,125 @@ def test_a_slow_consumer_holds_up_nobody_and_no_memory(broker: BrokerProcess) ->
         assert receive(sender)[0].get("redelivered") == "true"
 
 
+def slow_consumer(broker: BrokerProcess) -> socket.socket:
+    """Return a connection that has read the beginning of a large message and reads no more."""
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    slow.connect(("127.0.0.1", broker.port()))
+    slow.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+    assert slow.recv(4096).startswith(b"CONNECTED")
+    slow.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/big\nack:client\n\n\0")
+    assert slow.recv(100).startswith(b"MESSAGE")
+    return slow
+
+
+def test_a_consumer_that_goes_in_the_middle_leaves_the_message_to_the_next(
+    broker: BrokerProcess,
+) -> None:
+    body = body_of(12 * MIB)
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        send(peer, body)
+        for _ in range(2):
+            slow_consumer(broker).close()
+        (message,) = receive(peer)
+        assert message.body == body
+        assert message.get("redelivered") == "true"
+        assert message.get("delivery-count") == "2"
+        assert len(files(broker)) == 1
+        peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
+        peer.receive_receipt("done")
+        wait_for(lambda: not files(broker))
+        assert statistics(broker)["damaged"] == 0
+
+
+def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
+    broker: BrokerProcess,
+) -> None:
+    body = body_of(12 * MIB)
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        send(peer, body)
+        slow = slow_consumer(broker)
+        slow.sendall(b"UNSUBSCRIBE\nid:1\n\n\0")
+        (message,) = receive(peer)
+        peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
+        peer.receive_receipt("done")
+        wait_for(lambda: not files(broker))
+        slow.settimeout(WAIT_S)
+        slow.sendall(b"SEND\ndestination:/queue/small\nreceipt:behind\n\nx\0")
+        data = bytearray()
+        while not data.endswith(b"RECEIPT\nreceipt-id:behind\n\n\0"):
+            data += slow.recv(MIB)
+        assert body in data, "a frame that was begun is sent whole, also when its file is gone"
+        slow.close()
+
+
+def test_a_stop_in_the_middle_keeps_the_message(tmp_path: Path) -> None:
+    body = body_of(12 * MIB)
+    with BrokerProcess(tmp_path / "data") as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            send(peer, body)
+        with slow_consumer(broker):
+            began_s = time.monotonic()
+            assert broker.stop() == 0
+            assert time.monotonic() - began_s < 10
+        broker.start()
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            assert receive(peer)[0].body == body
+
+
+def test_frames_behind_a_large_one_keep_their_order(broker: BrokerProcess) -> None:
+    bodies = [body_of(MIB), b"one", body_of(MIB, 1), b"two", body_of(MIB, 2), b"three"]
+    frames = [
+        b"SEND\ndestination:/queue/big\npersistent:true\n%scontent-length:%d\n\n%s\0"
+        % (b"transaction:t\n" if number > 2 else b"", len(body), body)
+        for number, body in enumerate(bodies)
+    ]
+    begin, commit = b"BEGIN\ntransaction:t\n\n\0", b"COMMIT\ntransaction:t\nreceipt:c\n\n\0"
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        peer.send_raw(b"".join([*frames[:3], begin, *frames[3:], commit]))
+        peer.receive_receipt("c")
+        assert [message.body for message in receive(peer, 6, "auto")] == bodies
+    wait_for(lambda: not files(broker))
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_a_prepared_branch_keeps_its_bodies_over_kills(tmp_path: Path, how: str) -> None:
+    body = body_of(2 * MIB)
+    branch = {"transaction": "t", "xid": "1:0a:01", "receipt": "xa"}
+    with BrokerProcess(tmp_path / "data") as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            peer.send("BEGIN", branch)
+            peer.receive_receipt("xa")
+            send(peer, body, transaction="t")
+            peer.send("COMMIT", branch | {"phase": "prepare"})
+            peer.receive_receipt("xa")
+            broker.kill()
+        for _ in range(2):
+            broker.start()
+            assert len(files(broker)) == 1
+            broker.kill()
+        broker.start()
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            peer.send("COMMIT" if how == "commit" else "ABORT", branch)
+            peer.receive_receipt("xa")
+            if how == "rollback":
+                wait_for(lambda: not files(broker))
+            broker.kill()
+        broker.start()
+        if how == "commit":
+            with StompPeer(broker.port()) as peer:
+                peer.connect()
+                assert [message.body for message in receive(peer, 1, "auto")] == [body]
+        wait_for(lambda: not files(broker))
+
+
 def test_a_lost_file_is_reported_and_the_rest_is_served(tmp_path: Path) -> None:
     bodies = [body_of(MIB, seed) for seed in range(4)]
     with BrokerProcess(tmp_path / "data") as broker:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode, LargeDelivery, NoRoom
 from vespiary_broker.engine.queues import Consumer
-from vespiary_spec.errors import LargeMessageDamaged
+from vespiary_spec.errors import LargeMessageDamaged, NativeError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vespiary_broker.store.large_messages import LargeMessages
     from vespiary_broker.store.large_reader import LargeReader
 
+_OPEN_AGAIN_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
@@ -64,9 +65,11 @@ class LargeStream:
         """Send the message, then let the connection go on."""
         try:
             try:
-                reader = await self._store.read(self._given.body)
+                reader = await self._open()
             except LargeMessageDamaged:
                 self._give_back()
+                return
+            if reader is None:
                 return
             try:
                 await self._send(reader)
@@ -77,6 +80,16 @@ class LargeStream:
                 reader.close()
         finally:
             self._connection.stream_ended(self)
+
+    async def _open(self) -> LargeReader | None:
+        """Open the body, as soon as that can be done; None: the connection is gone."""
+        while not self._is_cut:
+            try:
+                return await self._store.read(self._given.body)
+            except NativeError as error:
+                log.warning("a large message waits reason=%r", str(error))
+                await asyncio.sleep(_OPEN_AGAIN_S)
+        return None
 
     async def _send(self, reader: LargeReader) -> None:
         connection, is_begun = self._connection, False

@@ -241,7 +241,12 @@ class LargeMessages:
         return large_id in self.damaged
 
     def note_damaged(self, large_id: int, reason: str) -> None:
-        """Remember that a body cannot be delivered, and say so."""
+        """Remember that a body cannot be delivered, and say so.
+
+        One that went while somebody was about to read it is no damage: its message is done.
+        """
+        if large_id not in self._live:
+            return
         self.damaged[large_id] = reason
         path = self.path(large_id)
         log.error("a large message cannot be delivered file=%s reason=%r", path, reason)
@@ -307,6 +312,7 @@ class LargeMessages:
 
         Raises:
             LargeMessageDamaged: It is missing, cannot be read, or has another size.
+            NativeError: It cannot be opened now; it may be later.
         """
         reason = self.damaged.get(body.large_id)
         if reason is None:

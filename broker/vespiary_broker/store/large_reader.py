@@ -7,6 +7,7 @@ never block the event loop. Made by `LargeMessages.read`; called by the server's
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.store.disk import DiskFile
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from vespiary_broker.store.large_messages import LargeMessages
 
 PIECE_BYTES: Final = 256 * 1024
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The process or the machine is short of something: that says nothing of the file."""
 
 
 class LargeReader:
@@ -42,6 +45,7 @@ class LargeReader:
 
         Raises:
             LargeMessageDamaged: The file is missing, cannot be read, or has another size.
+            NativeError: It cannot be opened now.
         """
         return await store.in_thread(lambda: cls._open(store, body))
 
@@ -51,6 +55,8 @@ class LargeReader:
             path = store.path(body.large_id)
             file = store.disk.open(path, is_direct=False, is_readonly=True)
         except NativeError as error:
+            if error.errno in _PASSING:
+                raise
             raise LargeMessageDamaged("a large message's file cannot be opened") from error
         size_bytes = file.size_bytes()
         if size_bytes != body.size_bytes:

@@ -20,7 +20,7 @@ from typing import TypeVar
 from vespiary_broker.store.counters import RetentionStatistics
 from vespiary_broker.store.files import StoredFile
 from vespiary_broker.store.retention_folder import RetentionFolder
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import CorruptRecord, VespiaryError
 
 logger = logging.getLogger(__name__)
 
@@ -109,16 +109,22 @@ class Retention:
         if not self._is_surveyed:
             self._done |= await self._in_thread(partial(self._folder.survey, self._journal_id))
             self._is_surveyed = True
-        while self._waiting:
-            file_id, file = next(iter(self._waiting.items()))
+        damaged: CorruptRecord | None = None
+        for file_id, file in list(self._waiting.items()):
             if file_id not in self._done:
                 await self._prune()
-                made = await self._in_thread(partial(self._folder.copy, file))
+                try:
+                    made = await self._in_thread(partial(self._folder.copy, file))
+                except CorruptRecord as error:
+                    damaged = damaged or error  # it stays alone; the others need not wait for it
+                    continue
                 self._done.add(file_id)
                 self._note(copied=int(made is not None))
             del self._waiting[file_id]
             self._on_copied()
         await self._prune()
+        if damaged is not None:
+            raise damaged
 
     async def _prune(self) -> None:
         self._note(removed=await self._in_thread(self._folder.prune))

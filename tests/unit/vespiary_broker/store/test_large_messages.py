@@ -12,7 +12,13 @@ from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessa
 from vespiary_broker.store.large_writer import BACKLOG_BYTES_MAX
 from vespiary_codec.checksum import crc32c
 from vespiary_native.abc import LargeBody
-from vespiary_spec.errors import DiskFull, LargeMessageDamaged, StorageError, VespiaryError
+from vespiary_spec.errors import (
+    DiskFull,
+    LargeMessageDamaged,
+    NativeError,
+    StorageError,
+    VespiaryError,
+)
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 
 FOLDER = Path("/large")
@@ -150,6 +156,7 @@ def test_the_last_piece_comes_only_if_the_checksum_is_right() -> None:
         disk = MemoryDisk()
         store = await opened(disk)
         body = await stored(store, bytes(300_000))
+        store.adopt(body)
         reader = await store.read(body)
         assert [len(await reader.next_piece()) for _ in range(3)] == [262_144, 37_856, 0]
         reader.close()
@@ -160,6 +167,46 @@ def test_the_last_piece_comes_only_if_the_checksum_is_right() -> None:
             await reader.next_piece()
         reader.close()
         assert store.is_damaged(body.large_id)
+        await store.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_body_that_cannot_be_opened_now_is_not_lost(number: int) -> None:
+    """Clients may hold all descriptors: the message must not be set aside for that."""
+
+    async def check() -> None:
+        disk = MemoryDisk()
+        store = await opened(disk)
+        body = await stored(store, b"x")
+        store.adopt(body)
+        disk.fail = lambda kind, _: number if kind == "open" else 0
+        with pytest.raises(NativeError):
+            await store.read(body)
+        assert not store.is_damaged(body.large_id)
+        disk.fail = lambda *_: 0
+        reader = await store.read(body)
+        assert await reader.next_piece() == b"x"
+        reader.close()
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_a_body_that_went_before_it_was_read_is_no_damage() -> None:
+    """Its consumer went, the next one acknowledged, and the first one's task was still opening."""
+
+    async def check() -> None:
+        disk = MemoryDisk()
+        store = await opened(disk)
+        body = await stored(store, b"x")
+        store.adopt(body)
+        store.remove([body.large_id])
+        await asyncio.sleep(0.01)
+        with pytest.raises(LargeMessageDamaged):
+            await store.read(body)
+        assert store.statistics().damaged == 0
         await store.close()
 
     asyncio.run(check())

@@ -250,6 +250,25 @@ async def test_a_damaged_file_is_not_copied(tmp_path: Path, offset: int):
 
 
 @run
+async def test_a_damaged_file_does_not_keep_the_others(tmp_path: Path):
+    disk = MemoryDisk()
+    journal, client = await opened(tmp_path, disk)
+    disk.fail = lambda step, path: errno.ENOSPC if step == "write" and path.parent == KEPT else 0
+    await pass_by(client, 80)
+    damaged = tmp_path / "activemq-data-1.hq"
+    disk.flip(damaged, 5000, 1)
+    disk.fail = lambda _step, _path: 0
+    await until(lambda: len(copies(disk)) >= 3)
+    await until(lambda: "does not end in a seal" in str(journal.statistics().retention))
+    assert 1 not in copies(disk)
+    assert 1 in journal._pool.active_ids
+    disk.flip(damaged, 5000, 1)
+    await until(lambda: 1 in copies(disk))
+    await until(lambda: journal.statistics().files_reclaimed >= 3)
+    await journal.close()
+
+
+@run
 async def test_a_file_that_is_too_old_is_not_copied(tmp_path: Path):
     disk = MemoryDisk()
     file = await sealed_file(tmp_path, disk)
