@@ -377,7 +377,7 @@ def test_what_administrators_see_and_do(tmp_path: Path) -> None:
             assert await app.purge_queue("orders") == 10
             await asyncio.to_thread(_fill, port, "/queue/orders", 3)
             with pytest.raises(RemoteProtocolError, match="in use"):
-                app.delete_queue("orders")
+                await app.delete_queue("orders")
             with StompPeer(port) as peer:
                 await asyncio.to_thread(peer.connect)
                 peer.send(
@@ -389,15 +389,15 @@ def test_what_administrators_see_and_do(tmp_path: Path) -> None:
                 assert (consumer.queue, consumer.subscription) == ("orders", "s")
                 (connection,) = app.connections()
                 assert (connection.user, connection.protocol) == ("anonymous", "STOMP 1.2")
-                assert app.delete_queue("orders", is_forced=True) == 3
+                assert await app.delete_queue("orders", is_forced=True) == 3
                 error = await asyncio.to_thread(peer.receive_error)
                 assert "deleted by an administrator" in error.get("message", "")
             with pytest.raises(RemoteProtocolError, match="there is no queue"):
-                app.delete_queue("orders")
+                await app.delete_queue("orders")
             with pytest.raises(RemoteProtocolError, match="has queues"):
-                app.delete_address("fixed")
+                await app.delete_address("fixed")
             await app.create_address("empty", {RoutingType.MULTICAST})
-            app.delete_address("empty")
+            await app.delete_address("empty")
             statistics = app.statistics()
             assert statistics.is_ready
             assert (statistics.messages_in, statistics.messages_out) == (13, 3)
@@ -418,7 +418,7 @@ def test_restarted_definitions(tmp_path: Path) -> None:
             await app.create_queue("b", "x", RoutingType.MULTICAST)
             await app.create_queue("c", "x", is_durable=False)
             await app.create_queue("d", "y")
-            app.delete_queue("d")
+            await app.delete_queue("d")
 
     asyncio.run(make())
     assert asyncio.run(names()) == [("a", "ANYCAST"), ("b", "MULTICAST")]

@@ -265,7 +265,13 @@ class MemoryBroker:
         self.address_types.setdefault(name, set()).update(routing_types)
         return self.address(name)
 
-    def delete_address(self, name: str) -> None:
+    async def delete_address(self, name: str) -> None:
+        self.drop_address(name)
+
+    async def wait_removed(self) -> None:
+        pass
+
+    def drop_address(self, name: str) -> None:
         if any(queue.address == name for queue in self.queue_states.values()):
             raise RemoteProtocolError(f"the address {name} has queues", cure="delete them first")
         del self.address_types[name]
@@ -288,7 +294,10 @@ class MemoryBroker:
         )
         return self.queue_states.setdefault(name, made)
 
-    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+    async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+        return self.drop_queue(name, is_forced=is_forced)
+
+    def drop_queue(self, name: str, *, is_forced: bool = False) -> int:
         messages = self.queue_states[name].messages
         if messages and not is_forced:
             raise RemoteProtocolError(

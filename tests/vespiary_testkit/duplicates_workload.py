@@ -58,6 +58,7 @@ class Producer:
             journal.core,
             bindings(),
             lock=NoLock(),
+            make_event=asyncio.Event,
             duplicates=ids,
             spawn=lambda work: work.close(),
             load_slab=lambda *_: None,

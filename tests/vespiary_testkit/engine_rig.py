@@ -6,6 +6,7 @@ it is given can be read back as frames.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -82,6 +83,7 @@ class Rig:
             self.core,
             self.bindings,
             lock=NoLock(),
+            make_event=asyncio.Event,
             duplicates=self.duplicates,
             spawn=do,
             load_slab=lambda *place: self.loads.append(place),

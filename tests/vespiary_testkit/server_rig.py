@@ -159,6 +159,7 @@ class ServerRig:
             self.core,
             self.bindings,
             lock=asyncio.Lock(),
+            make_event=asyncio.Event,
             duplicates=self.duplicates,
             spawn=self._spawn,
             load_slab=lambda *_: None,

@@ -242,7 +242,7 @@ class Api:
     async def delete_address(self, call: Call) -> Answer:
         """Delete an address that has no queues."""
         self._address(call.name)
-        self.broker.delete_address(call.name)
+        await self.broker.delete_address(call.name)
         return Answer(None, 204)
 
     async def clear_duplicates(self, call: Call) -> Answer:
@@ -270,7 +270,7 @@ class Api:
     async def delete_queue(self, call: Call) -> Answer:
         """Delete a queue and everything in it."""
         self._queue(call.name)
-        count = self.broker.delete_queue(call.name, is_forced=call.query["force"])
+        count = await self.broker.delete_queue(call.name, is_forced=call.query["force"])
         return Answer(records.Removed(messages=count))
 
     async def purge_queue(self, call: Call) -> Answer:

@@ -106,8 +106,8 @@ class Broker(Protocol):
     async def create_address(self, name: str, routing_types: set[RoutingType]) -> object:
         """Make an address, or widen it by routing types."""
 
-    def delete_address(self, name: str) -> None:
-        """Delete an address that has no queues."""
+    async def delete_address(self, name: str) -> None:
+        """Delete an address that has no queues; on return it will not come back."""
 
     async def create_queue(
         self,
@@ -119,8 +119,8 @@ class Broker(Protocol):
     ) -> object:
         """Make a queue, and its address if need be."""
 
-    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
-        """Delete a queue and everything in it; return how many messages went with it."""
+    async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+        """Delete a queue for good, with everything in it; return how many messages that was."""
 
     async def purge_queue(self, name: str) -> int:
         """Acknowledge every message that waits in a queue; return how many."""

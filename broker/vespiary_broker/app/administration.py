@@ -148,8 +148,24 @@ class Administration:
         address = await self.engine.registry.create_address(name, routing_types)
         return states.address_state(self.engine, address)
 
-    def delete_address(self, name: str) -> None:
+    async def delete_address(self, name: str) -> None:
         """Delete an address that has no queues.
+
+        Raises:
+            RemoteProtocolError: There is none of that name, or it has queues.
+            JournalError: It is gone, and the removal could not be stored: a restart brings it back.
+
+        Durability: on return it will not come back after a power loss.
+        """
+        self.drop_address(name)
+        await self.wait_removed()
+
+    async def wait_removed(self) -> None:
+        """Wait until what was dropped so far will not come back: `Registry.wait_removed`."""
+        await self.engine.registry.wait_removed()
+
+    def drop_address(self, name: str) -> None:
+        """Delete an address that has no queues; the removal follows in the background.
 
         Raises:
             RemoteProtocolError: There is none of that name, or it has queues.
@@ -211,7 +227,7 @@ class Administration:
         )
         return states.queue_state(self.engine, queue)
 
-    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+    async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue and everything in it.
 
         Args:
@@ -223,8 +239,28 @@ class Administration:
 
         Raises:
             RemoteProtocolError: There is none of that name; or it is in use, and not forced.
+            JournalError: It is gone, and the removal could not be stored: a restart brings it back.
 
-        Durability: the removal follows in the background; see `Registry.drop_queue`.
+        Durability: on return neither it nor a message of it will come back after a power loss.
+        """
+        count = self.drop_queue(name, is_forced=is_forced)
+        await self.wait_removed()
+        return count
+
+    def drop_queue(self, name: str, *, is_forced: bool = False) -> int:
+        """Delete a queue and everything in it; the removal follows in the background.
+
+        Args:
+            name: Its name.
+            is_forced: Delete it although it has consumers (they are disconnected) or messages.
+
+        Returns:
+            Number of messages that went with it.
+
+        Raises:
+            RemoteProtocolError: There is none of that name; or it is in use, and not forced.
+
+        Durability: see `Registry.drop_queue`; `wait_removed` waits for it.
         """
         queue = self._queue(name)
         state = states.queue_state(self.engine, queue)

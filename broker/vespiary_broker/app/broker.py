@@ -200,6 +200,7 @@ class BrokerApp(Administration):
             journal.core,
             bindings,
             lock=asyncio.Lock(),
+            make_event=asyncio.Event,
             duplicates=duplicates,
             is_persistent=configuration.persistence_enabled,
             spawn=self._spawn,

@@ -20,11 +20,14 @@ class Addresses(Protocol):
     def queues_of(self, address: str) -> list[str]:
         """Return the names of an address's queues."""
 
-    def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
+    def drop_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue; RemoteProtocolError if it is in use and not forced."""
 
-    def delete_address(self, name: str) -> None:
+    def drop_address(self, name: str) -> None:
         """Delete an address without queues."""
+
+    async def wait_removed(self) -> None:
+        """Wait until what was dropped so far will not come back after a power loss."""
 
     def check_unused(self, name: str) -> None:
         """Raise RemoteProtocolError if a queue has consumers or messages."""
@@ -68,8 +71,7 @@ class JmsAdministration:
         Raises:
             RemoteProtocolError: There is none of that name, or it is in use and not forced.
 
-        Durability: on return the entry is gone from the JMS journal; the queues follow as
-            `BrokerApp.delete_queue` says.
+        Durability: on return neither the object nor its queues come back after a power loss.
         """
         if self.objects.get(kind, name) is None:
             raise RemoteProtocolError(f"there is no JMS {kind} {name[:100]!r}")
@@ -82,7 +84,8 @@ class JmsAdministration:
         messages = 0
         if is_destination:
             for queue in self._addresses.queues_of(name):
-                messages += self._addresses.delete_queue(queue, is_forced=True)
+                messages += self._addresses.drop_queue(queue, is_forced=True)
             if self._addresses.has_address(name):
-                self._addresses.delete_address(name)
+                self._addresses.drop_address(name)
+            await self._addresses.wait_removed()
         return messages

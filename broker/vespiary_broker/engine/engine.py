@@ -18,7 +18,7 @@ from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.full_disk import FullDisk
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
-from vespiary_broker.engine.ports import Bindings, Lock, Spawn
+from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
 from vespiary_spec.settings import AddressSettings
@@ -58,6 +58,7 @@ def make_engine(
     bindings: Bindings,
     *,
     lock: Lock,
+    make_event: Callable[[], Event],
     duplicates: DuplicateIds,
     is_persistent: bool = True,
     spawn: Spawn,
@@ -79,6 +80,7 @@ def make_engine(
         core: The core, recovered.
         bindings: The bindings journal.
         lock: Held while a definition is made.
+        make_event: Makes an event, as `asyncio.Event` does.
         duplicates: Filled by the journal's recovery.
         is_persistent: Whether anything is journalled; False makes every queue volatile.
         spawn: Runs a coroutine in the background.
@@ -95,15 +97,9 @@ def make_engine(
     settings = AddressSettingsTable(address_settings)
     quarantine = Quarantine(core)
     registry = Registry(
-        core,
-        bindings,
-        lock=lock,
-        spawn=spawn,
-        settings=settings,
-        is_persistent=is_persistent,
-        large_bodies=large_bodies,
-        quarantine=quarantine,
-    )
+        core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
+        is_persistent=is_persistent, large_bodies=large_bodies, quarantine=quarantine,
+    )  # fmt: skip
     branches = Branches(
         core, registry, bindings, duplicates,
         clock_ms=clock_ms, timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,

@@ -24,6 +24,16 @@ Lock = AbstractAsyncContextManager[Any]
 """Serialises changes of definitions; `asyncio.Lock` is one."""
 
 
+class Event(Protocol):
+    """Something that happens once; `asyncio.Event` is one."""
+
+    def set(self) -> None:
+        """Let those go on who wait."""
+
+    async def wait(self) -> Any:
+        """Wait until it is set."""
+
+
 class Bindings(Protocol):
     """The bindings journal: what exists, by key (docs/internals/journal-format.md §3.4)."""
 

@@ -6,12 +6,15 @@ and the admin API; owner: the event loop.
 
 Order of things. A durable queue is written to the bindings before anything can be sent to it, so no
 confirmed message is ever in a queue that a restart does not know. A deleted queue leaves the tables
-and the core at once and the bindings a little later: after a crash in between it is back, empty.
+and the core at once and the bindings a little later: after a crash in between it is back, with the
+messages whose records still stand in the journal's files. Who promises more than that waits for
+`wait_removed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -19,15 +22,29 @@ from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.names import check_name
-from vespiary_broker.engine.ports import Bindings, JsonObject, Lock, Spawn
+from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
 from vespiary_broker.engine.routing import Route, groups_of
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""
+
+
+class _Removal:
+    """A key on its way out of the bindings, and who waits for that."""
+
+    def __init__(self, is_over: Event) -> None:
+        self.failure: VespiaryError | None = None
+        self.is_over = is_over
+
+    async def wait(self) -> None:
+        """Wait until it is durable; raise why it will not be."""
+        await self.is_over.wait()
+        if self.failure is not None:
+            raise self.failure
 
 
 def durable_queue_ids(snapshot: Mapping[str, JsonObject]) -> list[int]:
@@ -52,6 +69,7 @@ class Registry:
         core: The core.
         bindings: The bindings journal.
         lock: Held while a definition is made.
+        make_event: Makes what those wait for who want a removal to be durable.
         spawn: Runs a removal from the bindings in the background.
         settings: Settings by address.
         is_persistent: Whether anything is journalled; False makes every queue volatile.
@@ -65,6 +83,7 @@ class Registry:
         bindings: Bindings,
         *,
         lock: Lock,
+        make_event: Callable[[], Event],
         spawn: Spawn,
         settings: AddressSettingsTable,
         is_persistent: bool = True,
@@ -81,11 +100,13 @@ class Registry:
         self._core = core
         self._bindings = bindings
         self._lock = lock
+        self._make_event = make_event
         self._spawn = spawn
         self._settings = settings
         self._is_persistent = is_persistent
         self._ids = QueueIds(bindings)
         self._unused: dict[str, None] = {}
+        self._removals: dict[str, _Removal] = {}
 
     # --- at the start ---------------------------------------------------------------------------
 
@@ -208,7 +229,15 @@ class Registry:
         """
         check_name(name, "address")
         async with self._lock:
+            await self._outlive_removal(name)
             return await self._ensure_address(name, routing_types, is_auto_created=is_auto_created)
+
+    async def _outlive_removal(self, name: str) -> None:
+        """Wait for the end of an address of this name: written later it would end the new one."""
+        removal = self._removals.get(f"address/{name}")
+        if removal is not None:
+            with suppress(VespiaryError):  # then the old binding stands, and is written over
+                await removal.wait()
 
     async def _ensure_address(
         self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool
@@ -335,8 +364,10 @@ class Registry:
     def drop_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers and everything in it; its address too if that is due.
 
-        Durability: the removal from the bindings follows in the background. A queue that comes
-            back after a power loss in between is empty.
+        Durability: the removal from the bindings follows in the background, and is durable when
+            `wait_removed` returns. After a crash before that the queue is back, with those of its
+            messages whose records have not been freed: a queue that is deleted automatically was
+            empty, or temporary.
         """
         assert not queue.consumers
         address = queue.address
@@ -355,7 +386,7 @@ class Registry:
             # A queue that is back after a crash has its messages: their bodies stay until then.
             if self.large_bodies is not None:
                 self.large_bodies.hold_removals()
-            self._spawn(self._unbind(queue))
+            self._unbind(queue.key)
         elif self.large_bodies is not None:
             self.large_bodies.look()
         if not address.queues and address.is_auto_created:
@@ -364,15 +395,42 @@ class Registry:
             else:
                 self._note_unused(address)
 
-    async def _unbind(self, queue: Queue) -> None:
-        await self._bindings.remove(queue.key)
-        if self.large_bodies is not None:
-            self.large_bodies.release_removals()
+    def _unbind(self, key: str) -> None:
+        """Remove a key from the bindings in the background."""
+        self._removals[key] = removal = _Removal(self._make_event())
+        self._spawn(self._remove(key, removal))
+
+    async def _remove(self, key: str, removal: _Removal) -> None:
+        try:
+            await self._bindings.remove(key)
+        except VespiaryError as error:
+            removal.failure = error
+            raise
+        else:
+            if self.large_bodies is not None and key.startswith("queue/"):
+                self.large_bodies.release_removals()
+        finally:
+            if self._removals.get(key) is removal:
+                del self._removals[key]
+            removal.is_over.set()
+
+    async def wait_removed(self) -> None:
+        """Wait until what was dropped so far is gone from the bindings.
+
+        Raises:
+            JournalFull: The disk of the bindings has no room: something will be back.
+            WriterFailed: The bindings have failed.
+
+        Durability: on return nothing of it is back after a power loss.
+        """
+        for removal in list(self._removals.values()):
+            await removal.wait()
 
     def drop_address(self, address: Address) -> None:
         """Delete an address without queues.
 
-        Durability: the removal from the bindings follows in the background.
+        Durability: the removal from the bindings follows in the background, and is durable when
+            `wait_removed` returns.
         """
         assert not address.queues
         del self.addresses[address.name]
@@ -382,7 +440,7 @@ class Registry:
         address.routes.clear()
         if address.is_bound:
             address.is_bound = False
-            self._spawn(self._bindings.remove(address.key))
+            self._unbind(address.key)
 
     def _note_unused(self, address: Address) -> None:
         """Remember a created address that holds nothing, and forget the oldest of too many."""

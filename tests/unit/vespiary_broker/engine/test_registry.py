@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from vespiary_broker.app.administration import Administration
 from vespiary_broker.engine import registry as registry_module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.registry import durable_queue_ids
@@ -86,6 +87,38 @@ def test_dropped_queue_leaves_tables_core_and_bindings() -> None:
     with pytest.raises(ValueError, match="queue"):
         rig.core.queue_statistics(queue.id)
     assert rig.bindings.removals == ["queue/1"]
+
+
+def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        bindings = rig.bindings
+        administration = Administration()
+        administration._engine = rig.engine
+        await rig.registry.create_queue("q", "a", ANYCAST)
+        await rig.registry.create_address("b", {ANYCAST})
+        rig.registry._spawn = lambda work: tasks.append(asyncio.ensure_future(work))
+        bindings.gate = asyncio.Event()
+        tasks: list[asyncio.Future[None]] = []
+        deleting = asyncio.create_task(administration.delete_queue("q"))
+        rig.registry.drop_address(rig.registry.addresses["b"])
+        waiting = asyncio.create_task(rig.registry.wait_removed())
+        again = asyncio.create_task(rig.registry.create_address("b", {MULTICAST}))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bindings.removals == ["address/b", "queue/1"]
+        assert not any(task.done() for task in (deleting, waiting, again))
+        assert bindings.puts.count("address/b") == 1, "the old one has to go before the new one"
+        bindings.gate.set()
+        assert await deleting == 0
+        await waiting
+        await again
+        assert "queue/1" not in bindings.values
+        assert bindings.values["address/b"]["routing-types"] == ["MULTICAST"]
+        await rig.registry.wait_removed()
+        assert all(task.done() for task in tasks)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
