@@ -155,6 +155,7 @@ class Compaction:
         Durability: what was moved is durable; the files are free after the next checkpoint.
         """
         end_id = self._first_open()
+        self._stuck = {number: n for number, n in self._stuck.items() if self._is_there(number)}
         self._is_running = True
         try:
             while self._may_go_on():

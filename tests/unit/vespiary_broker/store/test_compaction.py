@@ -219,3 +219,18 @@ async def test_a_victim_that_is_free_before_it_is_emptied_is_passed_over(tmp_pat
     await until(lambda: victim not in journal._pool.active_ids)
     assert await journal._compaction._empty(victim), "the next one may follow"
     await journal.close()
+
+
+@run
+async def test_files_that_are_gone_are_not_remembered(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, **OFF)
+    client = await fill(journal, disk, keep_every=20)
+    compaction = journal._compaction
+    victim = journal._pool.active_ids[0]
+    compaction._stuck[victim] = 1
+    await client.acknowledge(len(client.held))
+    await until(lambda: victim not in journal._pool.active_ids)
+    await journal.compact()
+    assert victim not in compaction._stuck
+    await journal.close()
