@@ -108,6 +108,10 @@ class _Client:
             self.core.acknowledge(self.consumer, sequence)
         self.acknowledged = last
         await self.journal.wait_durable()
+        if self.journal.failure is not None:
+            # Durable before the fence, and this task runs after it: who was told of the failure
+            # is told nothing more.
+            raise self.journal.failure
         say(f"acknowledged {last}")
         await asyncio.sleep(0.005)  # files are freed meanwhile
 
