@@ -101,6 +101,7 @@ def test_a_stock_client_sends_and_receives_megabytes(broker: BrokerProcess) -> N
         connection.ack(frame.headers["ack"])
     wait_for(lambda: not files(broker))
     connection.disconnect()
+    wait_for(lambda: statistics(broker)["removed_total"] == 3)  # counted after the file is gone
     counted = statistics(broker)
     assert counted["live"] == 0
     assert counted["received_total"] == counted["delivered_total"] == counted["removed_total"] == 3
