@@ -21,8 +21,9 @@ from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import JournalOptions
-from vespiary_broker.store.recovery import Recovered, Recovery, seal_tail
+from vespiary_broker.store.recovery import Recovered, Recovery
 from vespiary_broker.store.survey import survey_folder
+from vespiary_broker.store.takeover import seal_tail
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.duplicate import DuplicateRecord

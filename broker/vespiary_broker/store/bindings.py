@@ -13,6 +13,7 @@ block.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import struct
@@ -31,8 +32,9 @@ from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import BINDINGS_FORM, FileForm, FilePool, PoolRules, StoredFile
 from vespiary_broker.store.lock import LOCK_NAME, FolderLock
 from vespiary_broker.store.reclaim import files_record
-from vespiary_broker.store.recovery import Recovered, Recovery, log_outcome, seal_tail, take_over
+from vespiary_broker.store.recovery import Recovered, Recovery, log_outcome
 from vespiary_broker.store.survey import survey_folder, verify_blocks_python
+from vespiary_broker.store.takeover import seal_tail, take_over
 from vespiary_codec.journal.block import CRC_AT, FIRST_OFFSET, FLAG_SEAL, BlockHeader, encode_block
 from vespiary_codec.journal.file_header import SEAL_BYTES, JournalKind
 from vespiary_codec.journal.record import (
@@ -163,6 +165,7 @@ class BindingsJournal:
         self._crc = opened.crc
         self._file: StoredFile | None = None
         self._ahead = deque(file.file_id for file in opened.recovered.ahead)
+        self._witnessed_id = 0  # the file for which one behind it was made ready, or tried
         self._offset = FIRST_OFFSET
         self._buffer = AlignedBuffer(_BLOCK_BYTES + 2 * limits.BLOCK_BYTES)
         self._pending: list[_Change] = []
@@ -312,6 +315,7 @@ class BindingsJournal:
                     await self._compact()
                 elif self._is_uncovered:
                     await self._cover()
+                await self._make_ahead()
             if self._is_uncovered:
                 await self._cover()
         except VespiaryError as error:
@@ -395,10 +399,33 @@ class BindingsJournal:
         """
         if self._ahead:
             file_id = self._ahead.popleft()
-            await self._run_blocking(partial(self._pool.reopen, file_id))
-            return self._pool.file(file_id)
+            file = self._pool.file(file_id)
+            if file.handle is None:
+                await self._run_blocking(partial(self._pool.reopen, file_id))
+            return file
         is_first = self._file is None
-        return await self._run_blocking(partial(self._pool.activate, is_first=is_first))
+        return await self._run_blocking(
+            partial(self._pool.activate, is_first=is_first, watermark=self._durable)
+        )
+
+    async def _make_ahead(self) -> None:
+        """Make the next file ready when one was begun: its header says that the first is durable.
+
+        Without it a file whose blocks read as zeros one day would look as if it was never begun.
+        """
+        if self._file is None or self._witnessed_id == self._file.file_id:
+            return
+        self._witnessed_id = self._file.file_id
+        activate = partial(self._pool.activate, watermark=self._durable)
+        try:
+            made = await self._run_blocking(activate)
+        except DiskFull:
+            return  # it is made when it is needed
+        except NativeError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return  # clients hold all descriptors: it says nothing of the disk
+            raise
+        self._ahead.append(made.file_id)
 
     async def _write_block(self, payload: bytes, records: int, flags: int) -> None:
         """Write one block and wait for its flush.
@@ -457,7 +484,7 @@ class BindingsJournal:
         Always the oldest: a REMOVE in it ends nothing that is still there, so it can simply go.
         """
         while self._file is not None:
-            used = self._pool.active_ids
+            used = [number for number in self._pool.active_ids if number <= self._file.file_id]
             oldest = used[0]
             is_dense = self._table.live_bytes * 2 >= (len(used) - 1) * self._file.size_bytes
             if len(used) <= _FILES_MIN or is_dense:

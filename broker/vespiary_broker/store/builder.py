@@ -207,10 +207,10 @@ class JournalBuilder:
         if self._is_at_gap:
             self._sequence += 1
             self._durable = self._sequence
-            skipped = self._pool.activate(is_first=True)
+            skipped = self._pool.activate(is_first=True, watermark=self._durable)
             self._pool.release(skipped.file_id)
             self._is_at_gap = False
-        self._file = self._pool.activate(is_first=True)
+        self._file = self._pool.activate(is_first=True, watermark=self._durable)
         self._offset = FIRST_OFFSET
         self.files_made += 1
         self._files_bytes = align4k(

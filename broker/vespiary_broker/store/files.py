@@ -82,6 +82,7 @@ class StoredFile:
         size_bytes: Its size; it may be shorter while it grows.
         handle: Open for writing, while it is being filled; else None.
         is_growing: It was made without preallocation.
+        watermark: Of its header: blocks of the journal up to it were durable when that was written.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class StoredFile:
     size_bytes: int
     handle: DiskFile | None = None
     is_growing: bool = False
+    watermark: int = 0
 
 
 class SpaceLimits(NamedTuple):
@@ -248,12 +250,13 @@ class FilePool:
 
     # --- a file's life ----------------------------------------------------------------------------
 
-    def activate(self, *, is_first: bool = False) -> StoredFile:
+    def activate(self, *, is_first: bool = False, watermark: int = 0) -> StoredFile:
         """Make a file ready for blocks: a free one, or a new one; it is open for writing.
 
         Args:
             is_first: The first after a start; it may take the reserve and pass over the limits
                 of the disk, since without a file nothing could be acknowledged.
+            watermark: Highest block sequence that is durable now; the header bears witness of it.
 
         Raises:
             DiskFull: The limits of the disk forbid a new file, or the disk has no room for it.
@@ -273,7 +276,13 @@ class FilePool:
                 self._preallocator.extend(handle, handle.size_bytes(), file.size_bytes)
                 file.is_growing = False
             self._write_header(
-                handle, FileState.ACTIVE, file_id, salt, file.size_bytes, file.is_growing
+                handle,
+                FileState.ACTIVE,
+                file_id,
+                salt,
+                file.size_bytes,
+                file.is_growing,
+                watermark,
             )
         except VespiaryError as error:
             handle.close()
@@ -283,6 +292,7 @@ class FilePool:
         self._free.remove(file)
         self._next_id += 1
         file.file_id, file.salt, file.handle = file_id, salt, handle
+        file.watermark = watermark
         self._active[file_id] = file
         self._count()
         return file
@@ -545,6 +555,7 @@ class FilePool:
         salt: int,
         size_bytes: int,
         is_growing: bool,
+        watermark: int = 0,
     ) -> None:
         """Write a header and flush it.
 
@@ -559,6 +570,7 @@ class FilePool:
             size_bytes=size_bytes,
             activated_ms=self._clock_ms(),
             is_growing=is_growing,
+            watermark=watermark,
         )
         view = AlignedBuffer(HEADER_BYTES).memoryview
         view[:] = encode_file_header(header)

@@ -144,10 +144,9 @@ class FileKeeper:
         """Keep files ahead and free old ones until cancelled or until the journal fails."""
         while self._journal.failure is None:
             try:
-                full = await self._provide()
-                if await self._checkpoint():
-                    full = await self._provide()
-                self._set_blocked(full)
+                await self._provide(spared=1)  # the last one comes behind the checkpoint
+                await self._checkpoint()
+                self._set_blocked(await self._provide())
             except NativeError as error:
                 if error.errno not in _NO_DESCRIPTOR:
                     # A failed call on a file says the same of the disk as a failed write.
@@ -196,24 +195,29 @@ class FileKeeper:
         by_rate = int(_AHEAD_S / max(self._roll_seconds, 0.001)) + FILES_AHEAD_MIN
         return min(by_rate, FILES_AHEAD_MAX)
 
-    async def _provide(self) -> DiskFull | None:
+    async def _provide(self, *, spared: int = 0) -> DiskFull | None:
         """Activate files until enough are ahead; return why that can't be, if it can't.
+
+        Args:
+            spared: Files fewer than are wanted that will do for now; one is always had.
 
         Raises:
             NativeError: A call failed.
         """
         try:
-            while self._core.files_ahead() < self.files_ahead_wanted:
+            while self._core.files_ahead() < max(self.files_ahead_wanted - spared, 1):
                 if self._is_retry_due() or self._pool.has_spare:
                     ahead = self._core.files_ahead()
-                    missing = self.files_ahead_wanted - ahead
+                    missing = self.files_ahead_wanted - spared - ahead
                     if ahead and missing > 1:  # else one file is urgent, the others come after it
                         await self._in_time(partial(self._pool.make_ahead, missing))
-                    self._journal.add_file(await self._in_time(self._pool.activate))
+                    await self._activate()
                     self._core.hold_adds(held=False)  # before those who wait are told to try again
                     self._tell_space()
                 else:
                     return self._full
+            if spared:
+                return None
             if self._is_retry_due():
                 await self._journal.run_blocking(self._pool.fill_floor)
         except DiskFull as error:
@@ -223,6 +227,12 @@ class FileKeeper:
             return error
         self._full = None
         return None
+
+    async def _activate(self) -> None:
+        """Activate one file; its header says which blocks are durable now."""
+        durable = self._core.image_statistics().sequence_durable
+        activate = partial(self._pool.activate, watermark=durable)
+        self._journal.add_file(await self._in_time(activate))
 
     async def _in_time(self, function: Callable[[], T]) -> T:
         """Run a function of the pool; say so when the core is without a file for too long.
@@ -276,11 +286,8 @@ class FileKeeper:
 
     # --- checkpoints and reclaim -----------------------------------------------------------------
 
-    async def _checkpoint(self) -> bool:
+    async def _checkpoint(self) -> None:
         """Stage FILES and QUEUES after a roll or when files can go, wait, then free those files.
-
-        Returns:
-            Whether files were freed.
 
         Durability: a file is freed only after the checkpoint without it is durable.
         """
@@ -290,7 +297,7 @@ class FileKeeper:
             chosen = self._choose(self._kept.live_records)
         is_rolled = current != self._checkpoint_file
         if not chosen and not is_rolled:
-            return False
+            return
         if is_rolled:
             self._note_roll()
         kept = set(self._pool.active_ids) - set(chosen)
@@ -299,9 +306,16 @@ class FileKeeper:
                 self._core.append_record(RecordType.QUEUES, body, urgent=False)
             sequence = self._core.append_record(RecordType.FILES, files_body(kept), urgent=False)
         except NoRoom:
-            return False  # the next round tries again: acknowledgements go before
+            return  # the next round tries again: acknowledgements go before
         self._checkpoint_file = current
         await self._journal.wait_sequence(sequence)
+        # Now, because the header of a file activated from here on says that this block is durable:
+        # if the file that was just begun reads as zeros one day, that is what tells.
+        await self._provide()
+        newest = self._pool.file(self._pool.active_ids[-1])
+        if is_rolled and newest.watermark < sequence and self._pool.has_spare:
+            with suppress(DiskFull):  # enough were ahead already, and none of them knew of it
+                await self._activate()
         await self._retire(current)
         for file_id in chosen:
             self._loader.forget(file_id)
@@ -311,7 +325,6 @@ class FileKeeper:
             self._kept.forget_file(file_id)
             if self._retention is not None:
                 self._retention.forget_file(file_id)
-        return bool(chosen)
 
     def _choose(self, live_records: Callable[[int], int]) -> list[int]:
         return choose_files(

@@ -33,10 +33,9 @@ from vespiary_broker.store.recovery import (
     Recovered,
     Recovery,
     log_outcome,
-    seal_tail,
-    take_over,
 )
 from vespiary_broker.store.survey import FolderSurvey, survey_folder
+from vespiary_broker.store.takeover import seal_tail, take_over
 from vespiary_native.abc import BlockVerifier, Core
 from vespiary_native.abc_ring import Ring, RingKind
 from vespiary_native.choice import block_verifier, open_core
@@ -160,7 +159,7 @@ def open_folder(
         core.start(sequence + 1, crc, sequence)
         pool = _pool(options, survey, parts)
         undo.callback(pool.close)
-        ahead = _files_to_fill(pool, survey, recovered)
+        ahead = _files_to_fill(pool, survey, recovered, sequence)
         if options.preallocation_scope is PreallocationScope.ENTIRE_JOURNAL:
             _fill_floor(pool)
         core.grow(_SLABS_AT_START)
@@ -242,7 +241,9 @@ def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) ->
     )
 
 
-def _files_to_fill(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -> list[StoredFile]:
+def _files_to_fill(
+    pool: FilePool, survey: FolderSurvey, recovered: Recovered, durable_sequence: int
+) -> list[StoredFile]:
     """Give the files to the pool and have one to write to.
 
     Returns:
@@ -255,7 +256,7 @@ def _files_to_fill(pool: FilePool, survey: FolderSurvey, recovered: Recovered) -
         ahead.append(pool.file(surveyed.file_id))
     if not ahead:
         try:
-            ahead.append(pool.activate(is_first=True))
+            ahead.append(pool.activate(is_first=True, watermark=durable_sequence))
         except DiskFull as error:
             logger.warning("the journal starts without a file to write to: %s", error)
     return ahead

@@ -10,7 +10,6 @@ thread), and by `reader`.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from vespiary_broker.store.disk import DiskLike
-from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
 from vespiary_broker.store.verdicts import (
     PlaceFacts,
@@ -29,19 +27,11 @@ from vespiary_broker.store.verdicts import (
     assign_role,
     judge_place,
 )
-from vespiary_codec.journal.block import (
-    CRC_AT,
-    FIRST_OFFSET,
-    FLAG_SEAL,
-    BlockHeader,
-    encode_block,
-)
+from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.record import (
     FilesRecord,
     RecordType,
-    SealRecord,
     decode_record,
-    encode_record,
     walk_records,
 )
 from vespiary_native.abc import BlockFacts, BlockVerifier
@@ -186,6 +176,7 @@ class Recovery:
         self._records = 0
         self._bytes = 0
         self._watermark = 0
+        self._witness = max(survey.active, key=lambda file: file.watermark, default=None)
         self._unproven: list[tuple[int, int]] = []  # (sequence, records) above the watermark
         self._dropped = 0
         self._lost = 0
@@ -200,7 +191,7 @@ class Recovery:
         begun_s = self._clock_s()
         active = self._survey.active
         newest = self._newest_with_blocks(active)
-        listed, checkpoint_id = self._find_checkpoint(active[: newest + 1])
+        listed, checkpoint_id = self._find_checkpoint(active, newest)
         leftovers = self._assign_roles(active, listed, checkpoint_id)
         used = [file for file in active[: newest + 1] if file not in leftovers]
         tail = None
@@ -209,7 +200,9 @@ class Recovery:
             before = used[index - 1] if index else None
             tail = self._replay(file, before, sink, is_older=index < len(used) - 1)
             self._progress(Progress(index + 1, len(used), self._bytes))
-        unproven = [records for sequence, records in self._unproven if sequence > self._watermark]
+        # No header speaks of more than was taken, or it was judged above.
+        watermark = max(self._watermark, min(self._witnessed, self._sequence))
+        unproven = [records for sequence, records in self._unproven if sequence > watermark]
         return Recovered(
             used=used,
             ahead=active[newest + 1 :],
@@ -221,7 +214,7 @@ class Recovery:
             records=self._records,
             bytes_read=self._bytes,
             seconds=self._clock_s() - begun_s,
-            watermark=self._watermark,
+            watermark=watermark,
             unproven_blocks=len(unproven),
             unproven_records=sum(unproven),
             dropped_blocks=self._dropped,
@@ -238,7 +231,7 @@ class Recovery:
                     return index
         return -1
 
-    def _find_checkpoint(self, files: list[SurveyedFile]) -> tuple[FilesRecord, int]:
+    def _find_checkpoint(self, active: list[SurveyedFile], end: int) -> tuple[FilesRecord, int]:
         """Return the newest FILES record that counts and the id of the file that holds it.
 
         It counts only in a run of blocks that begins with its file: a record behind a hole was
@@ -249,7 +242,10 @@ class Recovery:
             the
                 record that stands there files would seem to be missing.
         """
-        for index in range(len(files) - 1, -1, -1):
+        files, ahead = active[: end + 1], active[end + 1 :]
+        if not files and ahead and ahead[0].file_id == 1:
+            self._judge_end(ahead[0], 0)
+        for index in range(end, -1, -1):
             newest = None
             last: BlockFacts | None = None
             with self._opened(files[index]) as reader:
@@ -260,6 +256,10 @@ class Recovery:
                     newest = self._files_record(files[index], facts, block) or newest
                 if last is None or not last.is_seal:
                     self._judge_unsealed(files, index, last, reader)
+            if index == end and last is not None and last.is_seal:
+                after = ahead[0] if ahead else files[end]
+                if after.file_id <= files[end].file_id + 1:  # else a file is missing: roles say so
+                    self._judge_end(after, last.sequence)
             if newest is not None:
                 return newest, files[index].file_id
         return FilesRecord(()), 0
@@ -356,6 +356,29 @@ class Recovery:
             self._lost = hole.lost_blocks
             return hole.tail
 
+    def _judge_end(self, file: SurveyedFile, sequence: int) -> None:
+        """Refuse a journal that ends with a seal, or has no blocks, if a header knows of more.
+
+        Files ahead look as if they were never begun, also when their blocks read as zeros now.
+
+        Args:
+            file: The first active file behind the newest one with blocks; without any that one.
+            sequence: Of the seal, 0 without blocks.
+
+        Raises:
+            CorruptRecord: The first block of that file was confirmed.
+        """
+        if self._witnessed <= sequence:
+            return
+        with self._opened(file) as reader:
+            hole = self._judge_hole(file, FIRST_OFFSET, sequence + 1, reader, is_older=False)
+        self._lost = hole.lost_blocks
+
+    @property
+    def _witnessed(self) -> int:
+        """Highest watermark in the header of any active file, 0 if there is none."""
+        return self._witness.watermark if self._witness else 0
+
     def _is_expected(
         self, facts: BlockFacts, file: SurveyedFile, before: SurveyedFile | None
     ) -> bool:
@@ -404,22 +427,27 @@ class Recovery:
             CorruptRecord: It was confirmed.
         """
         later = list(reader.later_blocks(offset))
-        seen = max((facts.watermark for facts in later), default=0)
+        covered = max((facts.watermark for facts in later), default=0)
+        seen = max(covered, self._witnessed)
         verdict = judge_place(
             PlaceFacts(
                 is_expected_block=False,
                 is_older_file=is_older,
-                is_covered=expected is not None and seen >= expected,
+                is_covered=expected is not None and covered >= expected,
+                is_witnessed=expected is not None and self._witnessed >= expected,
                 is_flushed=self._is_flushed,
             )
         )
         if verdict is PlaceVerdict.CORRUPT:
             wanted = f"block {expected}" if expected else "the journal's first block"
-            proof = (
-                f"blocks up to {seen} are known to be durable"
-                if expected and seen >= expected
-                else "the journal goes on behind it"
-            )
+            proof = "the journal goes on behind it"
+            if expected and covered >= expected:
+                proof = f"blocks up to {covered} are known to be durable"
+            elif expected and self._witness and self._witnessed >= expected:
+                proof = (
+                    f"the header of {self._witness.path.name} says that blocks up to"
+                    f" {self._witnessed} were durable"
+                )
             raise CorruptRecord(
                 f"confirmed data is damaged: {wanted} is not there and {proof}",
                 where=f"{file.path}:{offset}",
@@ -457,92 +485,7 @@ def _follows(facts: BlockFacts, sequence: int, crc: int) -> bool:
     return facts.sequence == sequence + 1 and facts.previous_crc == crc
 
 
-# --- what recovery changes on the disk -----------------------------------------------------------
-
-
-def seal_tail(found: Recovered, disk: DiskLike, *, is_direct: bool, now_ms: int) -> tuple[int, int]:
-    """Make everything that was taken durable and end the newest file with a seal.
-
-    What was read back need not be on the disk yet: after a killed process it may stand in the
-    drive's cache, or without O_DIRECT in the kernel's. So it is flushed before anything says that
-    it is durable. The seal goes where the hole is, over whatever was torn there.
-
-    Args:
-        found: What the recovery found.
-        disk: The file system.
-        is_direct: Files are written with O_DIRECT, so that one flush covers all of them.
-        now_ms: Time for the seal, milliseconds since 1970.
-
-    Returns:
-        Sequence and checksum of the journal's last block.
-
-    Raises:
-        NativeError: A write or a flush failed; the journal must not be opened.
-
-    Durability: on return every block up to the returned sequence survives a power cut.
-    """
-    for file in found.used if not is_direct else found.used[-1:]:
-        handle = disk.open(file.path, is_direct=is_direct, is_readonly=False)
-        try:
-            handle.flush()
-        finally:
-            handle.close()
-    if found.tail is None:
-        return found.sequence, found.crc
-    file, offset = found.tail.file, found.tail.offset
-    payload = encode_record(SealRecord())
-    header = BlockHeader(
-        sequence=found.sequence + 1,
-        file_id=file.file_id,
-        watermark=found.sequence,
-        payload_bytes=len(payload),
-        records=1,
-        previous_crc=found.crc,
-        time_ms=now_ms,
-        flags=FLAG_SEAL,
-    )
-    seal = encode_block(header, payload, salt=file.salt, offset=offset)
-    (crc,) = struct.unpack_from("<I", seal, CRC_AT)
-    buffer = AlignedBuffer(len(seal))
-    buffer.memoryview[:] = seal
-    handle = disk.open(file.path, is_direct=is_direct, is_readonly=False)
-    try:
-        handle.write(buffer.memoryview, offset)
-        handle.flush()
-    finally:
-        handle.close()
-    return header.sequence, crc
-
-
-def take_over(pool: FilePool, survey: FolderSurvey, found: Recovered) -> None:
-    """Give the folder's files to the pool; free leftovers, and move unfinished files away.
-
-    Args:
-        pool: An empty pool of that folder.
-        survey: The folder's headers.
-        found: What the recovery found; its tail is sealed already.
-
-    Raises:
-        NativeError: A header can't be written or a file can't be moved.
-    """
-    active = [_stored(file) for file in survey.active]
-    free = [_stored(file) for file in survey.free]
-    pool.adopt(active, free, survey.highest_id + 1)
-    for file in found.leftovers:
-        pool.release(file.file_id)
-    for path in survey.unfinished:
-        pool.clear_unfinished(path)
-
-
-def _stored(file: SurveyedFile) -> StoredFile:
-    return StoredFile(
-        file.path,
-        file.number,
-        file.file_id,
-        file.salt,
-        file.size_bytes,
-        is_growing=file.is_growing,
-    )
+# --- what is said of it ------------------------------------------------------------------------
 
 
 def log_outcome(found: Recovered, folder: Path) -> None:

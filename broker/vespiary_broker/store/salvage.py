@@ -238,6 +238,7 @@ class _Salvage:
         self.losses: list[Loss] = []
         self.uncommitted: dict[int, int] = {}
         self._end: Loss | None = None
+        self._tail: Loss | None = None
         self.blocks = 0
         self.records = 0
         self.large_messages = 0
@@ -313,6 +314,7 @@ class _Salvage:
                     continue
                 last = item.facts
                 self._take(item)
+        self._lose_tail()
         for number, entry in list(self.live.transactions.items()):
             if not entry.is_prepared:
                 self.uncommitted[number] = len(entry.members)
@@ -321,6 +323,7 @@ class _Salvage:
 
     def _take(self, block: Block) -> None:
         facts = block.facts
+        self._tail = None
         if self._end is not None:  # a file that has no seal, and yet the journal goes on
             self.losses.append(replace(self._end, last_sequence=facts.sequence - 1))
             self._end = None
@@ -349,10 +352,21 @@ class _Salvage:
             last_sequence=hole.after.sequence - 1 if hole.after else 0,
             what=hole.found,
         )
+        if hole.after is None:
+            self._tail = self._tail or loss
         if hole.after is not None or hole.is_ours:
             self.losses.append(loss)
         elif hole.before is not None:
             self._end = loss
+
+    def _lose_tail(self) -> None:
+        """Note blocks behind the last good one that the header of some file says were durable."""
+        witnessed = max((file.watermark for file in self.files), default=0)
+        if self._tail is None or not 0 < self._tail.first_sequence <= witnessed:
+            return
+        if self._tail in self.losses:
+            self.losses.remove(self._tail)
+        self.losses.append(replace(self._tail, last_sequence=witnessed))
 
     # --- second reading ---------------------------------------------------------------------------
 

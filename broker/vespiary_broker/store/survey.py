@@ -56,6 +56,11 @@ class SurveyedFile:
         return self.header.salt if self.header else 0
 
     @property
+    def watermark(self) -> int:
+        """The watermark in the header: blocks up to it were durable when it was activated."""
+        return self.header.watermark if self.header else 0
+
+    @property
     def is_growing(self) -> bool:
         """Whether the file may be shorter than `size_bytes`."""
         return self.header is not None and self.header.is_growing

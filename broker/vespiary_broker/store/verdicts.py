@@ -122,6 +122,7 @@ class PlaceFacts(NamedTuple):
         is_expected_block: A valid block stands there, with the expected sequence and chain.
         is_older_file: A newer file of the journal holds valid blocks.
         is_covered: A valid block says that the expected sequence is durable (its watermark).
+        is_witnessed: The header of an active file says so (its watermark).
         is_flushed: The journal was run with flushes (class D2), so a watermark is a promise of
             the disk and not only of the kernel.
     """
@@ -129,6 +130,7 @@ class PlaceFacts(NamedTuple):
     is_expected_block: bool
     is_older_file: bool
     is_covered: bool
+    is_witnessed: bool
     is_flushed: bool
 
 
@@ -147,6 +149,6 @@ def judge_place(facts: PlaceFacts) -> PlaceVerdict:
         return PlaceVerdict.TAKE
     if facts.is_older_file:
         return PlaceVerdict.CORRUPT
-    if facts.is_covered:
+    if facts.is_covered or facts.is_witnessed:
         return PlaceVerdict.CORRUPT if facts.is_flushed else PlaceVerdict.LOST
     return PlaceVerdict.END

@@ -146,7 +146,8 @@ class _Scan:
         self._verify = verify
         self._report = report
         self._problems: list[Problem] = []
-        self._watermark = 0
+        self._watermark = max((file.watermark for file in self._files.active), default=0)
+        self._missed: set[int] = set()
         self._last: BlockFacts | None = None
         self._newest_id = 0
         self.blocks = 0
@@ -194,9 +195,13 @@ class _Scan:
     def _judge(self, hole: Hole, expected: int) -> None:
         """Say what a hole is; the end of a file that is not full is no problem."""
         is_older = hole.file.file_id < self._newest_id
-        if hole.after is None and not hole.is_ours and not is_older:
+        is_proved = 0 < expected <= self._watermark
+        # Of the files that look as if they were not begun, the first one misses the block.
+        is_missed = is_proved and expected not in self._missed
+        if hole.after is None and not hole.is_ours and not is_older and not is_missed:
             return
-        is_corrupt = is_older or 0 < expected <= self._watermark
+        self._missed.add(expected)
+        is_corrupt = is_older or is_proved
         kind = ProblemKind.CORRUPT if is_corrupt else ProblemKind.TORN
         self._add(kind, hole.file.path, hole.offset, expected, hole.found)
 

@@ -31,7 +31,7 @@ SEAL_BYTES: Final = 4096
 FLAG_GROWS: Final = 1
 """The file may be shorter than its header says: it grows with its content."""
 
-_FIELDS: Final = struct.Struct("<8sHBBI16sQQQQII")
+_FIELDS: Final = struct.Struct("<8sHBBI16sQQQQIIQ")
 _CRC: Final = struct.Struct("<I")
 _CRC_AT: Final = 508
 _OFFSETS: Final = {
@@ -44,6 +44,7 @@ _OFFSETS: Final = {
     "file size": 48,
     "software format": 64,
     "flags": 68,
+    "watermark": 72,
     "padding": _FIELDS.size,
     "checksum": _CRC_AT,
 }
@@ -77,6 +78,8 @@ class FileHeader:
         salt: 64 random bits, new at every activation.
         size_bytes: Size of the file, a multiple of 4096, at least 64 KiB.
         is_growing: The file may be shorter than that: what is missing reads as zeros.
+        watermark: Highest block sequence of the journal that was known to be durable at the
+            activation; 0 says nothing.
         activated_ms: Time of activation, milliseconds since 1970-01-01 UTC.
         software_format: Lowest reader version that may read the file.
     """
@@ -90,6 +93,7 @@ class FileHeader:
     activated_ms: int
     software_format: int = SOFTWARE_FORMAT
     is_growing: bool = False
+    watermark: int = 0
 
 
 def encode_file_header(header: FileHeader) -> bytes:
@@ -122,6 +126,7 @@ def encode_file_header(header: FileHeader) -> bytes:
             header.activated_ms,
             header.software_format,
             FLAG_GROWS if header.is_growing else 0,
+            header.watermark,
         )
     except struct.error as error:
         raise ValueError(f"a field of the file header is out of range: {error}") from error
@@ -151,7 +156,7 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
     magic, version, state, kind, alignment, journal_id, file_id, salt, size, *rest = (
         _FIELDS.unpack_from(sector)
     )
-    activated, software, flags = rest
+    activated, software, flags, watermark = rest
     if magic != MAGIC:
         _refuse("magic", "another magic", "the magic of a Vespiary journal")
     # The version comes before the checksum: a newer format may keep its checksum elsewhere.
@@ -187,6 +192,7 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
         activated_ms=activated,
         software_format=software,
         is_growing=bool(flags & FLAG_GROWS),
+        watermark=watermark,
     )
 
 

@@ -26,6 +26,7 @@ HEADER = FileHeader(
     salt=0x1122334455667788,
     size_bytes=10 * 1024 * 1024,
     activated_ms=1_700_000_000_123,
+    watermark=0x0102030405060708,
 )
 
 
@@ -51,7 +52,9 @@ def test_bytes_stand_where_the_format_page_says() -> None:
         1_700_000_000_123,
         1,
     )
-    assert not any(data[68:508])
+    assert not any(data[68:72])
+    assert data[72:80] == bytes(range(8, 0, -1))
+    assert not any(data[80:508])
     assert struct.unpack_from("<I", data, 508) == (crc32c(data[:508]),)
     assert not any(data[512:])
 
@@ -62,6 +65,12 @@ def test_round_trip(state: FileState, kind: JournalKind) -> None:
     header = replace(HEADER, state=state, kind=kind, is_growing=kind is JournalKind.MESSAGE)
     assert decode_file_header(encode_file_header(header)) == header
     assert decode_file_header(encode_file_header(header)[:512]) == header
+
+
+def test_a_header_from_before_the_watermark_says_nothing() -> None:
+    header = decode_file_header(spoiled(72, bytes(8)))
+    assert header is not None
+    assert header.watermark == 0
 
 
 def test_zeros_are_a_free_file() -> None:
@@ -81,7 +90,7 @@ def test_zeros_are_a_free_file() -> None:
         (spoiled(48, struct.pack("<Q", 32768)), 48, "file size"),
         (spoiled(64, b"\x02"), 64, "software format"),
         (spoiled(68, b"\x02"), 68, "flags"),
-        (spoiled(100, b"\x01"), 72, "padding"),
+        (spoiled(100, b"\x01"), 80, "padding"),
         (spoiled(40, b"\x99", with_crc=False), 508, "checksum"),
         (bytes(100), 0, "cut off"),
     ],
@@ -95,7 +104,13 @@ def test_faults_are_named_with_their_place(data: bytes, offset: int, what: str) 
 
 @pytest.mark.parametrize(
     "change",
-    [{"journal_id": b"short"}, {"size_bytes": 4096}, {"size_bytes": 70_001}, {"salt": 2**64}],
+    [
+        {"journal_id": b"short"},
+        {"size_bytes": 4096},
+        {"size_bytes": 70_001},
+        {"salt": 2**64},
+        {"watermark": 2**64},
+    ],
 )
 def test_encoder_refuses_what_the_format_cannot_hold(change: dict[str, object]) -> None:
     with pytest.raises(ValueError):

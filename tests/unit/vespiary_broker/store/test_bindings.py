@@ -14,7 +14,6 @@ import pytest
 from vespiary_broker.store.bindings import (
     VALUE_BYTES_MAX,
     BindingsJournal,
-    BindingsParts,
     BindingsTable,
 )
 from vespiary_broker.store.files import BINDINGS_FORM
@@ -29,17 +28,9 @@ from vespiary_spec.errors import (
     WriterFailed,
 )
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
-from vespiary_testkit.faulty_ring import FaultyRing, MemoryRing
 from vespiary_testkit.journal_workload import run, until
-
-SIZE = 64 * 1024
-
-
-async def open_memory(folder: Path, disk: MemoryDisk, **ring: Any) -> BindingsJournal:
-    parts = BindingsParts(
-        disk=disk, open_ring=lambda: FaultyRing(MemoryRing(disk), **ring), clock_ms=lambda: 1
-    )
-    return await BindingsJournal.open(folder, file_size_bytes=SIZE, parts=parts)
+from vespiary_testkit.memory_bindings import SIZE
+from vespiary_testkit.memory_bindings import open_bindings as open_memory
 
 
 def recovered(disk: MemoryDisk, folder: Path) -> dict[str, Any]:
@@ -73,7 +64,8 @@ async def test_values_outlive_the_journal_on_a_real_disk(tmp_path: Path):
     assert [name for name in names if name.endswith(".bindings")] == [
         "activemq-bindings-1.bindings",
         "activemq-bindings-2.bindings",
-    ]
+        "activemq-bindings-3.bindings",
+    ], "one that is written, one made ready behind it, one kept for a start on a full disk"
     assert all(
         path.stat().st_size == 1024 * 1024 for path in folder.iterdir() if path.name in names[:2]
     )

@@ -99,7 +99,7 @@ def test_the_workload_moves_messages_and_frees_files(folder: Path):
 def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int):
     log, start, _ = _recorded(folder)
     count = 0
-    images = crash_images(list(log), seed=SEED, start=start, torn_max=2, subsets_max=8)
+    images = crash_images(list(log), seed=SEED, start=start, torn_max=3, subsets_max=12)
     for index, image in enumerate(images):
         if index % SHARDS != shard:
             continue

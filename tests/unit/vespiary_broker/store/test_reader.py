@@ -14,7 +14,7 @@ from vespiary_broker.store.reader import Finding, read_journal
 from vespiary_native.abc import AckMode
 from vespiary_spec.errors import CorruptRecord, StorageError
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import Client, open_memory
+from vespiary_testkit.journal_workload import Client, open_memory, until
 
 
 async def _write(folder: Path, disk: MemoryDisk, *, is_closed: bool) -> dict[int, int]:
@@ -134,6 +134,8 @@ def test_looking_changes_nothing_and_needs_no_lock(tmp_path: Path):
     async def live() -> None:
         journal = await BindingsJournal.open(tmp_path)
         await journal.put("a", 1)
+        # The block that covers it, and the file behind this one.
+        await until(lambda: journal._durable == 2 and len(journal._pool.active_ids) == 2)
         before = times()
         assert read_journal(tmp_path, form=BINDINGS_FORM).bindings == 1
         assert times() == before

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from vespiary_broker.store.files import MESSAGE_FORM
-from vespiary_broker.store.recovery import Progress, Recovery, log_outcome, seal_tail
+from vespiary_broker.store.recovery import Progress, Recovery, log_outcome
 from vespiary_broker.store.survey import survey_folder
+from vespiary_broker.store.takeover import seal_tail
 from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.record import PutRecord, encode_record
 from vespiary_native.choice import block_verifier
@@ -23,6 +24,7 @@ from vespiary_testkit.journal_workload import (
     open_memory,
     recover,
     recover_live,
+    until,
 )
 
 
@@ -32,6 +34,9 @@ async def _write(folder: Path, disk: MemoryDisk, turns: int, *, is_closed: bool)
     for _ in range(turns):
         await client.send(3)
         await asyncio.sleep(0.001)
+    await until(lambda: journal.core.files_ahead() >= 2)
+    await client.send(1)
+    await client.send(1)  # above all watermarks, those of file headers too
     if not is_closed:
         journal.fail(CorruptRecord("the test pulls the plug"))
     await journal.close()

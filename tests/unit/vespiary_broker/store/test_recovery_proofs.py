@@ -7,12 +7,9 @@ whole recovery must come to the verdict that the table prints (docs/internals/re
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.verdicts import (
     PlaceFacts,
     PlaceVerdict,
@@ -21,103 +18,22 @@ from vespiary_broker.store.verdicts import (
     assign_role,
     judge_place,
 )
-from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.file_header import (
     FileHeader,
     FileState,
     JournalKind,
     encode_file_header,
 )
-from vespiary_codec.journal.record import (
-    FileRun,
-    FilesRecord,
-    SealRecord,
-    align8,
-    encode_record,
-)
 from vespiary_spec.errors import CorruptRecord
-from vespiary_testkit.faulty_disk import Inode, MemoryDisk
+from vespiary_testkit.block_builder import FOLDER, Builder
 from vespiary_testkit.journal_workload import FILE_BYTES, LiveSet, recover
-
-FOLDER = Path("/journal")
-CRC_AT = 44
-
-
-class Builder:
-    """Writes a journal block by block."""
-
-    def __init__(self) -> None:
-        self.disk = MemoryDisk()
-        self.sequence = 0
-        self.crc = 0
-        self.offset = 4096
-        self.file_id = 0
-
-    def file(self, file_id: int, *, state: FileState = FileState.ACTIVE) -> None:
-        """Begin a file."""
-        header = FileHeader(
-            state=state,
-            kind=JournalKind.MESSAGE,
-            journal_id=b"j" * 16,
-            file_id=file_id,
-            salt=file_id * 7919,
-            size_bytes=FILE_BYTES,
-            activated_ms=1,
-        )
-        data = bytearray(FILE_BYTES)
-        data[:4096] = encode_file_header(header)
-        self.disk.files[self.path(file_id)] = Inode(file_id, data)
-        self.file_id, self.offset = file_id, 4096
-
-    def path(self, file_id: int) -> Path:
-        return FOLDER / MESSAGE_FORM.name(file_id)
-
-    def block(
-        self,
-        *records: Any,
-        watermark: int = 0,
-        sequence: int | None = None,
-        previous_crc: int | None = None,
-        is_seal: bool = False,
-    ) -> int:
-        """Write the next block; return its offset."""
-        encoded = [encode_record(record) for record in records]
-        payload = b"".join(data.ljust(align8(len(data)), b"\0") for data in encoded)
-        header = BlockHeader(
-            sequence=self.sequence + 1 if sequence is None else sequence,
-            file_id=self.file_id,
-            watermark=watermark,
-            payload_bytes=len(payload),
-            records=len(records),
-            previous_crc=self.crc if previous_crc is None else previous_crc,
-            time_ms=1,
-            flags=int(is_seal),
-        )
-        data = encode_block(header, payload, salt=self.file_id * 7919, offset=self.offset)
-        at, self.offset = self.offset, self.offset + len(data)
-        self.disk.files[self.path(self.file_id)].data[at : at + len(data)] = data
-        self.sequence = header.sequence
-        self.crc = int.from_bytes(data[CRC_AT : CRC_AT + 4], "little")
-        return at
-
-    def files(self, *ids: int, watermark: int = 0) -> int:
-        """Write a block with a FILES record."""
-        return self.block(FilesRecord(tuple(FileRun(n, n) for n in ids)), watermark=watermark)
-
-    def seal(self, watermark: int = 0) -> int:
-        return self.block(SealRecord(), watermark=watermark, is_seal=True)
-
-    def damage(self, file_id: int, offset: int) -> None:
-        """Make one block unreadable, at its last header byte."""
-        self.disk.flip(self.path(file_id), offset + 60, 3)
-
 
 # --- table 3 --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("facts", list(itertools.product((False, True), repeat=4)))
-def test_every_combination_of_a_place(facts: tuple[bool, bool, bool, bool]) -> None:
-    is_there, is_older, is_covered, is_flushed = facts
+@pytest.mark.parametrize("facts", list(itertools.product((False, True), repeat=5)))
+def test_every_combination_of_a_place(facts: tuple[bool, ...]) -> None:
+    is_there, is_older, is_covered, is_witnessed, is_flushed = facts
     builder = Builder()
     builder.file(1)
     builder.files(*((1, 2) if is_older else (1,)))
@@ -127,13 +43,17 @@ def test_every_combination_of_a_place(facts: tuple[bool, bool, bool, bool]) -> N
         builder.seal(watermark=2 if is_covered else 1)
         builder.file(2)
         builder.files(1, 2, watermark=2 if is_covered else 1)
+    builder.file(3 if is_older else 2, watermark=2 if is_witnessed else 1)  # never begun
     if not is_there:
         builder.damage(1, place)
-    verdict = judge_place(PlaceFacts(is_there, is_older, is_covered, is_flushed))
+    verdict = judge_place(PlaceFacts(*facts))
     if verdict is PlaceVerdict.CORRUPT:
         with pytest.raises(CorruptRecord) as caught:
             recover(builder.disk, FOLDER, LiveSet(), is_flushed=is_flushed)
         assert caught.value.where == f"{builder.path(1)}:{place}"
+        assert "block 2 is not there" in str(caught.value)
+        if is_witnessed and not is_covered:
+            assert f"the header of activemq-data-{3 if is_older else 2}.hq" in str(caught.value)
         return
     found = recover(builder.disk, FOLDER, LiveSet(), is_flushed=is_flushed)
     if verdict is PlaceVerdict.TAKE:

@@ -198,7 +198,8 @@ def test_any_damage_is_survived_and_said(disk: MemoryDisk, seed: int):
         data[at : at + 600] = chance.randbytes(600)
     report = salvage(disk)
     after = recover_live(disk, NEW)
-    assert report.losses
+    is_harmless = read_journal(OLD, disk=disk).finding is Finding.GOOD  # padding alone was hit
+    assert bool(report.losses) != is_harmless
     assert len(after & before) > len(before) // 3
     assert read_journal(NEW, disk=disk).finding is Finding.GOOD
 

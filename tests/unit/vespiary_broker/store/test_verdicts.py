@@ -68,25 +68,26 @@ def test_roles(is_active: bool, is_listed: bool, is_above: bool, role: Role):
     assert assign_role(RoleFacts(is_active, is_listed, is_above)) is role
 
 
-@pytest.mark.parametrize("values", combinations(4))
+@pytest.mark.parametrize("values", combinations(5))
 def test_places(values: tuple[bool, ...]):
     facts = PlaceFacts(*values)
     is_hole = not facts.is_expected_block
+    is_proved = facts.is_covered or facts.is_witnessed
     conditions = {
         PlaceVerdict.TAKE: facts.is_expected_block,
-        PlaceVerdict.CORRUPT: is_hole
-        and (facts.is_older_file or (facts.is_covered and facts.is_flushed)),
+        PlaceVerdict.CORRUPT: is_hole and (facts.is_older_file or (is_proved and facts.is_flushed)),
         PlaceVerdict.LOST: is_hole
         and not facts.is_older_file
-        and facts.is_covered
+        and is_proved
         and not facts.is_flushed,
-        PlaceVerdict.END: is_hole and not facts.is_older_file and not facts.is_covered,
+        PlaceVerdict.END: is_hole and not facts.is_older_file and not is_proved,
     }
     assert [verdict for verdict, holds in conditions.items() if holds] == [judge_place(facts)]
 
 
 def test_a_confirmed_block_of_class_d2_is_never_cut_off():
-    for values in combinations(4):
+    for values in combinations(5):
         facts = PlaceFacts(*values)
-        if facts.is_covered and facts.is_flushed and not facts.is_expected_block:
+        is_proved = facts.is_covered or facts.is_witnessed
+        if is_proved and facts.is_flushed and not facts.is_expected_block:
             assert judge_place(facts) is PlaceVerdict.CORRUPT
