@@ -66,6 +66,7 @@ class Producer:
             is_anonymous_allowed=True,
             address_settings={},
             transaction_bytes_max=1 << 20,
+            transaction_room_bytes=1 << 20,
         )
         engine.registry.restore()
         self.registry = engine.registry

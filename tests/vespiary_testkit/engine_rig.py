@@ -91,6 +91,7 @@ class Rig:
             is_anonymous_allowed=True,
             address_settings=settings or {},
             transaction_bytes_max=100_000,
+            transaction_room_bytes=self.journal.transaction_room_bytes,
         )
         self.registry = self.engine.registry
         self.dispatcher = self.engine.dispatcher

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from vespiary_broker.store.options import JournalOptions
 from vespiary_native.abc import Core
 from vespiary_native.choice import open_core
 from vespiary_spec.errors import JournalError
@@ -55,6 +57,12 @@ class MemoryJournal:
         self.core.add_file(self._files, 7, self.file_bytes)
         self.on_space()
 
+    @property
+    def transaction_room_bytes(self) -> int:
+        """Room that each transaction finds sooner or later."""
+        options = JournalOptions(directory=Path(), file_size_bytes=self.file_bytes)
+        return options.transaction_room_bytes
+
     def request_space(self) -> None:
         self.space_requests += 1
 
@@ -95,6 +103,7 @@ class MemoryBindings:
         self.puts: list[str] = []
         self.removals: list[str] = []
         self.gate: asyncio.Event | None = None
+        self.failure: JournalError | None = None  # of removals
 
     async def put(self, key: str, value: dict[str, Any]) -> None:
         self.puts.append(key)
@@ -106,6 +115,8 @@ class MemoryBindings:
         self.removals.append(key)
         if self.gate is not None:
             await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
         self.values.pop(key, None)
 
     def snapshot(self) -> dict[str, Any]:

@@ -167,6 +167,7 @@ class ServerRig:
             is_anonymous_allowed=True,
             address_settings=settings or {},
             transaction_bytes_max=100_000,
+            transaction_room_bytes=self.journal.transaction_room_bytes,
             large_bodies=large,
         )
         self.cycle = Cycle(self.engine, self.journal, self._spawn, large)

@@ -209,6 +209,7 @@ class BrokerApp(Administration):
             is_anonymous_allowed=self._is_anonymous_allowed(),
             address_settings=configuration.address_settings,
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
+            transaction_room_bytes=options.transaction_room_bytes,
             transaction_timeout_s=configuration.transaction_timeout / 1000,
             transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
             large_bodies=large,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -41,6 +41,8 @@ CACHES_MAX = 10_000
 _LOOKED_AT = 100
 _REWRITE_BYTES = 16 * 1024
 """Ids in one rewritten record: few enough that it fits what a full file has left."""
+_REWRITE_LOOKED_AT = 50_000
+"""Numbers looked at in one call of `rewrite`: a millisecond or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class _Mark:
     number: int
     file_id: int
     until_file: int
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one call of `rewrite` may still do: bytes to append, numbers to look at."""
+
+    size_bytes: int
+    looked_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,8 @@ class DuplicateIds:
         self._bytes: Counter[int] = Counter()
         self._seen_files: set[int] = set()
         self._pending: dict[int, list[tuple[int, DuplicateRecord]]] = {}
+        # Where `rewrite` goes on, by file and address: what is below does not stand there any more.
+        self._looked_to: dict[int, dict[str, int]] = defaultdict(dict)
 
     # --- deciding -------------------------------------------------------------------------------
 
@@ -299,7 +311,7 @@ class DuplicateIds:
         return (
             mark is not None
             and mark.file_id == file_id
-            and not any(other <= mark.until_file for other in self._seen_files - {file_id})
+            and not any(o <= mark.until_file for o in self._seen_files if o != file_id)
         )
 
     def live_bytes(self, file_id: int) -> int:
@@ -310,39 +322,46 @@ class DuplicateIds:
         """See `store.kept.KeptRecords.rewrite`."""
         if self._core is None:
             return False  # see `live_records`
-        left_bytes = limit_bytes
+        budget = _Budget(limit_bytes, _REWRITE_LOOKED_AT)
         for address in list(self._files.get(file_id, ())):
             mark = self._marks.get(address)
             is_here = mark is not None and mark.file_id == file_id
             is_needed = is_here and not self._is_idle_mark(address, file_id)
             if is_needed and not self._write_marks((address,)):
                 return False
-            for ids in self._parts(address, file_id):
-                if left_bytes <= 0:
-                    return False
+            if not self._rewrite_ids(address, file_id, budget):
+                return False
+        return not self.live_records(file_id)
+
+    def _rewrite_ids(self, address: str, file_id: int, budget: _Budget) -> bool:
+        """Append the ids of an address that stand in a file again; False: it has to go on later."""
+        assert self._core is not None
+        cache = self._caches.get(address)
+        if cache is None:
+            return True
+        number = max(self._looked_to[file_id].get(address, 0), cache.first)
+        while number <= cache.last:
+            if budget.size_bytes <= 0 or budget.looked_at <= 0:
+                return False
+            found, following = cache.standing_in(
+                file_id,
+                number,
+                size_bytes=_REWRITE_BYTES,
+                overhead_bytes=ID_OVERHEAD_BYTES,
+                looked_at=budget.looked_at,
+            )
+            budget.looked_at -= following - number
+            if found:
+                ids = tuple(DuplicateId(*each) for each in found)
                 body = duplicate_body(DuplicateRecord(address, ids))
                 try:
                     self._core.append_record(RecordType.DUPLICATE, body, urgent=False)
                 except NoRoom:
                     return False
                 self._moved(address, ids, file_id)
-                left_bytes -= len(body)
-        return not self.live_records(file_id)
-
-    def _parts(self, address: str, file_id: int) -> Iterator[tuple[DuplicateId, ...]]:
-        """Yield the ids of an address that stand in a file, as many as one record takes."""
-        cache = self._caches.get(address)
-        part: list[DuplicateId] = []
-        size = 0
-        for number, text, stands_in in list(cache.entries()) if cache is not None else ():
-            if stands_in == file_id:
-                part.append(DuplicateId(number, text))
-                size += len(text) + ID_OVERHEAD_BYTES
-                if size >= _REWRITE_BYTES:
-                    yield tuple(part)
-                    part, size = [], 0
-        if part:
-            yield tuple(part)
+                budget.size_bytes -= len(body)
+            number = self._looked_to[file_id][address] = following
+        return True
 
     def _moved(self, address: str, ids: tuple[DuplicateId, ...], old_file: int) -> None:
         new_file = self._current_file()
@@ -355,6 +374,7 @@ class DuplicateIds:
     def forget_file(self, file_id: int) -> None:
         """See `store.kept.KeptRecords.forget_file`."""
         self._seen_files.discard(file_id)
+        self._looked_to.pop(file_id, None)
         for address in list(self._files.pop(file_id, ())):
             mark = self._marks.get(address)
             if mark is not None and mark.file_id == file_id:

@@ -67,6 +67,7 @@ def make_engine(
     is_anonymous_allowed: bool,
     address_settings: Mapping[str, AddressSettings],
     transaction_bytes_max: int,
+    transaction_room_bytes: int,
     transaction_timeout_s: float = 300.0,
     transaction_scan_period_s: float = 1.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -89,6 +90,7 @@ def make_engine(
         is_anonymous_allowed: Whether clients come in without a login while there are no users.
         address_settings: Settings by match.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
+        transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
         transaction_scan_period_s: Seconds between two looks for those that take longer.
         clock_ms: Milliseconds since 1970.
@@ -98,7 +100,8 @@ def make_engine(
     quarantine = Quarantine(core)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
-        is_persistent=is_persistent, large_bodies=large_bodies, quarantine=quarantine,
+        transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
+        large_bodies=large_bodies, quarantine=quarantine,
     )  # fmt: skip
     branches = Branches(
         core, registry, bindings, duplicates,

@@ -64,6 +64,7 @@ class Registry:
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
         large_bodies: Bodies in files; None: there are none.
+        transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
 
     Args:
         core: The core.
@@ -73,6 +74,7 @@ class Registry:
         spawn: Runs a removal from the bindings in the background.
         settings: Settings by address.
         is_persistent: Whether anything is journalled; False makes every queue volatile.
+        transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         large_bodies: Bodies in files; None: there are none.
         quarantine: Holds messages whose body is lost; None makes one.
     """
@@ -86,11 +88,13 @@ class Registry:
         make_event: Callable[[], Event],
         spawn: Spawn,
         settings: AddressSettingsTable,
+        transaction_room_bytes: int,
         is_persistent: bool = True,
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
         self.large_bodies = large_bodies
+        self.transaction_room_bytes = transaction_room_bytes
         self._quarantine = quarantine or Quarantine(core)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vespiary_broker.engine.core import AckMode, Core, LargeBody
+from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
@@ -26,6 +26,22 @@ from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, XaError
 OVERHEAD_BYTES: Final = 256
 """Counted for each member beside its bytes, so that a million empty ones are bounded too."""
 OPEN_TRANSACTIONS_MAX: Final = 100
+
+
+_RECORD_BYTES: Final = 128
+_BLOCK_PAYLOAD_BYTES: Final = 64 * 1024
+_BLOCK_OVERHEAD_BYTES: Final = 8 * 1024
+
+
+def transaction_bytes(size_bytes: int, records: int) -> int:
+    """Return the room in the journal that `Core.begin` asks for.
+
+    Args:
+        size_bytes: Sum of the members' properties and bodies.
+        records: Upper bound of the number of member places.
+    """
+    blocks = size_bytes // _BLOCK_PAYLOAD_BYTES + 2
+    return size_bytes + (records + 1) * _RECORD_BYTES + blocks * _BLOCK_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +314,7 @@ def stage(
 
     Raises:
         NoRoom: It does not fit into the journal now; nothing was changed.
+        LimitExceeded: It will never fit; nothing was changed.
         RemoteProtocolError: A message is not held any more, or a queue was deleted; nothing was
             changed.
 
@@ -305,8 +322,7 @@ def stage(
         durable.
     """
     sends, records = _plan(core, registry, transaction)
-    bodies = registry.large_bodies
-    _stage(core, duplicates, bodies, sends, transaction.acknowledgements, records)
+    _stage(core, registry, duplicates, sends, transaction.acknowledgements, records)
 
 
 def stage_branch(
@@ -326,6 +342,7 @@ def stage_branch(
 
     Raises:
         NoRoom: As for `stage`.
+        LimitExceeded: As for `stage`.
         RemoteProtocolError: As for `stage`.
 
     Durability: as for `stage`.
@@ -333,7 +350,7 @@ def stage_branch(
     data = encode_branch(name)
     sends, records = _plan(core, registry, transaction)
     size_bytes = len(data) + sum(send.size_bytes for send, _ in sends)
-    core.begin(number, size_bytes, records, branch=True)
+    _begin(core, registry, number, size_bytes, records, is_branch=True)
     _publish(core, registry.large_bodies, sends, number)
     _acknowledge(core, transaction.acknowledgements, number)
     return core.prepare(number, data)
@@ -344,10 +361,9 @@ def _plan(
 ) -> tuple[list[tuple[Outgoing, Target]], int]:
     """Return where each message goes and how many records there are at most; refuse what cannot."""
     targets = [_target(registry, send.destination) for send in transaction.sends]
-    records = 1
     for acknowledgement in transaction.acknowledgements:
         _check_held(core, acknowledgement)
-        records += _most_records(core, acknowledgement.consumer)
+    records = 1 + _most_acknowledged(core, transaction.acknowledgements)
     for send in transaction.sends:
         places = _most_places(registry, send.destination)
         records += places
@@ -388,14 +404,14 @@ def stage_once(
         return False
     places = _most_places(registry, message.destination)
     _check_size(core, message, places)
-    _stage(core, duplicates, registry.large_bodies, [(message, target)], [], places + 1)
+    _stage(core, registry, duplicates, [(message, target)], [], places + 1)
     return True
 
 
 def _stage(
     core: Core,
+    registry: Registry,
     duplicates: DuplicateIds,
-    bodies: LargeBodies | None,
     sends: list[tuple[Outgoing, Target]],
     acknowledgements: list[Acknowledgement],
     records: int,
@@ -410,8 +426,8 @@ def _stage(
     members = [(record, member_of(record, number) if stays else None) for record, stays in numbered]
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
-    core.begin(number, size_bytes, records + len(members))
-    _publish(core, bodies, sends, number)
+    _begin(core, registry, number, size_bytes, records + len(members))
+    _publish(core, registry.large_bodies, sends, number)
     entered = [(record, _append_member(core, member)) for record, member in members]
     _acknowledge(core, acknowledgements, number)
     core.commit(number)
@@ -467,10 +483,42 @@ def _check_held(core: Core, acknowledgement: Acknowledgement) -> None:
         )
 
 
-def _most_records(core: Core, consumer: Consumer) -> int:
-    if consumer.mode is not AckMode.CLIENT:
-        return 1
-    return max(1, core.queue_statistics(consumer.queue.id).delivering)
+def _begin(
+    core: Core,
+    registry: Registry,
+    number: int,
+    size_bytes: int,
+    records: int,
+    *,
+    is_branch: bool = False,
+) -> None:
+    """Open a transaction in the core, or refuse one that would wait for room for ever."""
+    try:
+        core.begin(number, size_bytes, records, branch=is_branch)
+    except NoRoom:
+        needed_bytes = transaction_bytes(size_bytes, records)
+        if needed_bytes > registry.transaction_room_bytes:
+            raise LimitExceeded(
+                f"the transaction is too large for the journal: {records - 1} messages to write "
+                "and to acknowledge; nothing was committed",
+                measured=f"{needed_bytes} bytes",
+                allowed=f"at most {registry.transaction_room_bytes} bytes",
+                cure="commit more often, or raise journal-file-size",
+            ) from None
+        raise
+
+
+def _most_acknowledged(core: Core, acknowledgements: list[Acknowledgement]) -> int:
+    """Return how many messages there are at most behind acknowledgements.
+
+    Cumulative ones of one queue cover no more than all that it has given out, however many they
+    are.
+    """
+    cumulative = {
+        each.consumer.queue.id for each in acknowledgements if each.consumer.mode is AckMode.CLIENT
+    }
+    single = sum(each.consumer.mode is not AckMode.CLIENT for each in acknowledgements)
+    return single + sum(max(1, core.queue_statistics(each).delivering) for each in cumulative)
 
 
 def _most_places(registry: Registry, destination: Destination) -> int:

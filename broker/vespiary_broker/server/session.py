@@ -459,8 +459,13 @@ class StompSession:
             self._close_consumer(consumer)
         if durable_name:
             delete_durable_subscription(self._registry, self.client_id, durable_name)
+            return self._confirm_removed(frame)
         self.confirm(frame)
         return None
+
+    async def _confirm_removed(self, frame: Frame) -> None:
+        await self._registry.wait_removed()
+        self.confirm(frame)
 
     # --- acknowledgements -----------------------------------------------------------------------
 

@@ -19,6 +19,11 @@ ALIGNMENT_BYTES = limits.BLOCK_BYTES
 FILES_AHEAD_MIN = 2
 """Activated files that the core always has before it: a roll never waits for the disk."""
 
+_RESERVE_BYTES = 1024 * 1024
+"""What the core keeps for acknowledgements at most."""
+_BLOCK_BYTES = 256 * 1024
+"""A block at most, but for one large record."""
+
 ACKNOWLEDGEMENT_DELAY_S = 0.010
 """Longest time that acknowledgements alone wait for company."""
 
@@ -148,6 +153,18 @@ class JournalOptions:
             self.slab_bytes - 2 * ALIGNMENT_BYTES,
             self.file_size_bytes // 2,
         )
+
+    @property
+    def transaction_room_bytes(self) -> int:
+        """Room that each transaction finds sooner or later, as `Core.begin` counts it.
+
+        The files that are always made ahead, less what stays for acknowledgements and the block
+        that is being filled; and no more than half of the memory.
+        """
+        file_bytes = self.file_size_bytes if self.is_persistent else self.slab_bytes
+        files_bytes = FILES_AHEAD_MIN * (file_bytes - 2 * ALIGNMENT_BYTES)
+        spared_bytes = min(file_bytes // 8, _RESERVE_BYTES) + min(file_bytes // 8, _BLOCK_BYTES)
+        return min(files_bytes - spared_bytes, self.slabs_max // 2 * self.slab_bytes)
 
     @property
     def durability(self) -> Durability:

@@ -96,7 +96,12 @@ class Retention:
             try:
                 await self._round()
             except (VespiaryError, OSError) as error:
-                self._set_blocked(error)
+                self._set_blocked(str(error))
+                await asyncio.sleep(self._retry_s)
+                continue
+            except Exception as error:
+                # Without this task no file is freed any more, and nobody would be told why.
+                self._set_blocked(f"a defect ({type(error).__name__}: {error})", error)
                 await asyncio.sleep(self._retry_s)
                 continue
             self._set_blocked(None)
@@ -142,10 +147,14 @@ class Retention:
             removed=self._statistics.removed + removed,
         )
 
-    def _set_blocked(self, error: Exception | None) -> None:
-        reason = None if error is None else str(error)
-        if reason is not None and self._statistics.blocked_reason is None:
-            logger.error("journal files can't be copied, and stay until they are: %s", reason)
+    def _set_blocked(self, reason: str | None, defect: Exception | None = None) -> None:
+        known = self._statistics.blocked_reason
+        if reason is not None and (known is None or (defect and reason != known)):
+            logger.error(
+                "journal files can't be copied, and stay until they are: %s",
+                reason,
+                exc_info=defect,
+            )
         if reason is None and self._statistics.blocked_reason is not None:
             logger.warning("journal files are copied again")
         self._statistics = replace(self._statistics, blocked_reason=reason)

@@ -27,6 +27,34 @@ def test_the_oldest_id_is_displaced():
     assert contents(cache)[0] == (2, b"b", 9)
 
 
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(1, 3), max_size=120),
+    st.integers(1, 3),
+    st.integers(1, 30),
+    st.integers(1, 30),
+)
+def test_ids_of_a_file_are_found_in_pieces_of_bounded_size(
+    size: int, files: list[int], wanted: int, size_bytes: int, looked_at: int
+):
+    cache = AddressCache(size)
+    for number, file_id in enumerate(files, 1):
+        cache.add(number, b"%d" % number, file_id)
+    expected = [(n, t) for n, t, file_id in cache.entries() if file_id == wanted]
+    assert [n for n, *_ in cache.entries()] == list(range(1, len(files) + 1))[-size:]
+    found: list[tuple[int, bytes]] = []
+    number = cache.first
+    while number <= cache.last:
+        ids, following = cache.standing_in(
+            wanted, number, size_bytes=size_bytes, overhead_bytes=1, looked_at=looked_at
+        )
+        assert number < following <= number + looked_at
+        assert sum(len(text) + 1 for _, text in ids[:-1]) < size_bytes
+        found += ids
+        number = following
+    assert found == expected
+
+
 def test_a_cache_of_no_size_remembers_nothing_and_goes_on_counting():
     cache = AddressCache(0)
     assert cache.add(1, b"a", 7) == [(7, b"a")]
@@ -77,3 +105,7 @@ def test_twenty_thousand_ids_take_little_memory():
     own = sum(map(sys.getsizeof, (cache._ids, cache._files, cache._seen)))
     total = own + sum(map(sys.getsizeof, texts))
     assert total < 2.6e6, total
+    for number in range(20_000, 50_000):
+        cache.add(number + 1, b"%d" % number, 3)
+    assert len(cache._ids) <= 20_000 * 9 / 8 + 1
+    assert len(cache._ids) == len(cache._files)

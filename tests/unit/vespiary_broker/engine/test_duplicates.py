@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import vespiary_broker.engine.duplicates as duplicates_module
 from vespiary_broker.engine.core import AckMode, NoRoom
 from vespiary_broker.engine.duplicates import CACHES_MAX, DuplicateIds
 from vespiary_broker.engine.publishing import find_target, make_target
@@ -265,6 +266,24 @@ def test_a_rewrite_moves_ids_in_pieces_under_their_numbers():
     assert rig.duplicates.state("q", 1).newest == (texts[-1],)
     rig.duplicates.forget_file(1)
     assert not send(rig, texts[0])
+
+
+def test_a_rewrite_looks_at_a_part_of_a_large_cache_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(duplicates_module, "_REWRITE_LOOKED_AT", 50)
+    rig = Rig(
+        journal=MemoryJournal(file_bytes=256 * 1024),
+        duplicates=DuplicateIds(lambda _: 1000, is_persistent=True),
+    )
+    for number in range(200):
+        send(rig, str(number), body=b"")
+    rolled(rig, 2)
+    assert not rig.duplicates.rewrite(1, 1_000_000), "there are more numbers to look at"
+    assert rig.duplicates.live_records(1) == 150
+    calls = [rig.duplicates.rewrite(1, 1_000_000) for _ in range(3)]
+    assert calls == [False, False, True], "each goes on where the one before stopped"
+    assert rig.duplicates.live_records(1) == 0
+    rig.duplicates.forget_file(1)
+    assert all(not send(rig, str(number)) for number in range(200))
 
 
 def test_a_rewrite_without_room_goes_on_later():

@@ -9,6 +9,7 @@ from vespiary_broker.engine.transactions import (
     Transactions,
     prepare,
     stage,
+    transaction_bytes,
 )
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 from vespiary_testkit.engine_rig import Rig, destination, do
@@ -77,6 +78,56 @@ def test_cumulative_acknowledgement() -> None:
     _commit(rig, transactions)
     rig.turn()
     assert rig.core.queue_statistics(consumer.queue.id).acknowledged == 40
+
+
+def test_acknowledgements_of_one_consumer_are_not_counted_again_and_again() -> None:
+    rig = Rig(journal=MemoryJournal(files=2, file_bytes=64 * 1024))
+    consumer = rig.subscribe(rig.output(), "/queue/q", AckMode.CLIENT)
+    for _ in range(100):
+        rig.send("/queue/q", b"x")
+    rig.turn()
+    transactions = Transactions(100_000)
+    transactions.begin("t")
+    for sequence in range(1, 101):
+        transactions.add("t", Acknowledgement(consumer, sequence))
+    _commit(rig, transactions)
+    rig.turn()
+    assert rig.core.queue_statistics(consumer.queue.id).acknowledged == 100
+
+
+def test_a_transaction_that_never_fits_is_refused_with_the_numbers() -> None:
+    rig = Rig(journal=MemoryJournal(files=2, file_bytes=64 * 1024))
+    output = rig.output(1 << 24)
+    consumer = rig.subscribe(output, "/queue/q", AckMode.CLIENT, credit=5000)
+    for _ in range(1000):
+        rig.send("/queue/q", b"x", persistent=False)
+    rig.turn()
+    transactions = Transactions(100_000)
+    transactions.begin("t")
+    transactions.add("t", Acknowledgement(consumer, 1000))
+    with pytest.raises(LimitExceeded, match=r"1000 messages .* nothing was committed") as caught:
+        _commit(rig, transactions)
+    assert caught.value.measured == f"{1002 * 128 + 2 * 8192} bytes"
+    assert caught.value.allowed == f"at most {rig.registry.transaction_room_bytes} bytes"
+    assert rig.core.queue_statistics(consumer.queue.id).delivering == 1000, "nothing was changed"
+    rig.core.acknowledge(consumer.handle, 1000)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 50_000])
+@pytest.mark.parametrize("file_bytes", [64 * 1024, 1024 * 1024, 10 * 1024 * 1024])
+def test_what_is_not_refused_fits_once_the_files_ahead_are_there(
+    file_bytes: int, size_bytes: int
+) -> None:
+    """`transaction_bytes` counts as the core does, and the limit leaves the core's reserve."""
+    journal = MemoryJournal(files=2, file_bytes=file_bytes)
+    reserve_bytes = min(file_bytes // 8, 1024 * 1024)
+    room_bytes = 2 * (file_bytes - 2 * 4096) - reserve_bytes
+    assert room_bytes - 256 * 1024 <= journal.transaction_room_bytes < room_bytes
+    records = (room_bytes - transaction_bytes(size_bytes, 0)) // 128
+    with pytest.raises(NoRoom):
+        journal.core.begin(1, size_bytes, records + 1)
+    journal.core.begin(1, size_bytes, records)
+    journal.core.commit(1)
 
 
 def test_abort_forgets() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.connection import CHOKE_BYTES, OUTPUT_BYTES_MAX
+from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import Acceptor, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
-from vespiary_testkit.server_rig import ServerRig
+from vespiary_testkit.server_rig import Peer, ServerRig
 
 SEND = b"SEND\ndestination:/queue/q\npersistent:true\nreceipt:%d\n\n%s\0"
 SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client-individual\n\n\0"
@@ -441,3 +442,53 @@ async def test_the_clock_confirms_no_disconnect_before_all_is_durable(rig: Serve
     assert peer.frames() == [], "the disk hangs: what was sent may be lost"
     await rig.flush()
     assert "d" not in [frame.get("receipt-id") for frame in peer.frames()]
+
+
+DURABLE = b"durable-subscription-name:d\n"
+
+
+async def _with_durable_subscription(rig: ServerRig) -> Peer:
+    """Return a peer that has made a durable subscription, and left it."""
+    peer = rig.peer()
+    await peer.login(client_id="c")
+    peer.send(b"SUBSCRIBE\nid:1\ndestination:/topic/t\n" + DURABLE + b"receipt:s\n\n\0")
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["s"]
+    assert "c.d" in rig.engine.registry.queues
+    rig.bindings.gate = asyncio.Event()
+    return peer
+
+
+@on_loop()
+async def test_the_end_of_a_durable_subscription_is_confirmed_when_it_is_durable(
+    rig: ServerRig,
+) -> None:
+    peer = await _with_durable_subscription(rig)
+    peer.send(b"UNSUBSCRIBE\nid:1\n" + DURABLE + b"receipt:u\n\n\0")
+    peer.send(b"SEND\ndestination:/topic/t\nreceipt:after\n\n\0")
+    await rig.flush()
+    assert any(key.startswith("queue/") for key in rig.bindings.removals)
+    assert peer.frames() == [], "after a power cut now the subscription is back"
+    assert rig.bindings.gate is not None
+    rig.bindings.gate.set()
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["u", "after"]
+    assert not any(key.startswith("queue/") for key in rig.bindings.values)
+
+
+@on_loop()
+async def test_an_end_of_a_durable_subscription_that_is_not_written_is_refused(
+    rig: ServerRig,
+) -> None:
+    peer = await _with_durable_subscription(rig)
+    rig.bindings.failure = JournalFull("the disk of the bindings is full")
+    peer.send(b"UNSUBSCRIBE\nid:1\n" + DURABLE + b"receipt:u\n\n\0")
+    await rig.settle()
+    assert rig.bindings.gate is not None
+    rig.bindings.gate.set()
+    await asyncio.gather(*rig.tasks, return_exceptions=True)
+    await rig.flush()
+    (error,) = peer.frames()
+    assert error.command == "ERROR"
+    assert error.get("receipt-id") == "u"
+    assert "the disk of the bindings is full" in error.get("message", "")

@@ -160,6 +160,34 @@ async def test_without_its_copy_no_file_is_freed_and_the_journal_goes_on(tmp_pat
 
 
 @run
+async def test_a_defect_while_copying_is_told_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    disk = MemoryDisk()
+    journal, client = await opened(tmp_path, disk)
+
+    def break_down(step: str, path: Path) -> int:
+        if step == "write" and path.parent == KEPT:
+            raise RuntimeError("index out of range")
+        return 0
+
+    disk.fail = break_down
+    await pass_by(client, 80)
+    kept = journal.statistics().retention
+    assert kept is not None
+    assert kept.blocked_reason == "a defect (RuntimeError: index out of range)"
+    assert kept.files_waiting >= 3
+    assert journal.failure is None
+    assert journal.statistics().files_reclaimed == 0
+    (record,) = [each for each in caplog.records if "can't be copied" in each.message]
+    assert record.exc_info, "the log says where the defect is, once"
+    disk.fail = lambda _step, _path: 0
+    await until(lambda: journal.statistics().files_reclaimed >= 3)
+    await until(lambda: journal.statistics().retention.blocked_reason is None)  # type: ignore[union-attr]
+    await journal.close()
+
+
+@run
 async def test_what_a_crash_left_out_is_made_at_the_start(tmp_path: Path):
     disk = MemoryDisk()
     journal = await open_memory(tmp_path, disk)
