@@ -18,7 +18,7 @@ import stomp
 from vespiary_testkit.broker_process import BrokerProcess
 
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def vespiary(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

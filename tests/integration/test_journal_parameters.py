@@ -33,8 +33,8 @@ from vespiary_spec.settings import BrokerSettings
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.faulty_ring import FaultyRing
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
-TIMEOUT_S = 15
 MIB = 1024 * 1024
 TESTS = Path(__file__).resolve().parents[1]
 SHOWN: set[str] = set()
@@ -68,16 +68,9 @@ def drain(port: int, count: int, queue: str = "/queue/q") -> None:
 def journal(broker: BrokerProcess) -> dict[str, Any]:
     """Return what the API says of the journal."""
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/journal"
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+    with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
-
-
-def until(condition: Callable[[], Any], what: str = "") -> None:
-    end_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end_s, what or "not in time"
-        time.sleep(0.02)
 
 
 def files(folder: Path, pattern: str = "activemq-data-*.hq") -> list[Path]:
@@ -170,10 +163,9 @@ def test_free_files_beyond_the_pool_are_deleted(tmp_path: Path, pool: int, is_ke
         most = len(files(tmp_path / "data/journal"))
         assert most > 15
         drain(broker.port(), 150)
-        until(lambda: journal(broker)["filesReclaimed"] >= 10)
-        until(lambda: (journal(broker)["files"]["free"] > 2) is is_kept)
-        left = len(files(tmp_path / "data/journal"))
-    assert (left >= most) is is_kept
+        wait_for(lambda: journal(broker)["filesReclaimed"] >= 10)
+        wait_for(lambda: (journal(broker)["files"]["free"] > 2) is is_kept)
+        wait_for(lambda: (len(files(tmp_path / "data/journal")) >= most) is is_kept)
 
 
 @shows("journal-preallocation-strategy")
@@ -181,7 +173,7 @@ def test_free_files_beyond_the_pool_are_deleted(tmp_path: Path, pool: int, is_ke
 def test_the_strategy_decides_who_pays_for_the_blocks(tmp_path: Path, strategy: str):
     option = f"journal-preallocation-strategy={strategy}"
     with BrokerProcess(tmp_path / "data", option) as broker:
-        until(lambda: journal(broker)["files"]["ahead"] >= 2)
+        wait_for(lambda: journal(broker)["files"]["ahead"] >= 2)
         fill(broker.port(), 20)
         assert journal(broker)["preallocationFallbacks"] == 0
         broker.kill()
@@ -197,6 +189,8 @@ def test_without_preallocation_files_grow_and_survive(tmp_path: Path):
     option = "journal-preallocation-scope=none"
     with BrokerProcess(tmp_path / "data", option, "journal-file-size=1MiB") as broker:
         fill(broker.port(), 150, 10_000)
+        # One that is full, the one in use, one made ahead of need.
+        wait_for(lambda: len({p.stat().st_size for p in files(tmp_path / "data/journal")}) > 2)
         broker.kill()
         found = files(tmp_path / "data/journal")
         headers = [decode_file_header(path.read_bytes()[:512]) for path in found]
@@ -328,7 +322,7 @@ def test_rates_are_logged_where_that_is_wanted(tmp_path: Path, is_on: bool):
     with broker:
         fill(broker.port(), 20)
         if is_on:
-            until(lambda: "writes/s=" in broker.log_text())
+            wait_for(lambda: "writes/s=" in broker.log_text())
         else:
             time.sleep(1.2)
     lines = [line for line in broker.log_text().splitlines() if "writes/s=" in line]
@@ -357,7 +351,7 @@ def test_waiting_for_a_folder_has_a_bound(tmp_path: Path, timeout_ms: int, least
         begin_s = time.monotonic()
         setting = f"journal-lock-acquisition-timeout={timeout_ms}"
         with second(tmp_path / "data", tmp_path / "log", setting) as other:
-            other.communicate(timeout=TIMEOUT_S)
+            other.communicate(timeout=WAIT_S)
         assert other.returncode == 1
         assert time.monotonic() - begin_s >= least_s
         text = (tmp_path / "log").read_text()
@@ -373,8 +367,8 @@ def test_it_can_wait_until_the_other_broker_has_gone(tmp_path: Path):
     broker.start()
     fill(broker.port(), 5)
     with second(tmp_path / "data", tmp_path / "log", WAITS) as other:
-        until(lambda: "waiting for good" in (tmp_path / "log").read_text())
-        assert f"process id {broker.pid}" in (tmp_path / "log").read_text()
+        wait_for(lambda: "waiting for good" in (tmp_path / "log").read_text())
+        wait_for(lambda: f"process id {broker.pid}" in (tmp_path / "log").read_text())
         broker.kill()
         assert other.stdout is not None
         events = []
@@ -383,7 +377,7 @@ def test_it_can_wait_until_the_other_broker_has_gone(tmp_path: Path):
         port = next(event["port"] for event in events if event.get("name") == "all")
         drain(port, 5)
         other.send_signal(signal.SIGTERM)
-        assert other.wait(TIMEOUT_S) == 0
+        assert other.wait(WAIT_S) == 0
 
 
 def test_a_broker_that_waits_can_be_stopped(tmp_path: Path):
@@ -391,9 +385,9 @@ def test_a_broker_that_waits_can_be_stopped(tmp_path: Path):
         BrokerProcess(tmp_path / "data"),
         second(tmp_path / "data", tmp_path / "log", WAITS) as other,
     ):
-        until(lambda: "waiting for good" in (tmp_path / "log").read_text())
+        wait_for(lambda: "waiting for good" in (tmp_path / "log").read_text())
         other.send_signal(signal.SIGTERM)
-        other.communicate(timeout=TIMEOUT_S)
+        other.communicate(timeout=WAIT_S)
         assert other.returncode == 0
         assert "Traceback" not in (tmp_path / "log").read_text()
 

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
 
 BODY = b"x" * 30_000
 SMALL = ("journal-file-size=1MiB",)
@@ -20,13 +20,6 @@ SMALL = ("journal-file-size=1MiB",)
 
 def kept(history: Path) -> list[str]:
     return sorted(path.name for path in history.glob("*.hq")) if history.exists() else []
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < end_s, "it does not come to be"
-        time.sleep(0.02)
 
 
 def work(broker: BrokerProcess, first: int, count: int) -> None:
@@ -65,11 +58,13 @@ def test_consumed_messages_are_replayed_once(tmp_path: Path):
     settings = (*SMALL, f"journal-retention-directory={history}")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
         work(broker, 0, 100)
-        until(lambda: len(kept(history)) >= 2)
+        wait_for(lambda: len(kept(history)) >= 2)
         # What is sent again fills journal files too: replay from a folder that stays as it is.
-        history = Path(shutil.copytree(history, tmp_path / "frozen"))
-        for unfinished in history.glob("*.tmp"):
-            unfinished.unlink()
+        frozen = tmp_path / "frozen"
+        frozen.mkdir()
+        for name in kept(history):  # not what is being made
+            shutil.copy2(history / name, frozen)
+        history = frozen
         before = {path: path.read_bytes() for path in history.iterdir()}
         dry = replay(str(history), "--dry-run", "--address", "in")
         assert dry["confirmed"] == 0
@@ -102,10 +97,10 @@ def test_old_copies_go_by_size_and_by_age(tmp_path: Path):
         tmp_path / "data", *settings, "journal-retention-storage-limit=2MiB"
     ) as broker:
         work(broker, 0, 150)
-        until(lambda: len(kept(history)) == 2)
+        wait_for(lambda: len(kept(history)) == 2)
         work(broker, 150, 50)
     with BrokerProcess(tmp_path / "data", *settings, "journal-retention-period=1s") as broker:
         time.sleep(1.5)
         old = kept(history)
         work(broker, 200, 60)
-        until(lambda: not set(kept(history)) & set(old))
+        wait_for(lambda: not set(kept(history)) & set(old))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 import stomp
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 VERSIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
-WAIT_S = 10.0
 
 
 class Recorder(stomp.ConnectionListener):
@@ -278,28 +279,26 @@ def test_competing_consumers_share(connect: Any) -> None:
     for number in range(200):
         sender.connection.send("/queue/shared", str(number), headers={"persistent": "true"})
     sender.send("/queue/shared", "200")
-    bodies: list[str] = []
-    shares = []
-    for consumer in consumers:
-        share = []
-        while True:
-            try:
-                message = consumer.recorder.messages.get(timeout=0.3)
-            except queue.Empty:
-                break
-            share.append(message.body)
-            consumer.connection.ack(message.headers["ack"])
-        shares.append(len(share))
-        bodies += share
-    assert sorted(bodies, key=int) == [str(n) for n in range(201)]
-    assert min(shares) > 10
+    shares: list[list[str]] = [[] for _ in consumers]
+
+    def take_all() -> bool:
+        for consumer, share in zip(consumers, shares, strict=True):
+            while not consumer.recorder.messages.empty():
+                message = consumer.recorder.messages.get()
+                share.append(message.body)
+                consumer.connection.ack(message.headers["ack"])
+        return sum(map(len, shares)) >= 201
+
+    wait_for(take_all, lambda: shares)
+    assert sorted(chain(*shares), key=int) == [str(n) for n in range(201)]
+    assert min(map(len, shares)) > 10
 
 
 def test_heart_beats_keep_an_idle_connection(broker: BrokerProcess) -> None:
-    client = Client(broker.port(), "1.2", heartbeats=(500, 500))
+    client = Client(broker.port(), "1.2", heartbeats=(1000, 1000))
     client.connect()
     idle = threading.Event()
-    assert not idle.wait(2.2)  # four intervals; a missed one ends the connection on either side
+    assert not idle.wait(4.4)  # four intervals; a missed one ends the connection on either side
     assert client.connection.is_connected()
     assert client.recorder.errors.empty()
     client.disconnect()

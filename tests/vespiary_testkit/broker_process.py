@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-START_S = 20.0
-STOP_S = 20.0
+START_S = 60.0
+STOP_S = 60.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 

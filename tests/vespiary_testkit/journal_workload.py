@@ -39,6 +39,7 @@ from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_native.choice import block_verifier, open_core
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.waiting import WAIT_S
 
 POLL_S = 0.0005
 FILE_BYTES = 64 * 1024
@@ -57,7 +58,7 @@ def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     return wrapper
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = WAIT_S) -> None:
     """Wait for what another task or a timer of a millisecond brings about."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (there is nothing to be told by)

@@ -130,7 +130,9 @@ class Workshop:
         paths = os.pathsep.join(str(self.folder / name) for name in _PACKAGES)
         environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"}
         environment.pop("VESPIARY_RING", None)
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *nodes]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # Not where the run that is around this one keeps its folders.
+        command += [f"--basetemp={self.folder / 'tmp'}", *nodes]
         try:
             done = subprocess.run(
                 command,

@@ -21,7 +21,7 @@ from vespiary_codec.wire.stomp import (
     encode,
 )
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 _LIMITS = StompLimits(header_bytes=1 << 20, header_line_bytes=1 << 20, before_login_bytes=1 << 20)
 
 

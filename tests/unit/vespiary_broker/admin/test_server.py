@@ -12,6 +12,7 @@ from vespiary_broker.admin.server import AdminServer
 from vespiary_spec.errors import ConfigError
 from vespiary_testkit.admin_rig import MemoryBroker, admin_rig, users_with_roles
 from vespiary_testkit.journal_workload import run
+from vespiary_testkit.waiting import WAIT_S
 
 
 @run
@@ -52,7 +53,7 @@ async def test_clients_that_come_before_it_answers_wait():
 
 @run
 async def test_it_stops_before_it_has_begun():
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(WAIT_S):
         listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False)
         async with listener.running():
             pass

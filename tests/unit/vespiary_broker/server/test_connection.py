@@ -16,12 +16,15 @@ from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import Acceptor, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
+from vespiary_testkit.virtual_time import run_virtual
 
 SEND = b"SEND\ndestination:/queue/q\npersistent:true\nreceipt:%d\n\n%s\0"
 SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client-individual\n\n\0"
 
 
-def on_loop(**options: Any) -> Callable[[Callable[[ServerRig], Awaitable[None]]], Any]:
+def on_loop(
+    runner: Callable[[Any], None] = asyncio.run, **options: Any
+) -> Callable[[Callable[[ServerRig], Awaitable[None]]], Any]:
     """Run a test on a loop of its own with a rig."""
 
     def decorate(test: Callable[[ServerRig], Awaitable[None]]) -> Any:
@@ -33,7 +36,7 @@ def on_loop(**options: Any) -> Callable[[Callable[[ServerRig], Awaitable[None]]]
                 await test(rig)
                 await rig.close()
 
-            asyncio.run(scenario())
+            runner(scenario())
 
         del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for a fixture `rig`
         return run
@@ -293,7 +296,7 @@ def _beats() -> Acceptor:
     return Acceptor(name="all", port=0, stomp=StompLimits(heart_beat_min=10))
 
 
-@on_loop(acceptor=_beats)
+@on_loop(runner=run_virtual, acceptor=_beats)
 async def test_heart_beats(rig: ServerRig) -> None:
     peer = rig.peer()
     frame = await peer.login(heart_beat="20,20")

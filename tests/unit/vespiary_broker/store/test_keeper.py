@@ -26,6 +26,7 @@ from vespiary_testkit.journal_workload import (
     small_options,
     until,
 )
+from vespiary_testkit.waiting import WAIT_S
 
 
 class Sender:
@@ -53,7 +54,7 @@ class Sender:
 
     async def fill(self) -> None:
         """Send until no file can be had."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while self.journal.blocked is None or self.core.files_ahead():
                 if not self.send():
                     await asyncio.sleep(0.0005)

@@ -9,6 +9,8 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ import pytest
 from vespiary_broker.store.lock import LOCK_NAME, FolderLock, wait_for_folder
 from vespiary_spec.errors import JournalLocked, NativeError
 from vespiary_testkit.journal_workload import run
+from vespiary_testkit.waiting import WAIT_S
 
 HOLDER = """
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from vespiary_broker.store.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
@@ -99,17 +104,23 @@ except VespiaryError as error:
 """
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that all users reach: pytest's own ones are one user's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
 @pytest.mark.parametrize(
     ("mode", "answer"), [(0o666, "held True"), (0o444, "held True"), (0o600, "NativeError")]
 )
-def test_another_user_needs_to_read_the_file_only(tmp_path: Path, mode: int, answer: str):
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    (tmp_path / LOCK_NAME).write_text("{}")
-    (tmp_path / LOCK_NAME).chmod(mode)
+def test_another_user_needs_to_read_the_file_only(public: Path, mode: int, answer: str):
+    (public / LOCK_NAME).write_text("{}")
+    (public / LOCK_NAME).chmod(mode)
     ran = subprocess.run(
-        [sys.executable, "-c", OTHER_USER, str(tmp_path), os.pathsep.join(sys.path)],
+        [sys.executable, "-c", OTHER_USER, str(public), os.pathsep.join(sys.path)],
         capture_output=True,
         text=True,
         check=False,
@@ -118,13 +129,11 @@ def test_another_user_needs_to_read_the_file_only(tmp_path: Path, mode: int, ans
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
-def test_another_user_is_kept_out_by_a_read_only_lock(tmp_path: Path):
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    lock = FolderLock(tmp_path)
-    (tmp_path / LOCK_NAME).chmod(0o444)
+def test_another_user_is_kept_out_by_a_read_only_lock(public: Path):
+    lock = FolderLock(public)
+    (public / LOCK_NAME).chmod(0o444)
     ran = subprocess.run(
-        [sys.executable, "-c", OTHER_USER, str(tmp_path), os.pathsep.join(sys.path)],
+        [sys.executable, "-c", OTHER_USER, str(public), os.pathsep.join(sys.path)],
         capture_output=True,
         text=True,
         check=False,
@@ -178,7 +187,7 @@ async def test_waiting_can_be_called_off(tmp_path: Path):
     async def take() -> FolderLock:
         return FolderLock(tmp_path)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(WAIT_S):
         with pytest.raises(JournalLocked):
             await wait_for_folder(take, timeout_s=None, stop=stop)
     holder.close()

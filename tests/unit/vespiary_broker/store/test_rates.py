@@ -11,7 +11,7 @@ import pytest
 
 from vespiary_broker.store.rates import log_write_rates, rates_between
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import Client, open_memory, run
+from vespiary_testkit.journal_workload import Client, open_memory, run, until
 
 
 @run
@@ -47,6 +47,7 @@ async def test_only_periods_with_writes_are_logged(
     await asyncio.sleep(0.05)
     assert [r for r in caplog.records if "writes/s" in r.message] == []
     await client.send(3)
+    await until(lambda: any("writes/s" in r.message for r in caplog.records))
     await asyncio.sleep(0.03)
     task.cancel()
     (line,) = [r.message for r in caplog.records if "writes/s" in r.message]

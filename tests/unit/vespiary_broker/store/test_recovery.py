@@ -182,8 +182,7 @@ def test_leftovers_of_an_interrupted_reclaim_are_freed(tmp_path: Path):
         kept[path][:] = disk.files[path].data
         await client.receive()
         await client.acknowledge(len(client.held))
-        await asyncio.sleep(0.01)
-        assert journal.statistics().files_reclaimed >= 1
+        await until(lambda: journal.statistics().files_reclaimed >= 1)
         await journal.close()
 
     asyncio.run(live())

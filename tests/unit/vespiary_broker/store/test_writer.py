@@ -18,6 +18,7 @@ from vespiary_spec.errors import JournalLocked, NativeError, WriterFailed
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.faulty_ring import ERRNOS, FaultyRing, MemoryRing
 from vespiary_testkit.journal_workload import open_memory, recover_live, run, until
+from vespiary_testkit.waiting import WAIT_S
 
 
 class Bench:
@@ -443,7 +444,7 @@ async def test_a_failed_call_on_the_pool_fences(tmp_path: Path, kind: str):
     await until(lambda: bench.core.files_ahead() == 2)
     bench.disk.fail = lambda step, _path: errno.EIO if step == kind else 0
     with pytest.raises(WriterFailed):  # noqa: PT012 (the keeper's call is the one that fails)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 bench.publish(5000)
                 await journal.wait_durable()
