@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,92 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         done = vespiary("receive", "orders", "-n", "2", "--url", place)
         assert done.returncode == 0, done.stderr
     return folder
+
+
+LARGE = "x" * 300_000
+
+
+@pytest.fixture(scope="module")
+def large_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder of a broker with two large messages, and of a third whose queue is gone."""
+    folder = tmp_path_factory.mktemp("large") / "data"
+    text = folder.parent / "body.txt"
+    text.write_text(LARGE)
+    with BrokerProcess(folder, "journal-file-size=1MiB") as broker:
+        place = f"stomp://127.0.0.1:{broker.port()}"
+        for queue in ("orders", "orders", "gone"):
+            done = vespiary("send", queue, "--file", text, "--url", place)
+            assert done.returncode == 0, done.stderr
+        done = vespiary(
+            "queue",
+            "delete",
+            "gone",
+            "--force",
+            "-y",
+            "--api",
+            f"http://127.0.0.1:{broker.port('http')}",
+        )
+        assert done.returncode == 0, done.stderr
+    assert len(list((folder / "large-messages").iterdir())) == 2
+    return folder
+
+
+def test_bodies_of_large_messages_travel_with_the_text(large_data: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    for kind in FIVE:
+        text = exported(large_data, kind, tmp_path / f"{kind}.txt")
+        done = vespiary("import-journal", copy / kind, *FIVE[kind], "1MiB", text)
+        assert done.returncode == 0, done.stderr
+    assert "2 bodies of large messages" in vespiary("journal", "verify", copy).stdout
+    with BrokerProcess(copy, "journal-file-size=1MiB") as broker:
+        assert receive_all(broker) == [LARGE] * 2
+
+
+def test_without_their_bodies_large_messages_are_refused_by_number(
+    large_data: Path, tmp_path: Path
+):
+    text = exported(large_data, "journal", tmp_path / "journal.txt")
+    beside = tmp_path / "journal.txt.large-messages"
+    saved = beside.rename(tmp_path / "elsewhere")
+    five = (tmp_path / "copy" / "journal", *FIVE["journal"], "1MiB", text)
+    done = vespiary("import-journal", *five)
+    assert done.returncode == 1
+    assert "3 of 3 bodies" in done.stderr, "which queues are gone stood in the folder"
+    assert not list((tmp_path / "copy" / "journal").glob("*.hq")), "no broker starts from it"
+    saved.rename(beside)
+    done = vespiary("import-journal", *five, "--resume", "--without-bodies")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "copy" / "large-messages").iterdir())) == 2
+    done = vespiary("export-journal", large_data / "journal", *FIVE["journal"], "1MiB", "-")
+    assert done.returncode == 1
+    assert "2 large messages have bodies" in done.stderr
+    assert "#Totals" not in done.stdout
+
+
+def test_recover_brings_the_bodies_and_names_those_that_are_lost(large_data: Path, tmp_path: Path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(large_data, damaged)
+    first, second = sorted((damaged / "large-messages").iterdir())
+    done = vespiary("journal", "recover", damaged, tmp_path / "saved")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 bodies of large messages (586 KiB)" in done.stdout
+    assert "2 bodies" in vespiary("journal", "verify", tmp_path / "saved").stdout
+    first.unlink()
+    second.write_bytes(b"y" + second.read_bytes()[1:])
+    done = vespiary("journal", "verify", damaged)
+    assert done.returncode == 1
+    assert f"{first.name}: body: the body of message 1 of queue 1: the file is missing" in (
+        done.stdout
+    )
+    assert f"{second.name}: body: the body of message 2 of queue 1: the file has the checksum" in (
+        done.stdout
+    )
+    done = vespiary("journal", "recover", damaged, tmp_path / "less")
+    assert done.returncode == 1
+    assert f"lost: {first.name} of message 1 in queue 1: the file is missing" in done.stdout
+    assert not (tmp_path / "less" / "large-messages").exists() or not list(
+        (tmp_path / "less" / "large-messages").iterdir()
+    )
 
 
 def exported(data: Path, kind: str, text: Path) -> Path:

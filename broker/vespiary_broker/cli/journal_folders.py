@@ -11,9 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from vespiary_broker.cli import terminal
-from vespiary_broker.store.disk import Disk, DiskFile
+from vespiary_broker.store.body_files import FOLDER_NAME, CopiedBodies
+from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
 from vespiary_broker.store.files import BINDINGS_FORM, JMS_FORM, MESSAGE_FORM, FileForm
+from vespiary_broker.store.live_set import LiveSet
+from vespiary_broker.store.reader import Finding, read_journal
+from vespiary_broker.store.verifying import BodyPlace
+from vespiary_spec import units
 
 _FORMS: Final = (
     ("bindings", BINDINGS_FORM),
@@ -22,6 +29,17 @@ _FORMS: Final = (
     ("journal", MESSAGE_FORM),
 )
 """Folders below a data folder, and the journals that may lie there."""
+_LOST_SHOWN: Final = 20
+
+
+large_option = click.option(
+    "--large-messages",
+    "large",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help=f"Where the bodies of large messages are. Default: {FOLDER_NAME}, beside the journal.",
+)
+"""For all commands that need bodies."""
 
 
 class CountingFile:
@@ -154,6 +172,50 @@ def size_of(found: list[tuple[Path, FileForm]]) -> int:
         for path in place.iterdir()
         if form.number(path.name) is not None
     )
+
+
+def large_folder_of(place: Path, asked: Path | None) -> Path:
+    """Return the folder of the bodies of a journal's large messages.
+
+    Args:
+        place: The journal's folder.
+        asked: What the user says; None takes the usual one beside the journal.
+    """
+    return asked if asked is not None else place.absolute().parent / FOLDER_NAME
+
+
+def body_place(place: Path, asked: Path | None, disk: DiskLike) -> BodyPlace:
+    """Return where the bodies of a journal are, and how to find out which queues exist.
+
+    Args:
+        place: The journal's folder.
+        asked: What the user says of the bodies' folder; None takes the usual one.
+        disk: The file system.
+    """
+    bindings = place.absolute().parent / "bindings"
+
+    def queue_ids() -> frozenset[int] | None:
+        """Return the queues of the bindings beside the journal; None if they say nothing."""
+        if not bindings.is_dir() or not _has(bindings, BINDINGS_FORM):
+            return None
+        live = LiveSet()
+        report = read_journal(bindings, form=BINDINGS_FORM, disk=disk, live=live)
+        return None if report.finding is Finding.BAD else frozenset(queue_names(live.bindings))
+
+    return BodyPlace(large_folder_of(place, asked), queue_ids)
+
+
+def show_bodies(bodies: CopiedBodies) -> None:
+    """Say what became of the bodies of large messages."""
+    if bodies.files:
+        size = units.format_size_rounded(bodies.size_bytes)
+        click.echo(f"  {bodies.files} bodies of large messages ({size}) in {bodies.folder}")
+    for lost in bodies.lost[:_LOST_SHOWN]:
+        click.echo(f"  lost: {lost}")
+    if len(bodies.lost) > _LOST_SHOWN:
+        click.echo(f"  lost: {len(bodies.lost) - _LOST_SHOWN} more bodies of large messages")
+    if bodies.lost:
+        click.echo("  messages without their body stay in their queue, undelivered")
 
 
 def queue_names(bindings: dict[str, bytes]) -> dict[int, str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +18,20 @@ import click
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.journal_folders import (
     CountingDisk,
+    body_place,
     journals_in,
+    large_folder_of,
+    large_option,
     progress_steps,
     queue_names,
+    show_bodies,
     size_of,
 )
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER
+from vespiary_broker.store.body_files import CopiedBodies, copy_bodies
 from vespiary_broker.store.disk import Disk, DiskFile
 from vespiary_broker.store.files import BINDINGS_FORM, MESSAGE_FORM, FileForm
+from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.salvage import SalvageReport, SalvageRules, salvage_journal
 from vespiary_spec import limits
@@ -97,10 +105,12 @@ class SalvageDisk(Disk):
     is_flag=True,
     help="Make a queue recovered.ID for messages whose queue is in no binding.",
 )
+@large_option
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
 def recover_command(
     folder: Path,
     target: Path,
+    large: Path | None,
     include_acknowledged: bool,
     include_uncommitted: bool,
     recreate_queues: bool,
@@ -109,8 +119,8 @@ def recover_command(
     """Copy all that can be read of the journals in DIR to new ones in NEW_DIR.
 
     DIR is never written to. With the data folder of a broker as DIR, NEW_DIR becomes one with the
-    same folders, bindings included, and a broker starts from it. Bodies of large messages are not
-    copied: copy their folder beside. Exit codes: 0 nothing was lost, 1 something was.
+    same folders, bindings and bodies of large messages included, and a broker starts from it. Exit
+    codes: 0 nothing was lost, 1 something was.
     """
     found = journals_in(folder)
     if target.resolve().is_relative_to(folder.resolve()):
@@ -125,7 +135,8 @@ def recover_command(
         # Messages first: what they need of the bindings is known then.
         for place, form in sorted(found, key=lambda item: item[1] is not MESSAGE_FORM):
             new = target / place.relative_to(folder)
-            report = _salvage(place, form, new, disk, rules, needed)
+            bring = partial(_bring_bodies, disk, place, large, new, recreate_queues)
+            report = _salvage(place, form, new, disk, rules, needed, bring)
             needed.note(report, form)
             reports.append(report)
     if is_json:
@@ -134,7 +145,21 @@ def recover_command(
         for report in reports:
             _show(report)
         needed.show()
-    return int(any(report.losses for report in reports))
+    return int(any(report.losses or report.bodies.lost for report in reports))
+
+
+def _bring_bodies(
+    disk: SalvageDisk,
+    place: Path,
+    large: Path | None,
+    new: Path,
+    is_recreating: bool,
+    live: LiveSet,
+) -> CopiedBodies:
+    """Copy the bodies that messages of existing queues refer to beside the new journal."""
+    known = body_place(place, large, disk)
+    queue_ids = None if is_recreating else known.queue_ids()
+    return copy_bodies(live.bodies(queue_ids), known.folder, large_folder_of(new, None), disk)
 
 
 def _salvage(
@@ -144,6 +169,7 @@ def _salvage(
     disk: SalvageDisk,
     rules: SalvageRules,
     needed: _Needs,
+    bring_bodies: Callable[[LiveSet], CopiedBodies],
 ) -> SalvageReport:
     is_bindings = form is BINDINGS_FORM
     return salvage_journal(
@@ -155,6 +181,7 @@ def _salvage(
         file_size_bytes=_SIZES.get(form, limits.BINDINGS_FILE_BYTES),
         rules=rules,
         complete=needed.complete if is_bindings else lambda _, __: {},
+        bring_bodies=bring_bodies if form is MESSAGE_FORM else lambda _: CopiedBodies(),
     )
 
 
@@ -252,5 +279,4 @@ def _show(report: SalvageReport) -> None:
         click.echo(f"  transaction {number} was committed, and members of it are missing")
     for number in report.prepared:
         click.echo(f"  transaction {number} is prepared and was copied as it is")
-    if report.large_messages:
-        click.echo(f"  {report.large_messages} large messages: copy the folder of their bodies too")
+    show_bodies(report.bodies)

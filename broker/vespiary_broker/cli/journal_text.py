@@ -12,20 +12,39 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.journal_folders import CountingDisk, journals_in, progress_steps
+from vespiary_broker.cli.journal_folders import (
+    CountingDisk,
+    body_place,
+    journals_in,
+    large_folder_of,
+    large_option,
+    progress_steps,
+    show_bodies,
+)
+from vespiary_broker.store.body_files import (
+    FOLDER_NAME,
+    CopiedBodies,
+    copy_bodies,
+    read_names,
+    write_names,
+)
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.exporting import ExportReport, export_journal, form_of
 from vespiary_broker.store.files import FileForm
 from vespiary_broker.store.importing import ImportReport, JournalImport
+from vespiary_broker.store.live_set import LiveBody, LiveSet
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.opening import OpeningParts
+from vespiary_broker.store.verifying import BodyPlace
 from vespiary_codec.journal.file_header import JournalKind
+from vespiary_codec.journal.large_reference import body_name
 from vespiary_codec.journal.text import TextFormError, TextReader
 from vespiary_spec import limits, units
 from vespiary_spec.errors import QuantityError, VespiaryError
@@ -86,8 +105,20 @@ def _five_arguments(function: F) -> F:
 _overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace TEXT_FILE if it exists."
 )
+_without_bodies_option = click.option(
+    "--without-bodies",
+    is_flag=True,
+    help="Go on where bodies of large messages cannot be had.",
+)
 _resume_option = click.option(
     "--resume", is_flag=True, help="Go on with an import that was interrupted."
+)
+_target_option = click.option(
+    "--large-messages",
+    "large",
+    type=_folder,
+    metavar="DIR",
+    help=f"Where bodies of large messages go. Default: {FOLDER_NAME}, beside the journal.",
 )
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 
@@ -98,6 +129,8 @@ _json_option = click.option("--json", "is_json", is_flag=True, help="Print one J
 @click.command("export-journal", short_help="Write a journal as text.")
 @_five_arguments
 @_overwrite_option
+@large_option
+@_without_bodies_option
 @_json_option
 def export_journal_command(
     directory: Path,
@@ -106,6 +139,8 @@ def export_journal_command(
     file_size: int,
     text_file: Path,
     overwrite: bool,
+    large: Path | None,
+    without_bodies: bool,
     is_json: bool,
 ) -> int:
     """Write the journal in DIRECTORY as text, a line for each record. Nothing in it is changed.
@@ -113,36 +148,111 @@ def export_journal_command(
     PREFIX and EXTENSION are those of its files: `activemq-data hq` for messages,
     `activemq-bindings bindings` for queues and addresses. FILE_SIZE is their size; each file says
     its own, so another one is remarked upon and the export goes on. TEXT_FILE `-` is standard
-    output. Exit codes: 0 good, 1 damaged.
+    output. Bodies of large messages go to the folder TEXT_FILE.large-messages. Exit codes: 0 good,
+    1 damaged.
     """
     form, other_sizes = form_of(directory, prefix, extension, Disk(), size_bytes=file_size)
     if other_sizes:
         sizes = ", ".join(map(str, other_sizes))
         terminal.show_sentence(f"there are files of {sizes} bytes; import with a size that fits")
-    return _export(directory, form, text_file, is_overwritten=overwrite, is_json=is_json)
+    bodies = _Bodies(body_place(directory, large, Disk()), text_file, without_bodies)
+    return _export(directory, form, text_file, bodies, is_overwritten=overwrite, is_json=is_json)
 
 
 @click.command("export", short_help="Write a journal as text.")
 @click.argument("folder", type=_folder, metavar="DIR")
 @click.argument("text_file", type=_text, metavar="TEXT_FILE")
 @_overwrite_option
+@large_option
+@_without_bodies_option
 @_json_option
-def export_command(folder: Path, text_file: Path, overwrite: bool, is_json: bool) -> int:
+def export_command(
+    folder: Path,
+    text_file: Path,
+    overwrite: bool,
+    large: Path | None,
+    without_bodies: bool,
+    is_json: bool,
+) -> int:
     """Write the journal in the folder DIR as text, a line for each record.
 
-    Nothing in DIR is changed. TEXT_FILE `-` is standard output.
-    Exit codes: 0 good, 1 damaged.
+    Nothing in DIR is changed. TEXT_FILE `-` is standard output. Bodies of large messages go to the
+    folder TEXT_FILE.large-messages. Exit codes: 0 good, 1 damaged.
     """
     found = journals_in(folder)
     if len(found) > 1:
         places = " or ".join(str(place) for place, _ in found)
         raise terminal.CommandFailed(f"{folder} holds several journals: name one, {places}")
     place, form = found[0]
-    return _export(place, form, text_file, is_overwritten=overwrite, is_json=is_json)
+    bodies = _Bodies(body_place(place, large, Disk()), text_file, without_bodies)
+    return _export(place, form, text_file, bodies, is_overwritten=overwrite, is_json=is_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Bodies of large messages on their way to or from the folder beside a text.
+
+    Attributes:
+        place: Where the journal's are.
+        text_file: The text.
+        may_be_missing: Whether the command goes on without those that cannot be had.
+    """
+
+    place: BodyPlace
+    text_file: Path
+    may_be_missing: bool
+
+    @property
+    def folder(self) -> Path:
+        """The folder beside the text."""
+        return self.text_file.with_name(f"{self.text_file.name}.{FOLDER_NAME}")
+
+    def bring_out(self, live: LiveSet) -> CopiedBodies:
+        """Copy what the journal needs to the folder beside the text."""
+        if not live.bodies():
+            return CopiedBodies()
+        needed = live.bodies(self.place.queue_ids())  # others are gone with their queue
+        copied = self._bring(needed, self.place.folder, self.folder)
+        if str(self.text_file) != _STANDARD:
+            write_names(needed, self.folder, Disk())
+        return copied
+
+    def bring_in(self, live: LiveSet) -> CopiedBodies:
+        """Copy what the new journal needs from the folder beside the text."""
+        names = read_names(self.folder, Disk())
+        needed = [
+            body
+            for body in live.bodies()
+            if names is None or body_name(body.reference.large_id) in names
+        ]
+        return self._bring(needed, self.folder, self.place.folder)
+
+    def _bring(self, bodies: list[LiveBody], source: Path, target: Path) -> CopiedBodies:
+        if bodies and str(self.text_file) == _STANDARD:
+            if not self.may_be_missing:
+                raise terminal.CommandFailed(
+                    f"{len(bodies)} large messages have bodies, which go to a folder beside the "
+                    "text: name a file, or give --without-bodies"
+                )
+            return CopiedBodies()
+        copied = copy_bodies(bodies, source, target, Disk())
+        if copied.lost and not self.may_be_missing:
+            raise terminal.CommandFailed(
+                f"{len(copied.lost)} of {len(bodies)} bodies of large messages cannot be had from "
+                f"{source}: {copied.lost[0]}. Put them there (an import then goes on with "
+                "--resume), or give --without-bodies"
+            )
+        return copied
 
 
 def _export(
-    folder: Path, form: FileForm, text_file: Path, *, is_overwritten: bool, is_json: bool
+    folder: Path,
+    form: FileForm,
+    text_file: Path,
+    bodies: _Bodies,
+    *,
+    is_overwritten: bool,
+    is_json: bool,
 ) -> int:
     total_bytes = sum(
         path.stat().st_size for path in folder.iterdir() if form.number(path.name) is not None
@@ -157,6 +267,7 @@ def _export(
             text.write,
             disk=CountingDisk(progress_steps(advance, _MIB)),
             verify=OpeningParts().verify,
+            bring_bodies=bodies.bring_out,
         )
     _show_export(report, text_file, is_json=is_json and str(text_file) != _STANDARD)
     return 0
@@ -177,6 +288,8 @@ def _show_export(report: ExportReport, text_file: Path, *, is_json: bool) -> Non
         f"written to {'standard output' if str(text_file) == _STANDARD else text_file}{end}"
     )
     click.echo(sentence, err=str(text_file) == _STANDARD)
+    if str(text_file) != _STANDARD:
+        show_bodies(report.bodies)
 
 
 @contextmanager
@@ -212,6 +325,8 @@ def _written(path: Path, *, is_overwritten: bool) -> Iterator[BinaryIO]:
 @click.command("import-journal", short_help="Make a journal from text.")
 @_five_arguments
 @_resume_option
+@_target_option
+@_without_bodies_option
 @_json_option
 def import_journal_command(
     directory: Path,
@@ -220,16 +335,25 @@ def import_journal_command(
     file_size: int,
     text_file: Path,
     resume: bool,
+    large: Path | None,
+    without_bodies: bool,
     is_json: bool,
 ) -> int:
     """Make a journal in DIRECTORY, which is empty or new, from the text of `export-journal`.
 
     PREFIX, EXTENSION and FILE_SIZE are those of the files to make. TEXT_FILE `-` is standard input.
     A text that is cut off or damaged is refused with the number of the line, and nothing is left
-    that a broker would take for a journal. Exit codes: 0 good, 1 refused.
+    that a broker would take for a journal. Bodies of large messages are taken from the folder
+    TEXT_FILE.large-messages. Exit codes: 0 good, 1 refused.
     """
     return _import(
-        directory, prefix, extension, file_size, text_file, is_resumed=resume, is_json=is_json
+        directory,
+        prefix,
+        extension,
+        file_size,
+        _Bodies(BodyPlace(large_folder_of(directory, large)), text_file, without_bodies),
+        is_resumed=resume,
+        is_json=is_json,
     )
 
 
@@ -240,6 +364,8 @@ def import_journal_command(
 @click.option("--extension", metavar="EXT", help="Extension of the files. Default: by kind.")
 @click.option("--file-size", type=SizeType(), help="Size of the files. Default: by kind.")
 @_resume_option
+@_target_option
+@_without_bodies_option
 @_json_option
 def import_command(
     text_file: Path,
@@ -248,11 +374,14 @@ def import_command(
     extension: str | None,
     file_size: int | None,
     resume: bool,
+    large: Path | None,
+    without_bodies: bool,
     is_json: bool,
 ) -> int:
     """Make a journal in the folder DIR, which is empty or new, from an exported text.
 
-    Exit codes: 0 good, 1 refused.
+    Bodies of large messages are taken from the folder TEXT_FILE.large-messages. Exit codes: 0 good,
+    1 refused.
     """
     usual = _FORMS[_kind_of(text_file)]
     return _import(
@@ -260,7 +389,7 @@ def import_command(
         prefix or usual[0],
         extension or usual[1],
         file_size or usual[2],
-        text_file,
+        _Bodies(BodyPlace(large_folder_of(folder, large)), text_file, without_bodies),
         is_resumed=resume,
         is_json=is_json,
     )
@@ -297,11 +426,12 @@ def _import(
     prefix: str,
     extension: str,
     file_size: int,
-    text_file: Path,
+    bodies: _Bodies,
     *,
     is_resumed: bool,
     is_json: bool,
 ) -> int:
+    text_file = bodies.text_file
     with _opened(text_file) as text:
         size = 0 if str(text_file) == _STANDARD else text_file.stat().st_size
         disk = Disk()
@@ -318,6 +448,7 @@ def _import(
                     verify=OpeningParts().verify,
                     is_resumed=is_resumed,
                     source_name=str(text_file),
+                    bring_bodies=bodies.bring_in,
                     progress=progress_steps(advance, _MIB),
                 ).run(text)
         finally:
@@ -335,3 +466,4 @@ def _show_import(report: ImportReport, *, is_json: bool) -> None:
         f"{report.folder}: {report.records} records in {report.files} files{before}; "
         "a broker may start from it"
     )
+    show_bodies(report.bodies)

@@ -17,7 +17,9 @@ from vespiary_broker.cli import terminal
 from vespiary_broker.cli.journal_compacting import compact_command
 from vespiary_broker.cli.journal_folders import (
     CountingDisk,
+    body_place,
     journals_in,
+    large_option,
     progress_steps,
     queue_names,
     size_of,
@@ -30,7 +32,7 @@ from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.reader import FileReport, Finding, JournalReport, read_journal
-from vespiary_broker.store.verifying import Problem, Verification, verify_journal
+from vespiary_broker.store.verifying import Problem, ProblemKind, Verification, verify_journal
 from vespiary_spec import units
 
 _MIB: Final = 1024 * 1024
@@ -77,13 +79,14 @@ def info(folder: Path, is_json: bool) -> int:
 @click.argument(
     "folders", type=click.Path(file_okay=False, path_type=Path), metavar="DIR…", nargs=-1
 )
+@large_option
 @_json_option
-def verify(folders: tuple[Path, ...], is_json: bool) -> int:
-    """Check every block of every file, and that what holds nothing is zero.
+def verify(folders: tuple[Path, ...], large: Path | None, is_json: bool) -> int:
+    """Check every block of every file, that what holds nothing is zero, and the bodies.
 
     Each problem is named with file, offset and block. Torn means that the journal ends in
-    unconfirmed work which a crash cut off: nothing confirmed is missing. Exit codes: 0 good or
-    torn, 1 damaged.
+    unconfirmed work which a crash cut off: nothing confirmed is missing. Of each large message size
+    and checksum of its body are compared. Exit codes: 0 good or torn, 1 damaged.
     """
     if not folders:
         raise click.UsageError("name a folder or more")
@@ -92,12 +95,13 @@ def verify(folders: tuple[Path, ...], is_json: bool) -> int:
     with terminal.progress("reading, MiB", 3 * size_of(found) // _MIB) as advance:
         disk, verifier = CountingDisk(progress_steps(advance, _MIB)), OpeningParts().verify
         for place, form in found:
-            results.append(verify_journal(place, form, disk, verifier))
+            bodies = body_place(place, large, disk) if form is MESSAGE_FORM else None
+            results.append(verify_journal(place, form, disk, verifier, bodies))
     if is_json:
         terminal.show_json([_as_json(result) for result in results])
     else:
         for result in results:
-            click.echo(_verdict(result.report, result.finding, result.blocks))
+            click.echo(_verdict(result.report, result.finding, result.blocks, result.bodies))
             for problem in result.problems:
                 _show_problem(problem)
     return int(any(result.finding is Finding.BAD for result in results))
@@ -107,15 +111,17 @@ def _as_json(result: Verification) -> dict[str, Any]:
     return {
         **dataclasses.asdict(result.report),
         "finding": result.finding,
+        "bodies": result.bodies,
         "problems": [dataclasses.asdict(problem) for problem in result.problems],
     }
 
 
-def _verdict(report: JournalReport, finding: Finding, blocks: int) -> str:
+def _verdict(report: JournalReport, finding: Finding, blocks: int, bodies: int = 0) -> str:
     used_bytes = sum(file.used_bytes for file in report.files)
     text = (
         f"{report.folder}: {finding}: {blocks} blocks, "
         f"{units.format_size_rounded(used_bytes)} in {len(report.files)} files"
+        f"{f', {bodies} bodies of large messages' if bodies else ''}"
     )
     if report.finding is Finding.BAD:
         return f"{text}\n  {report.error_text}"
@@ -126,7 +132,10 @@ def _verdict(report: JournalReport, finding: Finding, blocks: int) -> str:
 
 def _show_problem(problem: Problem) -> None:
     block = f"block {problem.sequence}" if problem.sequence else "block not known"
-    click.echo(f"  {problem.file}:{problem.offset}: {block}: {problem.kind}: {problem.what}")
+    place = f"{problem.file}:{problem.offset}: {block}"
+    if problem.kind is ProblemKind.BODY:
+        place = problem.file
+    click.echo(f"  {place}: {problem.kind}: {problem.what}")
     click.echo(f"    meaning: {problem.meaning}")
     click.echo(f"    what to do: {problem.cure}")
 

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vespiary_broker.store.body_files import CopiedBodies
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import FileForm
+from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.recovery import Recovery
 from vespiary_broker.store.survey import FolderSurvey, survey_folder
 from vespiary_codec.journal.block import HEADER_BYTES
@@ -39,6 +41,7 @@ class ExportReport:
         records: Records written.
         record_bytes: Bytes of them.
         torn_at: `file:offset` of the unconfirmed work at the end that was left out; empty if none.
+        bodies: Bodies of large messages that were copied, and those that were not.
     """
 
     folder: str
@@ -47,6 +50,7 @@ class ExportReport:
     records: int
     record_bytes: int
     torn_at: str
+    bodies: CopiedBodies
 
 
 class _Lines:
@@ -54,20 +58,23 @@ class _Lines:
 
     def __init__(self, survey: FolderSurvey, write: Callable[[bytes], object]) -> None:
         self.text = TextWriter()
+        self.live = LiveSet()
         self._names = {file.file_id: file.path.name for file in survey.active}
         self._write = write
         self._sequence = 0
         self._is_after_gap = False
 
-    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:  # noqa: ARG002
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        self.live.restore_file(file_id, salt, size_bytes)
         self._write(self.text.file(self._names[file_id], file_id, size_bytes))
 
     def restore_block(
         self,
-        file_id: int,  # noqa: ARG002
+        file_id: int,
         offset: int,
         block: memoryview,
     ) -> list[tuple[int, bytes]]:
+        self.live.restore_block(file_id, offset, block)
         (sequence,) = struct.unpack_from("<Q", block, 8)
         (records,) = struct.unpack_from("<I", block, 36)
         if sequence != self._sequence + 1:
@@ -140,6 +147,7 @@ def export_journal(
     *,
     disk: DiskLike,
     verify: BlockVerifier,
+    bring_bodies: Callable[[LiveSet], CopiedBodies] = lambda _: CopiedBodies(),
 ) -> ExportReport:
     """Write a journal as text.
 
@@ -149,6 +157,8 @@ def export_journal(
         write: Takes each line; raises if it can't.
         disk: The file system.
         verify: The walk over valid blocks.
+        bring_bodies: Given what is live, copies the bodies of large messages; what it raises leaves
+            the text without totals.
 
     Raises:
         CorruptRecord: Confirmed data is damaged: file and offset; the text has no totals line.
@@ -159,6 +169,7 @@ def export_journal(
     lines = _Lines(survey, write)
     write(lines.text.header(form.kind, survey.journal_id or bytes(16)))
     found = Recovery(survey, disk, verify, is_direct=False).run(lines)
+    bodies = bring_bodies(lines.live)
     write(lines.text.totals())
     is_torn = bool(found.dropped_blocks or (found.tail and found.tail.is_torn))
     return ExportReport(
@@ -168,4 +179,5 @@ def export_journal(
         records=lines.text.records,
         record_bytes=lines.text.record_bytes,
         torn_at=f"{found.tail.file.path}:{found.tail.offset}" if is_torn and found.tail else "",
+        bodies=bodies,
     )

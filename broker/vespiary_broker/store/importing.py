@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from vespiary_broker.store.body_files import CopiedBodies
 from vespiary_broker.store.builder import Continuation, JournalBuilder, move_to_place
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.exporting import STRUCTURAL_TYPES
@@ -28,6 +29,8 @@ from vespiary_broker.store.files import (
     FileForm,
     StoredFile,
 )
+from vespiary_broker.store.live_set import LiveSet
+from vespiary_broker.store.reader import read_journal
 from vespiary_broker.store.survey import BlockReader, SurveyedFile, survey_folder
 from vespiary_codec.journal.block import FIRST_OFFSET, HEADER_BYTES
 from vespiary_codec.journal.file_header import JournalKind
@@ -68,6 +71,7 @@ class ImportReport:
         files: Its files.
         records: Records taken from the text.
         resumed_records: Those of them that were durable before.
+        bodies: Bodies of large messages that were copied, and those that were not.
     """
 
     folder: str
@@ -75,6 +79,7 @@ class ImportReport:
     files: int
     records: int
     resumed_records: int
+    bodies: CopiedBodies
 
 
 class _Kept(NamedTuple):
@@ -99,6 +104,7 @@ class JournalImport:
         verify: BlockVerifier,
         is_resumed: bool = False,
         source_name: str = "line",
+        bring_bodies: Callable[[LiveSet], CopiedBodies] = lambda _: CopiedBodies(),
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Prepare; nothing is read or made yet.
@@ -112,6 +118,8 @@ class JournalImport:
             verify: The walk over valid blocks.
             is_resumed: Go on with what an interrupted import left.
             source_name: Name of the text, for errors.
+            bring_bodies: Given what is live, copies the bodies of large messages, durably; what it
+                raises leaves the files where `is_resumed` finds them.
             progress: Told the bytes of each line.
         """
         self._folder = folder
@@ -123,6 +131,7 @@ class JournalImport:
         self._verify = verify
         self._is_resumed = is_resumed
         self._source_name = source_name
+        self._bring_bodies = bring_bodies
         self._progress = progress
         self._reader = TextReader()
         self._line_bytes_max = 2 * file_size_bytes + 64 * 1024
@@ -153,6 +162,7 @@ class JournalImport:
         else:
             self._disk.make_folder(self._work)
             resumed = self._write(records, form)
+        bodies = self._bring_bodies(self._live(form, is_publishing=is_publishing))
         files = move_to_place(self._work, self._folder, form, self._disk)
         return ImportReport(
             folder=str(self._folder),
@@ -160,7 +170,15 @@ class JournalImport:
             files=files,
             records=self._reader.records,
             resumed_records=resumed,
+            bodies=bodies,
         )
+
+    def _live(self, form: FileForm, *, is_publishing: bool) -> LiveSet:
+        """Read what was imported again; once files are at their place, their bodies are too."""
+        live = LiveSet()
+        if form.kind is JournalKind.MESSAGE and not is_publishing:
+            read_journal(self._work, form=form, disk=self._disk, verify=self._verify, live=live)
+        return live
 
     def _check_names(self, form: FileForm) -> None:
         """Refuse names by which a broker would take the files for a journal of another kind."""

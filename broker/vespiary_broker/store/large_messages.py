@@ -26,6 +26,7 @@ from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.large_reader import LargeReader
 from vespiary_broker.store.large_writer import LargeWriter
+from vespiary_codec.journal.large_reference import body_name
 from vespiary_native.abc import LargeBody
 from vespiary_spec.errors import DiskFull, LargeMessageDamaged, NativeError
 
@@ -229,7 +230,7 @@ class LargeMessages:
 
     def path(self, large_id: int) -> Path:
         """Return where a body lies."""
-        return self.options.directory / f"{large_id:016x}.msg"
+        return self.options.directory / body_name(large_id)
 
     @property
     def live_count(self) -> int:

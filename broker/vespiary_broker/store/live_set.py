@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import HEADER_BYTES, align4k
 from vespiary_codec.journal.description import transaction_of
+from vespiary_codec.journal.large_reference import LargeReference, decode_large_reference
 from vespiary_codec.journal.record import (
     COMMIT,
     AckRecord,
@@ -55,6 +56,20 @@ class LivePlace(NamedTuple):
     offset: int
     arrival_ms: int
     size_bytes: int
+
+
+class LiveBody(NamedTuple):
+    """A body in a file of its own that a message refers to.
+
+    Attributes:
+        reference: Which file, its size and checksum.
+        queue_id: A queue of the message.
+        sequence: Its number there; 0 in a prepared branch, where it has none yet.
+    """
+
+    reference: LargeReference
+    queue_id: int
+    sequence: int
 
 
 @dataclass(slots=True)
@@ -151,6 +166,7 @@ class LiveSet:
         self._ignores_acknowledgements = counts_acknowledged
         self._counts_incomplete = counts_incomplete
         self._queues: dict[int, _Queue] = {}
+        self._references: dict[tuple[int, int], LargeReference] = {}  # by file id and offset
         self._sequence = 0
         self._gaps = 0
         self._is_after_gap = False
@@ -190,7 +206,9 @@ class LiveSet:
         if number := transaction_of(raw):
             self._member(number, file_id, raw)
         elif raw.type == RecordType.ADD:
-            self._add(file_id, raw.offset, decode_add_layout(raw))
+            add = decode_add_layout(raw)
+            self._note_body(file_id, raw, add)
+            self._add(file_id, raw.offset, add)
         elif raw.type == RecordType.ACK:
             self._acknowledge(file_id, file_id, decode_ack(raw))
         elif raw.type in (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK):
@@ -226,6 +244,12 @@ class LiveSet:
             file.live_places += 1
             file.live_bytes += share
 
+    def _note_body(self, file_id: int, raw: RawRecord, add: AddLayout) -> None:
+        if add.is_large:
+            body = raw.data[add.properties_at + add.properties_bytes :]
+            reference = decode_large_reference(body[: add.body_bytes], offset=raw.offset)
+            self._references[file_id, raw.offset] = reference
+
     def _forget(self, packed: int) -> int:
         """Take a place out of its file's counts; return the file's id."""
         file_id = packed >> _TIME_BITS + _OFFSET_BITS + _BYTES_BITS
@@ -259,6 +283,7 @@ class LiveSet:
         record: AddLayout | AckRecord | None = None
         if raw.type == RecordType.ADD:
             record = decode_add_layout(raw)
+            self._note_body(file_id, raw, record)
         elif raw.type == RecordType.ACK:
             record = decode_ack(raw)
         entry.members.append((file_id, raw.offset, record))
@@ -354,6 +379,27 @@ class LiveSet:
             return False
         place = _unpacked(queue_id, sequence, packed)
         return (place.file_id, place.offset) == (file_id, offset)
+
+    def bodies(self, queue_ids: Container[int] | None = None) -> list[LiveBody]:
+        """Return the bodies in files that are needed, by live messages and prepared branches.
+
+        Args:
+            queue_ids: Queues that exist; messages of others are void. None: all do.
+        """
+        found: dict[int, LiveBody] = {}
+        for place in self.places() if self._references else ():
+            reference = self._references.get((place.file_id, place.offset))
+            if reference and (queue_ids is None or place.queue_id in queue_ids):
+                body = LiveBody(reference, place.queue_id, place.sequence)
+                found.setdefault(reference.large_id, body)
+        for entry in self.transactions.values():
+            for file_id, offset, record in entry.members if entry.is_prepared else ():
+                reference = self._references.get((file_id, offset))
+                if reference and isinstance(record, AddLayout):
+                    of = [p for p in record.places if queue_ids is None or p.queue_id in queue_ids]
+                    if of:
+                        found.setdefault(reference.large_id, LiveBody(reference, *of[0]))
+        return [found[large_id] for large_id in sorted(found)]
 
     def places(self) -> Iterator[LivePlace]:
         """Yield all live places, by queue, in no order within it."""

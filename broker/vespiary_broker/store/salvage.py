@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vespiary_broker.store.body_files import CopiedBodies
 from vespiary_broker.store.builder import JournalBuilder, move_to_place
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.exporting import STRUCTURAL_TYPES
@@ -108,7 +109,7 @@ class SalvageReport:
         blocks: Good blocks.
         records: Records written.
         live_messages: Messages saved by queue id.
-        large_messages: Those of them whose body stands in a file of its own, which is not copied.
+        bodies: Bodies of large messages that were copied, and those that could not be.
         bindings: Keys saved.
         losses: What could not be read.
         uncommitted: Members of transactions without COMMIT, by transaction; taken only if asked.
@@ -124,7 +125,7 @@ class SalvageReport:
     blocks: int
     records: int
     live_messages: dict[int, int]
-    large_messages: int
+    bodies: CopiedBodies
     bindings: dict[str, bytes]
     losses: tuple[Loss, ...]
     uncommitted: dict[int, int]
@@ -143,6 +144,7 @@ def salvage_journal(
     file_size_bytes: int,
     rules: SalvageRules,
     complete: Callable[[dict[str, bytes], bool], dict[str, bytes]] = lambda _, __: {},
+    bring_bodies: Callable[[LiveSet], CopiedBodies] = lambda _: CopiedBodies(),
 ) -> SalvageReport:
     """Save what can be saved of a journal into a new one.
 
@@ -156,6 +158,7 @@ def salvage_journal(
         rules: What is taken.
         complete: Given the values by key that were saved of a bindings journal, and whether
             anything was lost, returns values to add or to replace.
+        bring_bodies: Given what is live, copies the bodies of large messages, durably.
 
     Raises:
         StorageError: The new folder is not empty.
@@ -180,6 +183,7 @@ def salvage_journal(
         builder.finish()
     finally:
         builder.close()
+    bodies = bring_bodies(live)  # before the messages that refer to them can be found
     move_to_place(work, target, form, disk)
     return SalvageReport(
         folder=str(folder),
@@ -189,7 +193,7 @@ def salvage_journal(
         blocks=salvage.blocks,
         records=salvage.records,
         live_messages=live.live_messages,
-        large_messages=salvage.large_messages,
+        bodies=bodies,
         bindings=bindings,
         losses=tuple(salvage.losses),
         uncommitted=salvage.uncommitted,
@@ -241,7 +245,6 @@ class _Salvage:
         self._tail: Loss | None = None
         self.blocks = 0
         self.records = 0
-        self.large_messages = 0
         self.files = self._choose(scan_folder(folder, form, disk))
 
     def _choose(self, found: ScannedFolder) -> list[SurveyedFile]:
@@ -428,7 +431,6 @@ class _Salvage:
         ]
         if not places:
             return b""
-        self.large_messages += add.is_large
         content = bytes(raw.data[add.properties_at :])
         flags = raw.flags & ~RecordFlag.TRANSACTIONAL
         fields = ADD.unpack_from(raw.data)

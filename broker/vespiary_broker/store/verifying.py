@@ -1,18 +1,22 @@
 """`vespiary journal verify`: every block of every file, and every problem with its place.
 
 Owns: the list of problems and what each of them means. Whether a broker would start is `recovery`'s
-decision, asked through `reader`; here are added the blocks that recovery does not come to, and the
-bytes that it never looks at (padding). Must never write. Called by the CLI.
+decision, asked through `reader`; here are added the blocks that recovery does not come to, the
+bytes that it never looks at (padding), and the bodies of large messages. Must never write. Called
+by the CLI.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from vespiary_broker.store.body_files import LostBody, check_bodies
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import FileForm
+from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.reader import Finding, JournalReport, read_journal
 from vespiary_broker.store.scanning import (
     Block,
@@ -23,6 +27,7 @@ from vespiary_broker.store.scanning import (
     stray_header_bytes,
 )
 from vespiary_broker.store.survey import SurveyedFile
+from vespiary_codec.journal.large_reference import body_name
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_spec.errors import ForeignJournal
 
@@ -38,6 +43,8 @@ class ProblemKind(StrEnum):
     """Bytes that hold nothing are not zero: no data is lost, but the disk changed something."""
     TORN = "torn"
     """Above the watermark: work that was never confirmed, cut off by a crash, or damaged."""
+    BODY = "body"
+    """A large message's body is missing or another: it is not delivered; the broker starts."""
 
 
 _MEANING = {
@@ -49,6 +56,7 @@ _MEANING = {
     " path is not to be trusted",
     ProblemKind.TORN: "no later block says that this one was durable: a crash cut unconfirmed work "
     "off, or a block that was just confirmed is damaged; the broker's start drops it",
+    ProblemKind.BODY: "the broker starts, and keeps the message in its queue, undelivered",
 }
 _CURE = {
     ProblemKind.CORRUPT: "keep a copy of the folder, then restore the volume, or save what can be "
@@ -58,6 +66,8 @@ _CURE = {
     ProblemKind.STRAY: "look at the kernel log and the disk; `vespiary journal export` and `import`"
     " make a clean copy",
     ProblemKind.TORN: "nothing to do after a crash or while the broker runs; else look at the disk",
+    ProblemKind.BODY: "if the bodies lie elsewhere, say so with --large-messages; else put the "
+    "file back from a backup and restart the broker, or purge the queue",
 }
 
 
@@ -68,7 +78,7 @@ class Problem:
     Attributes:
         kind: Corrupt, foreign, stray or torn.
         file: Name of the file.
-        offset: Place in it.
+        offset: Place in it; 0 for a body.
         sequence: Sequence of the block that ought to stand there; 0 if it cannot be told.
         what: What was found.
         meaning: What it means.
@@ -91,18 +101,37 @@ class Verification:
     Attributes:
         report: What a broker's start would find.
         finding: Bad with any problem that is not torn, else torn, else good.
-        problems: All problems, by file and offset.
+        problems: All problems, by file and offset; bodies last.
         blocks: Valid blocks.
+        bodies: Bodies of large messages that the journal refers to.
     """
 
     report: JournalReport
     finding: Finding
     problems: tuple[Problem, ...]
     blocks: int
+    bodies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPlace:
+    """Where the bodies of a journal's large messages are.
+
+    Attributes:
+        folder: Their folder.
+        queue_ids: Returns the queues that exist, whose messages alone count; None: all do.
+    """
+
+    folder: Path
+    queue_ids: Callable[[], frozenset[int] | None] = lambda: None
 
 
 def verify_journal(
-    folder: Path, form: FileForm, disk: DiskLike, verify: BlockVerifier
+    folder: Path,
+    form: FileForm,
+    disk: DiskLike,
+    verify: BlockVerifier,
+    bodies: BodyPlace | None = None,
 ) -> Verification:
     """Check every block of every file of a journal.
 
@@ -111,14 +140,24 @@ def verify_journal(
         form: Names and kind of its files.
         disk: The file system.
         verify: The walk over valid blocks.
+        bodies: Where the bodies of large messages are; None does not look at them.
 
     Raises:
         StorageError: The folder does not exist.
         NativeError: A file cannot be read.
     """
-    report = read_journal(folder, form=form, disk=disk, verify=verify)
+    live = LiveSet()
+    report = read_journal(folder, form=form, disk=disk, verify=verify, live=live)
     scan = _Scan(folder, form, disk, verify, report)
     problems = scan.run()
+    wanted = live.bodies(bodies.queue_ids()) if bodies else []
+    lost = check_bodies(wanted, bodies.folder, disk) if bodies else []
+    if bodies and lost:  # of a running broker some may have gone meanwhile, with their messages
+        again = LiveSet()
+        read_journal(folder, form=form, disk=disk, verify=verify, live=again)
+        names = {body_name(b.reference.large_id) for b in again.bodies(bodies.queue_ids())}
+        lost = [each for each in lost if each.file in names]
+    problems += [_body_problem(each) for each in lost]
     kinds = {problem.kind for problem in problems}
     finding = Finding.GOOD
     if ProblemKind.TORN in kinds or report.finding is Finding.TORN:
@@ -126,7 +165,25 @@ def verify_journal(
     if report.finding is Finding.BAD or kinds - {ProblemKind.TORN}:
         finding = Finding.BAD
     return Verification(
-        report=report, finding=finding, problems=tuple(problems), blocks=scan.blocks
+        report=report,
+        finding=finding,
+        problems=tuple(problems),
+        blocks=scan.blocks,
+        bodies=len(wanted),
+    )
+
+
+def _body_problem(lost: LostBody) -> Problem:
+    kind = ProblemKind.BODY
+    message = f"message {lost.sequence} of queue {lost.queue_id}"
+    return Problem(
+        kind=kind,
+        file=lost.file,
+        offset=0,
+        sequence=0,
+        what=f"the body of {message}: {lost.what}",
+        meaning=_MEANING[kind],
+        cure=_CURE[kind],
     )
 
 

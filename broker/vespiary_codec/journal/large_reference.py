@@ -16,6 +16,11 @@ _REFERENCE: Final = struct.Struct("<QQII")
 REFERENCE_BYTES: Final = _REFERENCE.size
 
 
+def body_name(large_id: int) -> str:
+    """Return the name of the file of a body."""
+    return f"{large_id:016x}.msg"
+
+
 class LargeReference(NamedTuple):
     """Which file holds a body.
 
