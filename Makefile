@@ -6,6 +6,12 @@ BIN := $(VENV)/bin
 DATA ?= data
 PORT ?= 61616
 IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+WORKERS ?= 2
+# Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
+PYTEST := $(BIN)/python -m pytest -q --durations=25 --durations-min=2
+SPREAD := -n $(WORKERS) --dist worksteal
+# The other packages touch neither a ring nor the core.
+ON_EVERY_ENGINE := tests/unit/vespiary_broker tests/unit/vespiary_native tests/integration
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
@@ -42,12 +48,12 @@ run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
 test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the pure-Python twins
-	$(BIN)/python -m pytest -m "not e2e" -q
-	VESPIARY_RING=threads $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
-	VESPIARY_NATIVE=0 $(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not slow" -q
+	$(PYTEST) $(SPREAD) -m "not e2e"
+	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE)
+	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE)
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
-	$(BIN)/python -m pytest tests/mutants -q
+	$(PYTEST) $(SPREAD) tests/mutants
 
 campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults (hours; bounds: docs/internals/proofs.md)
 	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.campaign all
@@ -61,7 +67,7 @@ bench-journal: $(VENV)/.dev ## measure the journal alone, beside the raw disk, a
 	$(BIN)/python -m benchmarks.journal
 
 e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
-	$(BIN)/python -m pytest tests/e2e -m e2e -q
+	$(PYTEST) tests/e2e -m e2e
 
 image: ## build vespiary/broker and vespiary/operator with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \

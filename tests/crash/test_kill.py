@@ -87,16 +87,20 @@ def verify(broker: BrokerProcess, stompload: Path, ledger: Path) -> LoadReport:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "cycles"),
-    [(SETTINGS, CYCLES), (COMPACTING, max(CYCLES // 4, 1))],
-    ids=["usual", "compacting"],
+    ("store", "settings", "cycles"),
+    [
+        (1, SETTINGS, -(-CYCLES // 2)),
+        (2, SETTINGS, CYCLES // 2),
+        (3, COMPACTING, max(CYCLES // 4, 1)),
+    ],
+    ids=["one", "two", "compacting"],
 )
 def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
-    tmp_path: Path, stompload: Path, settings: tuple[str, ...], cycles: int
+    tmp_path: Path, stompload: Path, store: int, settings: tuple[str, ...], cycles: int
 ) -> None:
     seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
     print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
-    chance = random.Random(seed)
+    chance = random.Random(f"{seed} {store}")
     ledger = tmp_path / "ledger"
     broker = BrokerProcess(tmp_path / "data", *settings)
     try:

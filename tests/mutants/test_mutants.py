@@ -32,9 +32,22 @@ def _wanted() -> list[Mutant]:
     return [mutant for mutant in MUTANTS if mutant.name == asked]
 
 
+def _is_first(factory: pytest.TempPathFactory) -> bool:
+    """Whether no other process of this run has begun to try the killers without a mutant."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return True
+    try:
+        (factory.getbasetemp().parent / "killers-are-tried").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     made = Workshop(tmp_path_factory.mktemp("mutants"))
+    if not _is_first(tmp_path_factory):
+        return made
     # A red killer proves nothing if it is red without the mutant.
     nodes = dict.fromkeys(m.killer for m in _wanted() if not m.killer.startswith("C:"))
     sound = made.run_pytest(list(nodes))

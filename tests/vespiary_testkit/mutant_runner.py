@@ -22,7 +22,9 @@ _COPIED = ("broker", "native", "crds", "operator", "tests", "benchmarks")
 _PACKAGES = ("broker", "native", "crds", "operator", "tests")
 _EXTENSION = "native/vespiary_native/_native.abi3.so"
 _C_FLAGS = ("-std=c11", "-O0", "-fPIC", "-D_GNU_SOURCE", "-DPy_LIMITED_API=0x030b0000", "-w")
-KILL_S = 120.0
+KILL_S = 300.0
+WAIT_S = 10.0
+"""Longest wait of a killer for what its mutant prevents; without a mutant it waits longer."""
 _RED = 1
 """pytest's exit code for failed tests; others say that the run itself did not work."""
 
@@ -123,12 +125,17 @@ class Workshop:
         """Run one test in the copy."""
         if killer.startswith("C:"):
             return self._run_c(killer[2:])
-        return self.run_pytest([killer])
+        return self.run_pytest([killer], VESPIARY_WAIT_S=str(WAIT_S))
 
-    def run_pytest(self, nodes: list[str]) -> Outcome:
-        """Run tests of the copy until the first failure."""
+    def run_pytest(self, nodes: list[str], **changes: str) -> Outcome:
+        """Run tests of the copy until the first failure.
+
+        Args:
+            nodes: The tests.
+            changes: What is different in their environment.
+        """
         paths = os.pathsep.join(str(self.folder / name) for name in _PACKAGES)
-        environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"}
+        environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"} | changes
         environment.pop("VESPIARY_RING", None)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         # Not where the run that is around this one keeps its folders.
