@@ -164,7 +164,10 @@ class NativeRing:
         while True:
             result = self._calls.completions(self._ring, self._events, capacity, self._count)
             count = self._count[0]
-            taken.extend(Completion(event.token, event.result) for event in self._events[0:count])
+            events = self._events
+            for n in range(count):
+                event = events[n]
+                taken.append(Completion(event.token, event.result))
             if count < capacity:
                 break
         if self._kept:

@@ -130,6 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_at_s = self._cycle.loop.time()
         self.bytes_in += nbytes
         if self._state is State.OPEN:
+            self._cycle.tell_time()
             self._intake.take(nbytes)
             if self._is_holding:
                 self._update_reading()
@@ -394,6 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take frames again after the reason not to is gone: first what was received before."""
         self._is_blocked = False
         if self.is_taking:
+            self._cycle.tell_time()
             self._intake.resume()
         self._update_reading()
         self._cycle.touch()

@@ -91,11 +91,14 @@ class Cycle:
 
     # --- one turn -------------------------------------------------------------------------------
 
+    def tell_time(self) -> None:
+        """Tell the core when the messages arrive that are about to be taken."""
+        self.core.set_time(time.time_ns() // 1_000_000)
+
     def touch(self) -> None:
         """Make sure that the work of a turn is done before the loop sleeps."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self.core.set_time(time.time_ns() // 1_000_000)
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:

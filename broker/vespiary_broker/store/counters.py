@@ -65,6 +65,10 @@ class Histogram:
         return Distribution(self._bounds, tuple(self._counts), self._total)
 
 
+EndedWrite = tuple[int, int]
+"""Nanoseconds of a write: from its submission, and from when its first record was staged."""
+
+
 def records_in(request: WriteRequest) -> int:
     """Return the number of records in a write, from the headers of its blocks in memory.
 
@@ -123,12 +127,22 @@ class WriteFigures:
         self._sealed_ns = self._staged_ns if self.is_staged else self._submitted_ns
         self.is_staged = False
 
-    def add(self, request: WriteRequest) -> None:
-        """Count the write in flight, which has become durable, before `write_done`."""
+    def end(self) -> EndedWrite:
+        """Note that the write in flight has become durable; `add` counts it when there is time."""
         now_ns = time.perf_counter_ns()
-        self.flush.add((now_ns - self._submitted_ns) // 1000)
-        self.append_us.add((now_ns - self._sealed_ns) // 1000)
-        self.records.add(records_in(request))
+        return now_ns - self._submitted_ns, now_ns - self._sealed_ns
+
+    def add(self, request: WriteRequest, records: int, ended: EndedWrite) -> None:
+        """Count a write that has become durable.
+
+        Args:
+            request: The write.
+            records: `records_in` it.
+            ended: What `end` said about it.
+        """
+        self.flush.add(ended[0] // 1000)
+        self.append_us.add(ended[1] // 1000)
+        self.records.add(records)
         self.bytes.add(request.length)
         self.writes += 1
         self.written_bytes += request.length

@@ -26,9 +26,11 @@ from typing import Self, TypeVar
 
 from vespiary_broker.store.compaction import Compaction
 from vespiary_broker.store.counters import (
+    EndedWrite,
     FileCounts,
     JournalStatistics,
     WriteFigures,
+    records_in,
 )
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
@@ -103,6 +105,7 @@ class MessageJournal:
         self._is_flushed = self.durability is Durability.D2
         self._fds: dict[int, int] = {}
         self._in_flight: WriteRequest | None = None
+        self._records_in_flight = 0
         self._attempt = 0
         self._failure: WriterFailed | None = None
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -419,6 +422,7 @@ class MessageJournal:
         self._in_flight = request
         self._figures.note_submitted()
         self._submit(request, 1)
+        self._records_in_flight = records_in(request)  # now, while the disk works
 
     def _submit(self, request: WriteRequest, attempt: int) -> None:
         """Hand a write to the ring.
@@ -473,22 +477,27 @@ class MessageJournal:
         if result != request.length:
             self._fail_write(request, result)
             return
-        self._figures.add(request)
-        self._slab_maker.written(request.length)
+        ended, records = self._figures.end(), self._records_in_flight
         self.core.write_done(request.sequence)
         self._is_uncovered, self._is_covering = not self._is_covering, False
         if self.core.is_urgent() or (self._waiters and self.core.has_unwritten()):
             self._write_next()  # first: the disk works while receipts are sent
+        try:
+            self.on_durable()  # then the receipts: nothing that can wait comes before them
+        finally:
+            self._after_write(request, records, ended)
+
+    def _after_write(self, request: WriteRequest, records: int, ended: EndedWrite) -> None:
+        """Do what no client waits for."""
+        self._figures.add(request, records, ended)
+        self._slab_maker.written(request.length)
         self._resolve(request.sequence)
         if self.core.current_file() != self._current_file:
             self._current_file = self.core.current_file()
             self._keeper.wake()
-        try:
-            self.on_durable()
-        finally:
-            if self._in_flight is None:
-                self.kick()
-                self._arm_quiet()
+        if self._in_flight is None:
+            self.kick()
+            self._arm_quiet()
 
     def _fail_write(self, request: WriteRequest, result: int) -> None:
         where = f"{self._pool.file(request.file_id).path}:{request.offset}"

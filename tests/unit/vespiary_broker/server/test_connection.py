@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.connection import CHOKE_BYTES, OUTPUT_BYTES_MAX
+from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
+from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import Acceptor, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -53,6 +57,33 @@ async def test_confirmed_only_when_durable(rig: ServerRig) -> None:
     assert peer.frames() == []
     await rig.flush()
     assert [frame.get("receipt-id") for frame in peer.frames()] == [str(n) for n in range(10)]
+
+
+def arrivals(rig: ServerRig) -> list[int]:
+    """Return when the messages of the next write arrived, as the journal is to keep it."""
+    request = rig.journal.core.seal_write()
+    assert request is not None
+    block = ctypes.string_at(request.address, request.length)
+    header = decode_block_header(block, offset=request.offset)
+    payload = block[HEADER_BYTES : HEADER_BYTES + header.payload_bytes]
+    rig.journal.core.write_done(request.sequence)
+    records = [decode_record(raw) for raw in walk_records(payload, header.records)]
+    return [record.arrival_ms for record in records if isinstance(record, AddRecord)]
+
+
+@on_loop()
+async def test_a_message_after_a_long_silence_has_the_time_of_its_own_arrival(
+    rig: ServerRig,
+) -> None:
+    peer = rig.peer()
+    await peer.login()
+    for data in (SEND % (1, b"the slow way"), SEND % (2, b"by the core's scanner")):
+        rig.journal.core.set_time(1_000)  # the last turn was long ago
+        before_ms = time.time_ns() // 1_000_000
+        peer.send(data)
+        await rig.settle()
+        (arrived_ms,) = arrivals(rig)
+        assert before_ms <= arrived_ms <= time.time_ns() // 1_000_000
 
 
 @on_loop()
