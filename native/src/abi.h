@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 3u
+#define VESPIARY_ABI 4u
 
 /* cdef-begin */
 

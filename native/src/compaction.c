@@ -35,6 +35,7 @@ typedef struct {
     uint32_t length;
     uint64_t moved_bytes;
     uint32_t moved_places;
+    uint32_t looked, max_places; /* records and places looked at, and how many will do for one call */
 } walk;
 
 /* The entry of a place if this record is what it points at, and if it may be moved: durable, and no part of something
@@ -139,8 +140,10 @@ static int move_record(walk *w)
 
 static bool is_present(const slab *s) { return s->state == SLAB_CLOSED || s->state == SLAB_LOADED; }
 
-/* Move what is live in the block at `b`. The block is good: it was written or loaded by us. */
-static int move_block(walk *w, uint32_t block, uint32_t *length)
+/* Move what is live in the block at `b`, from a record on. The block is good: it was written or loaded by us.
+ * 0, IS_ENOUGH or -errno; unless it is 0, *record is where to go on. */
+#define IS_ENOUGH 1
+static int move_block(walk *w, uint32_t block, uint32_t *record, uint32_t *length)
 {
     uint32_t mask = w->core->slab_bytes - 1;
     const uint8_t *b = w->in->memory + (block & mask);
@@ -148,20 +151,30 @@ static int move_block(walk *w, uint32_t block, uint32_t *length)
     if (get32(b) != BLOCK_MAGIC || get64(b + 16) != w->from->file_id)
         return -EBADMSG;
     *length = b[6] & BLOCK_IS_SEAL ? UINT32_MAX : (uint32_t)align_page(end);
+    uint32_t first = *record;
     for (uint32_t i = 0; i < records && at + 8 <= end && w->in->live; i++) {
         w->at = w->in->memory + ((block + at) & mask);
         w->offset = block + at;
         w->length = get32(w->at);
-        uint32_t padded = (uint32_t)align8(w->length);
         if (w->length < 8 || w->length > end - at)
             return -EBADMSG;
-        int bad = w->at[4] == RECORD_ADD ? move_record(w) : 0;
+        at += (uint32_t)align8(w->length);
+        if (i < first)
+            continue;
+        *record = i;
+        if (w->looked >= w->max_places)
+            return IS_ENOUGH;
+        bool is_add = w->at[4] == RECORD_ADD;
+        w->looked += 1u + (is_add ? get16(w->at + 22) : 0u);
+        int bad = is_add ? move_record(w) : 0;
         if (bad)
             return bad;
-        if (w->in->live && !is_present(w->in))
+        if (w->in->live && !is_present(w->in)) {
+            *record = i + 1;
             return -ENOENT;
-        at += padded;
+        }
     }
+    *record = 0;
     return 0;
 }
 
@@ -173,8 +186,8 @@ static bool is_closed(const vespiary_core *core, uint64_t file_id)
     return !core->files_ahead || file_id < core->files[core->files_count - core->files_ahead]->file_id;
 }
 
-int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index, uint64_t offset, uint64_t max_bytes,
-                           vespiary_relocation *out)
+int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index, uint64_t offset, uint32_t record,
+                           uint64_t max_bytes, uint32_t max_places, vespiary_relocation *out)
 {
     *out = (vespiary_relocation){0};
     file *from = file_find(core, file_id);
@@ -185,13 +198,13 @@ int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index
     uint64_t at = offset ? offset : begin + (index ? 0 : FILE_HEADER);
     if (!is_closed(core, file_id) || at % PAGE || at < begin || at > end)
         return -EINVAL;
-    walk w = {.core = core, .from = from, .in = &from->slabs[index]};
+    walk w = {.core = core, .from = from, .in = &from->slabs[index], .max_places = max_places};
     bool is_waiting = w.in->memory && w.in->last_sequence > core->durable_sequence;
     uint64_t walked = is_waiting ? max_bytes : 0;
     int bad = 0;
     while (w.in->live && at <= limit && at < end && walked < max_bytes) {
         uint32_t length;
-        bad = is_present(w.in) ? move_block(&w, (uint32_t)at, &length) : -ENOENT;
+        bad = is_present(w.in) ? move_block(&w, (uint32_t)at, &record, &length) : -ENOENT;
         if (bad)
             break;
         walked += length;
@@ -200,7 +213,8 @@ int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index
     out->bytes = w.moved_bytes;
     out->places = w.moved_places;
     out->next = bad || (w.in->live && at <= limit && at < end) ? at : 0;
-    bool is_excused = bad == -ENOENT || (w.moved_places && (bad == -ENOSPC || bad == -ENOMEM));
+    out->next_record = out->next ? record : 0;
+    bool is_excused = bad == IS_ENOUGH || bad == -ENOENT || (w.moved_places && (bad == -ENOSPC || bad == -ENOMEM));
     out->is_absent = bad == -ENOENT;
     return is_excused ? 0 : bad;
 }

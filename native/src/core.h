@@ -31,7 +31,8 @@ typedef struct {
 } vespiary_image_statistics;
 
 typedef struct {
-    uint64_t next, bytes; /* next: where to go on, 0 when nothing live is left behind `offset` in the slab */
+    uint64_t next, bytes; /* next: the block to go on with, 0 when nothing live is left behind `offset` in the slab */
+    uint32_t next_record; /* records of that block that were looked at already */
     uint32_t places, is_absent;
 } vespiary_relocation;
 
@@ -84,8 +85,8 @@ uint32_t vespiary_core_files_ahead(const vespiary_core *core);
 uint64_t vespiary_core_current_file(const vespiary_core *core);
 int64_t vespiary_core_live_places(const vespiary_core *core, uint64_t file_id);
 int64_t vespiary_core_live_bytes(const vespiary_core *core, uint64_t file_id);
-int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index, uint64_t offset, uint64_t max_bytes,
-                           vespiary_relocation *out);
+int vespiary_core_relocate(vespiary_core *core, uint64_t file_id, uint32_t index, uint64_t offset, uint32_t record,
+                           uint64_t max_bytes, uint32_t max_places, vespiary_relocation *out);
 int vespiary_core_cancels(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 int vespiary_core_forget_file(vespiary_core *core, uint64_t file_id);
 void vespiary_core_image_statistics(const vespiary_core *core, vespiary_image_statistics *out);

@@ -178,23 +178,29 @@ class Core(CoreBranches, Protocol):
         them for a message in one queue, an equal part (rounded down) for one in several.
         """
 
-    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+    def relocate(
+        self, file_id: int, slab: int, offset: int, record: int, max_bytes: int, max_places: int
+    ) -> Relocation:
         """Stage copies of what is live in a slab at the journal's end, and point the queues there.
 
-        Block by block, from the one at `offset` on, until `max_bytes` of blocks were walked or
-        nothing in the slab is live any more. A place is moved if its queue's entry points at the
-        record (ready, given out or given back), and it is available. The copy is an ADD with these
-        places alone, with the flag MOVED and without the transactional one, all else as it stood; a
-        COUNT stands behind it for each place that was given out before, in the same block if there
-        is room. Its file depends on this one, or an acknowledgement of the copy might be freed
-        while the old record stands. A record that the files at the end cannot hold (files became
-        smaller) stays where it is.
+        Record by record, from the block at `offset` on, until `max_bytes` of blocks were walked,
+        `max_places` were looked at, or nothing in the slab is live any more. So the work of a call
+        is bounded by both, by one more block and by one more record. A place is moved if its
+        queue's entry points at the record (ready, given out or given back), and it is available.
+        The copy is an ADD with these places alone, with the flag MOVED and without the
+        transactional one, all else as it stood; a COUNT stands behind it for each place that was
+        given out before, in the same block if there is room. Its file depends on this one, or an
+        acknowledgement of the copy might be freed while the old record stands. A record that the
+        files at the end cannot hold (files became smaller) stays where it is.
 
         Args:
             file_id: A file before the one being filled.
             slab: Index of the slab in it.
             offset: File offset of the block to begin with; 0 for the slab's first one.
+            record: Records of that block to pass over: `Relocation.next_record`.
             max_bytes: Blocks behind this many bytes of others are left to the next call.
+            max_places: Records behind this many others are left to the next call; each counts one,
+                and one for each of its places.
 
         Raises:
             NoRoom: No slab or no file for a copy, or adds are held; nothing was moved. If something

@@ -134,15 +134,19 @@ class NativeCore:
         """See `Core.live_bytes`."""
         return _check(lib.vespiary_core_live_bytes(self._core, file_id), "live_bytes")
 
-    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+    def relocate(
+        self, file_id: int, slab: int, offset: int, record: int, max_bytes: int, max_places: int
+    ) -> Relocation:
         """See `Core.relocate`.
 
         Durability: the copies are durable with their blocks.
         """
         out = self._relocation
-        bad = lib.vespiary_core_relocate(self._core, file_id, slab, offset, max_bytes, out)
-        _check(bad, f"relocate({file_id}, {slab}, {offset})")
-        return Relocation(out.next, out.bytes, out.places, bool(out.is_absent))
+        bad = lib.vespiary_core_relocate(
+            self._core, file_id, slab, offset, record, max_bytes, max_places, out
+        )
+        _check(bad, f"relocate({file_id}, {slab}, {offset}, {record})")
+        return Relocation(out.next, out.next_record, out.bytes, out.places, bool(out.is_absent))
 
     def cancels(self, file_id: int) -> list[int]:
         """See `Core.cancels`."""

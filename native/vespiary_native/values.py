@@ -146,12 +146,14 @@ class Relocation:
     Attributes:
         next_offset: File offset of the block to go on with; 0 when the slab was walked to its end,
             or nothing is live in it.
+        next_record: Records of that block that were looked at already.
         moved_bytes: Bytes of the records that were staged, counts included.
         moved_places: Places whose message was moved.
         is_absent: The slab is not in memory (any more): load it and go on.
     """
 
     next_offset: int
+    next_record: int
     moved_bytes: int
     moved_places: int
     is_absent: bool

@@ -181,12 +181,12 @@ class Driver:
         old = [file_id for file_id in sorted(self.files) if file_id < current]
         file_id = self.random.choice(old or sorted(self.files))
         for slab in range(-(-len(self.files[file_id]) // self.slab_bytes)):
-            offset = 0
+            offset = record = 0
             for _ in range(self.random.choice([1, 3, 30])):
-                moved = self.core.relocate(
-                    file_id, slab, offset, self.random.choice([1, 9000, 10**6])
-                )
-                offset = moved.next_offset
+                max_bytes = self.random.choice([1, 9000, 10**6])
+                max_places = self.random.choice([1, 5, 10**6])
+                moved = self.core.relocate(file_id, slab, offset, record, max_bytes, max_places)
+                offset, record = moved.next_offset, moved.next_record
                 if not offset:
                     break
                 if moved.is_absent and not self.load_slab(file_id, slab):

@@ -12,12 +12,20 @@ from typing import Any
 
 from vespiary_codec.journal.block import decode_block
 from vespiary_codec.journal.record import Record, decode_record, walk_records
-from vespiary_native.abc import AckMode, BlockVerifier, Core, ScanStatus, WriteRequest
+from vespiary_native.abc import (
+    AckMode,
+    BlockVerifier,
+    Core,
+    Relocation,
+    ScanStatus,
+    WriteRequest,
+)
 from vespiary_native.loader import is_wanted
 from vespiary_native.twin import TwinCore
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
 
 KIB = 1024
+EVERYTHING = 1 << 30
 SALT = 0x0123456789ABCDEF
 SLAB = 64 * KIB
 LIMITS = (10, 200, 1000, 5000)
@@ -104,6 +112,18 @@ class CoreRig:
             self.files[request.file_id][request.offset : request.offset + request.length] = data
             self.writes.append(request)
         return request
+
+    def relocate(
+        self,
+        file_id: int,
+        slab: int,
+        offset: int = 0,
+        record: int = 0,
+        *,
+        max_bytes: int = EVERYTHING,
+        max_places: int = EVERYTHING,
+    ) -> Relocation:
+        return self.core.relocate(file_id, slab, offset, record, max_bytes, max_places)
 
     def flush(self) -> int:
         """Write everything; return the number of writes."""

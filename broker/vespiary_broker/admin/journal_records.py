@@ -102,6 +102,9 @@ class Compaction(Record, frozen=True):
         files: Files that were emptied.
         moved_bytes: Bytes written for that.
         moved_messages: Messages that were moved, one for each queue that they are in.
+        step_us: Times for which compaction, or a checkpoint that frees files, held the event loop,
+            in microseconds.
+        step_us_max: The longest of them.
     """
 
     is_running: bool
@@ -110,6 +113,8 @@ class Compaction(Record, frozen=True):
     files: int
     moved_bytes: int
     moved_messages: int
+    step_us: Histogram
+    step_us_max: int
 
 
 class Journal(Record, frozen=True):

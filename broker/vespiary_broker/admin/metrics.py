@@ -397,6 +397,12 @@ def _writes(journal: records.Journal) -> Iterator[Metric]:
             "Time from when the first record of a write was staged until all were durable.",
             1e6,
         ),
+        (
+            journal.compaction.step_us,
+            "compaction_step_seconds",
+            "Time for which compaction, or a checkpoint that frees files, held the event loop.",
+            1e6,
+        ),
         (journal.write_records, "write_records", "Records of each write.", 1),
         (journal.write_bytes, "write_bytes", "Bytes of each write, padding included.", 1),
     ):

@@ -43,6 +43,9 @@ _REWRITE_BYTES = 16 * 1024
 """Ids in one rewritten record: few enough that it fits what a full file has left."""
 _REWRITE_LOOKED_AT = 50_000
 """Numbers looked at in one call of `rewrite`: a millisecond or two."""
+_REWRITE_RECORD_COST = 250
+_REWRITE_ID_COST = 50
+"""What a record that is appended, and an id in it, cost in numbers looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class DuplicateIds:
         self._marks: dict[str, _Mark] = {}
         self._files: dict[int, Counter[str]] = defaultdict(Counter)
         self._bytes: Counter[int] = Counter()
+        self._records: Counter[int] = Counter()
+        self._marked: dict[int, set[str]] = defaultdict(set)
         self._seen_files: set[int] = set()
         self._pending: dict[int, list[tuple[int, DuplicateRecord]]] = {}
         # Where `rewrite` goes on, by file and address: what is below does not stand there any more.
@@ -284,6 +289,8 @@ class DuplicateIds:
         for address, mark in self._marks.items():
             self._marks[address] = _Mark(mark.number, mark.file_id, newest_file)
             self._files[mark.file_id][address] += 1
+            self._records[mark.file_id] += 1
+            self._marked[mark.file_id].add(address)
         for address, cache in self._caches.items():
             floor = self._marks[address].number if address in self._marks else 0
             cache.settle(floor)
@@ -298,12 +305,9 @@ class DuplicateIds:
         """
         if self._core is None:
             return int(file_id in self._seen_files)
-        counts = self._files.get(file_id)
-        if counts is None:
-            return 0
-        return sum(counts.values()) - sum(
-            1 for address in counts if self._is_idle_mark(address, file_id)
-        )
+        marked = self._marked.get(file_id, ())
+        idle = sum(1 for address in marked if self._is_idle_mark(address, file_id))
+        return self._records[file_id] - idle
 
     def _is_idle_mark(self, address: str, file_id: int) -> bool:
         """Return whether an address' mark stands in the file and voids nothing any more."""
@@ -327,8 +331,10 @@ class DuplicateIds:
             mark = self._marks.get(address)
             is_here = mark is not None and mark.file_id == file_id
             is_needed = is_here and not self._is_idle_mark(address, file_id)
-            if is_needed and not self._write_marks((address,)):
-                return False
+            if is_needed:
+                if budget.looked_at <= 0 or not self._write_marks((address,)):
+                    return False
+                budget.looked_at -= _REWRITE_RECORD_COST
             if not self._rewrite_ids(address, file_id, budget):
                 return False
         return not self.live_records(file_id)
@@ -346,7 +352,7 @@ class DuplicateIds:
             found, following = cache.standing_in(
                 file_id,
                 number,
-                size_bytes=_REWRITE_BYTES,
+                size_bytes=min(_REWRITE_BYTES, budget.size_bytes),
                 overhead_bytes=ID_OVERHEAD_BYTES,
                 looked_at=budget.looked_at,
             )
@@ -360,6 +366,7 @@ class DuplicateIds:
                     return False
                 self._moved(address, ids, file_id)
                 budget.size_bytes -= len(body)
+                budget.looked_at -= _REWRITE_RECORD_COST + _REWRITE_ID_COST * len(ids)
             number = self._looked_to[file_id][address] = following
         return True
 
@@ -380,6 +387,8 @@ class DuplicateIds:
             if mark is not None and mark.file_id == file_id:
                 del self._marks[address]  # it went with the last ids that it voids
         self._bytes.pop(file_id, None)
+        self._records.pop(file_id, None)
+        self._marked.pop(file_id, None)
         if self._core is None:
             return
         self._write_marks(name for name, mark in self._marks.items() if not mark.file_id)
@@ -394,12 +403,14 @@ class DuplicateIds:
         if file_id:
             self._seen_files.add(file_id)
             self._files[file_id][address] += 1
+            self._records[file_id] += 1
             self._bytes[file_id] += len(text) + ID_OVERHEAD_BYTES
 
     def _uncount(self, address: str, file_id: int, text: bytes) -> None:
         if file_id:
             counts = self._files[file_id]
             counts[address] -= 1
+            self._records[file_id] -= 1
             if not counts[address]:
                 del counts[address]
             if not counts:
@@ -411,8 +422,11 @@ class DuplicateIds:
         before = self._marks.get(address)
         if before is not None:
             self._uncount(address, before.file_id, b"")
+            self._marked[before.file_id].discard(address)
         self._marks[address] = mark
         self._count(address, mark.file_id, b"")
+        if mark.file_id:
+            self._marked[mark.file_id].add(address)
 
     def _write_marks(self, addresses: Iterable[str]) -> bool:
         """Append marks; False if there was no room: the next file that is freed tries again."""

@@ -16,9 +16,10 @@ from typing import Protocol
 
 from vespiary_broker.store.counters import CompactionCounts
 from vespiary_broker.store.files import FilePool
-from vespiary_broker.store.kept import KeptRecords
+from vespiary_broker.store.kept import KEPT_TURN_BYTES, KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
-from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choose_victim
+from vespiary_broker.store.turns import Allowance, Turns, Work
+from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choosing_victim
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
 
@@ -27,7 +28,11 @@ logger = logging.getLogger(__name__)
 STEP_BYTES = 128 * 1024
 """Bytes of blocks walked in one go: some 0.1 ms of the loop's time, and of the disk's."""
 
-_FILES_IN_ONE_GO = 256
+STEP_PLACES = 2048
+"""Records and places looked at in one go: 0.1 ms, however small the messages are."""
+
+_COST_OF_A_FILE = 16
+"""Calls into the core and elsewhere for one file, as operations of a turn."""
 _PAUSE_S = 0.02
 _TRIES = 50
 _SURPRISE = 1.5
@@ -68,6 +73,7 @@ class Compaction:
         core: Core,
         pool: FilePool,
         kept: KeptRecords,
+        turns: Turns,
         *,
         rule: CompactionRule,
         bytes_per_s: int,
@@ -82,6 +88,7 @@ class Compaction:
             core: Its core.
             pool: Its files.
             kept: The owner of records that the core does not keep.
+            turns: Runs what is long in turns.
             rule: When the journal is due.
             bytes_per_s: Most bytes moved in a second.
             period_s: Seconds between two looks.
@@ -92,6 +99,7 @@ class Compaction:
         self._core = core
         self._pool = pool
         self._kept = kept
+        self._turns = turns
         self._rule = rule
         self._bytes_per_s = bytes_per_s
         self._period_s = period_s
@@ -111,6 +119,8 @@ class Compaction:
             files=self._files,
             moved_bytes=self._moved_bytes,
             moved_messages=self._moved_messages,
+            step_us=self._turns.distribution(),
+            step_us_max=self._turns.longest_us,
         )
 
     async def run(self) -> None:
@@ -159,7 +169,8 @@ class Compaction:
         self._is_running = True
         try:
             while self._may_go_on():
-                self._choice = choose_victim(await self._facts(end_id))
+                facts = await self._turns.finish(self._facts(end_id))
+                self._choice = await self._turns.finish(choosing_victim(facts))
                 if self._choice.victim is None:
                     return True
                 if not await self._empty(self._choice.victim):
@@ -178,19 +189,19 @@ class Compaction:
     def _may_go_on(self) -> bool:
         return self._journal.failure is None and self._journal.blocked is None
 
-    async def _facts(self, end_id: int) -> list[FileFacts]:
-        """Return what is known of the full files; messages have their turn in between."""
-        facts = []
-        for number, file_id in enumerate(self._pool.active_ids):
+    def _facts(self, end_id: int) -> Work[list[FileFacts]]:
+        """Collect, in turns, what is known of the full files."""
+        turn = Allowance()
+        facts: list[FileFacts] = []
+        for file_id in self._pool.active_ids:
             if file_id >= end_id:
                 break
-            if number % _FILES_IN_ONE_GO == _FILES_IN_ONE_GO - 1:
-                await asyncio.sleep(0)
             file = self._pool.find(file_id)
             if file is None:
                 continue  # freed meanwhile
             live = self._live(file_id)
             is_stuck = file_id in self._stuck and live * 2 > self._stuck[file_id]
+            cancels = self._core.cancels(file_id)
             facts.append(
                 FileFacts(
                     file_id,
@@ -198,9 +209,11 @@ class Compaction:
                     self._core.live_bytes(file_id) + self._kept.live_bytes(file_id),
                     live > 0,
                     not is_stuck and not self._core.prepared_in(file_id),
-                    self._core.cancels(file_id),
+                    cancels,
                 )
             )
+            if turn.spend(_COST_OF_A_FILE + len(cancels)):
+                yield
         return facts
 
     def _live(self, file_id: int) -> int:
@@ -236,7 +249,7 @@ class Compaction:
         return self._may_go_on()
 
     def _is_there(self, file_id: int) -> bool:
-        return file_id in self._pool.active_ids
+        return self._pool.find(file_id) is not None
 
     async def _empty_slab(self, file_id: int, slab: int) -> int:
         """Move what is live in one slab; return the bytes.
@@ -244,16 +257,17 @@ class Compaction:
         Raises:
             NoRoom: There is none now, or the journal is full.
         """
-        offset = moved = loads = 0
+        offset = record = moved = loads = 0
         while True:
             await self._wait_for_files()
             if not self._is_there(file_id):
                 return moved
-            step = self._core.relocate(file_id, slab, offset, STEP_BYTES)
+            with self._turns.one():
+                step = self._core.relocate(file_id, slab, offset, record, STEP_BYTES, STEP_PLACES)
             moved += step.moved_bytes
             self._moved_bytes += step.moved_bytes
             self._moved_messages += step.moved_places
-            offset = step.next_offset
+            offset, record = step.next_offset, step.next_record
             if step.moved_places or not step.is_absent:
                 await self._settle(step.moved_bytes)
             if not offset:
@@ -266,11 +280,16 @@ class Compaction:
 
     async def _rewrite(self, file_id: int) -> bool:
         """Have records that Python owns appended again; return whether none is left."""
-        for _ in range(_TRIES):
+        file = self._pool.find(file_id)
+        most = _TRIES + (file.size_bytes // KEPT_TURN_BYTES if file is not None else 0)
+        for _ in range(most):
             await self._wait_for_files()
-            if not self._is_there(file_id) or self._kept.rewrite(file_id, STEP_BYTES):
+            if not self._is_there(file_id):
                 return True
-            await self._settle(STEP_BYTES)
+            with self._turns.one():
+                if self._kept.rewrite(file_id, KEPT_TURN_BYTES):
+                    return True
+            await self._settle(KEPT_TURN_BYTES)
         return False
 
     async def _wait_for_files(self) -> None:

@@ -219,6 +219,8 @@ class CompactionCounts:
         files: Files that were emptied.
         moved_bytes: Bytes of records written for that.
         moved_messages: Places of messages that were moved.
+        step_us: Times for which it, or a checkpoint that frees files, held the event loop.
+        step_us_max: The longest of them.
     """
 
     is_running: bool = False
@@ -227,6 +229,8 @@ class CompactionCounts:
     files: int = 0
     moved_bytes: int = 0
     moved_messages: int = 0
+    step_us: Distribution = Distribution()
+    step_us_max: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from vespiary_broker.store.files import FilePool, StoredFile
-from vespiary_broker.store.kept import KeptRecords
+from vespiary_broker.store.kept import KEPT_TURN_BYTES, KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
-from vespiary_broker.store.reclaim import choose_files, files_body, queues_bodies
+from vespiary_broker.store.reclaim import choosing_files, files_body, queues_bodies
 from vespiary_broker.store.retention import Retention
 from vespiary_broker.store.slabs import SlabLoader
+from vespiary_broker.store.turns import Turns, Work
 from vespiary_native.abc import Core, NoRoom, RecordType
 from vespiary_spec.errors import (
     DiskFull,
@@ -40,8 +41,8 @@ T = TypeVar("T")
 FILES_AHEAD_MAX = 16
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 """Opening found no descriptor: clients may hold them all. It says nothing of the disk."""
-_KEPT_BYTES = 256 * 1024
-"""Kept records moved from one file in one round: about a millisecond's work."""
+_KEPT_TURNS = 8
+"""Turns in which kept records of one file are moved in one round."""
 _AHEAD_S = 0.25
 """Files ahead cover this much time at the rate of the latest rolls: making one takes tens of ms."""
 
@@ -74,6 +75,7 @@ class FileKeeper:
 
     Attributes:
         blocked: Why no file can be made now; None while there is room.
+        turns: Runs what is long in turns.
         on_space: Called when files were added or freed.
         on_blocked: Called when no file can be made any more.
     """
@@ -114,6 +116,7 @@ class FileKeeper:
         self._loader = loader
         self._kept = kept
         self._retention = retention
+        self.turns = Turns()
         self._reclaim_period_s = reclaim_period_s
         self._disk_scan_period_s = disk_scan_period_s
         self._file_open_timeout_s = file_open_timeout_s
@@ -292,19 +295,16 @@ class FileKeeper:
         Durability: a file is freed only after the checkpoint without it is durable.
         """
         current = self._core.current_file()
-        chosen = self._choose(self._kept.live_records)
-        if self._move_kept(chosen):
-            chosen = self._choose(self._kept.live_records)
+        chosen = await self._choose(self._kept.live_records)
+        if await self._move_kept(chosen):
+            chosen = await self._choose(self._kept.live_records)
         is_rolled = current != self._checkpoint_file
         if not chosen and not is_rolled:
             return
         if is_rolled:
             self._note_roll()
-        kept = set(self._pool.active_ids) - set(chosen)
         try:
-            for body in queues_bodies(self._core.queue_states()):
-                self._core.append_record(RecordType.QUEUES, body, urgent=False)
-            sequence = self._core.append_record(RecordType.FILES, files_body(kept), urgent=False)
+            sequence = self._stage_checkpoint(chosen)
         except NoRoom:
             return  # the next round tries again: acknowledgements go before
         self._checkpoint_file = current
@@ -326,14 +326,30 @@ class FileKeeper:
             if self._retention is not None:
                 self._retention.forget_file(file_id)
 
-    def _choose(self, live_records: Callable[[int], int]) -> list[int]:
-        return choose_files(
-            self._pool.active_ids,
-            current_id=self._core.current_file() or self._first_ahead(),
-            live_places=self._core.live_places,
-            live_records=live_records,
-            cancels=self._core.cancels,
-            is_busy=self._is_busy,
+    def _stage_checkpoint(self, chosen: list[int]) -> int:
+        """Stage QUEUES and FILES without the files chosen; return the sequence of their block.
+
+        In one turn: both speak of the same moment.
+
+        Raises:
+            NoRoom: There is none now.
+        """
+        with self.turns.one():
+            kept = set(self._pool.active_ids).difference(chosen)
+            for body in queues_bodies(self._core.queue_states()):
+                self._core.append_record(RecordType.QUEUES, body, urgent=False)
+            return self._core.append_record(RecordType.FILES, files_body(kept), urgent=False)
+
+    async def _choose(self, live_records: Callable[[int], int]) -> list[int]:
+        return await self.turns.finish(
+            choosing_files(
+                self._pool.active_ids,
+                current_id=self._core.current_file() or self._first_ahead(),
+                live_places=self._core.live_places,
+                live_records=live_records,
+                cancels=self._core.cancels,
+                is_busy=self._is_busy,
+            )
         )
 
     def _is_busy(self, file_id: int) -> bool:
@@ -341,7 +357,7 @@ class FileKeeper:
         is_waiting = self._retention is not None and self._retention.is_waiting(file_id)
         return is_waiting or self._loader.is_busy(file_id)
 
-    def _move_kept(self, chosen: list[int]) -> bool:
+    async def _move_kept(self, chosen: list[int]) -> bool:
         """Append kept records again where nothing else holds their file, and they are few.
 
         Few, so that each byte of the journal costs an eighth more at most; files that hold more of
@@ -351,12 +367,21 @@ class FileKeeper:
             Whether anything was moved.
         """
         is_moved = False
-        for file_id in self._choose(lambda _: 0):
+        gone = set(chosen)
+        for file_id in await self._choose(lambda _: 0):
             kept_bytes = self._kept.live_bytes(file_id)
-            if file_id in chosen or kept_bytes > self._pool.file(file_id).size_bytes // 8:
+            if file_id in gone or kept_bytes > self._pool.file(file_id).size_bytes // 8:
                 continue
-            is_moved = self._kept.rewrite(file_id, _KEPT_BYTES) or is_moved
+            is_moved = await self.turns.finish(self._rewriting(file_id)) or is_moved
         return is_moved
+
+    def _rewriting(self, file_id: int) -> Work[bool]:
+        """Append the kept records of a file again; the work ends with whether none is left."""
+        for _ in range(_KEPT_TURNS):
+            if self._kept.rewrite(file_id, KEPT_TURN_BYTES):
+                return True
+            yield
+        return False
 
     def _first_ahead(self) -> int:
         """Return the id of the first file that the core has not begun, before its first record."""

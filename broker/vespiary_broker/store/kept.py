@@ -14,6 +14,9 @@ from typing import Protocol
 
 from vespiary_native.abc import Core
 
+KEPT_TURN_BYTES = 32 * 1024
+"""Kept records that are appended again in one turn of the event loop: one to two milliseconds."""
+
 
 class KeptRecords(Protocol):
     """Whoever keeps records in the message journal. Owner: the event loop's thread.
@@ -46,7 +49,8 @@ class KeptRecords(Protocol):
 
         Args:
             file_id: The file.
-            limit_bytes: Stop after about this many bytes; call again for the rest.
+            limit_bytes: Stop after about this many bytes; call again for the rest. However few they
+                are, a call looks at a bounded number of records.
 
         Returns:
             Whether no live record is left in the file. False also where there was no room.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
+from vespiary_broker.store.turns import Allowance, Work
 from vespiary_codec.journal.record import (
     QUEUE_STATE,
     START,
@@ -20,11 +21,14 @@ from vespiary_codec.journal.record import (
     encode_record,
 )
 
+_COST_OF_A_FILE = 8
+"""Calls into the core and elsewhere for one file, as operations of a turn."""
+
 _ENTRIES_PER_RECORD = 2048
 """Queues in one QUEUES record: 48 KiB, so that a checkpoint fits into the smallest file's rest."""
 
 
-def choose_files(
+def choosing_files(
     file_ids: Iterable[int],
     *,
     current_id: int,
@@ -32,12 +36,16 @@ def choose_files(
     live_records: Callable[[int], int],
     cancels: Callable[[int], list[int]],
     is_busy: Callable[[int], bool],
-) -> list[int]:
-    """Return the files that may be freed, in the order in which they must be.
+) -> Work[list[int]]:
+    """Choose, in turns, the files that may be freed, in the order in which they must be.
 
     A file may go when nothing in it is live and every file whose messages its records end is
     gone or goes before it: else the messages there would rise again at the next start. Records only
     ever end what stands in older files, so one pass in ascending order finds them all.
+
+    Messages are served between the turns, and that changes nothing of what was found before: a
+    full file takes no records, so one in which nothing is live stays so, and what it ends can only
+    become less.
 
     Args:
         file_ids: The journal's files in use.
@@ -46,17 +54,29 @@ def choose_files(
         live_records: `KeptRecords.live_records`.
         cancels: `Core.cancels`.
         is_busy: Whether a file is being read or written just now.
+
+    Returns:
+        Work that ends with the ids; each turn looks at `turns.OPERATIONS_MAX` files and dependences
+        at most, and at one file more.
     """
+    turn = Allowance()
     chosen: list[int] = []
     gone: set[int] = set()
     for file_id in sorted(file_ids):
+        if turn.spend(_COST_OF_A_FILE):
+            yield
         if file_id >= current_id or is_busy(file_id):
             continue
         if live_places(file_id) or live_records(file_id):
             continue
-        if all(other in gone or other == file_id for other in cancels(file_id)):
+        others = cancels(file_id)
+        if turn.spend(len(others)):
+            yield
+        gone.add(file_id)  # it may end its own
+        if gone.issuperset(others):
             chosen.append(file_id)
-            gone.add(file_id)
+        else:
+            gone.remove(file_id)
     return chosen
 
 

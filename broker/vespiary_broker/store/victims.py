@@ -10,8 +10,10 @@ with it, against what moving costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from vespiary_broker.store.turns import Allowance, Work
 
 GOAL_PERCENT = 67
 """Moving pays while it costs less than this share of what comes back: 1.5 times the live bytes."""
@@ -72,39 +74,52 @@ class Choice(NamedTuple):
     live_bytes: int
 
 
-def choose_victim(files: Iterable[FileFacts]) -> Choice:
-    """Choose the file that gives back most for what moving its messages costs.
+def choosing_victim(files: Sequence[FileFacts]) -> Work[Choice]:
+    """Choose, in turns, the file that gives back most for what moving its messages costs.
 
     First by files that alone keep others; where none of these pays, chains: files that several keep
     together come back when all of them are emptied, and since a file only ever waits for older
     ones, that is the oldest first.
 
     Args:
-        files: The full files, those behind the one being filled excepted.
+        files: The full files, ascending, those behind the one being filled excepted.
+
+    Returns:
+        Work that ends with the choice; each turn looks at `turns.OPERATIONS_MAX` files and
+        dependences at most.
     """
-    ordered = sorted(files)
-    keepers = _keepers(ordered)
-    gains = dict.fromkeys((file.file_id for file in ordered), 0)
-    for file in ordered:
+    turn = Allowance()
+    keepers = yield from _keepers(files, turn)
+    gains: dict[int, int] = {}
+    for file in files:
+        if turn.spend(1):
+            yield
+        gains.setdefault(file.file_id, 0)
         if keepers[file.file_id] > _NOBODY:
             gains[keepers[file.file_id]] += file.size_bytes
-    paying = [
-        file
-        for file in ordered
-        if file.is_live
-        and file.is_movable
-        and file.live_bytes * 100 < gains[file.file_id] * GOAL_PERCENT
-    ]
-    if paying:
-        best = min(paying, key=lambda file: (file.live_bytes / gains[file.file_id], file.file_id))
-        return Choice(best.file_id, len(paying), sum(file.live_bytes for file in paying))
-    return _oldest_of_a_chain(ordered, keepers)
+    victim, least_share, number, live_bytes = 0, 1.0, 0, 0
+    for file in files:
+        if turn.spend(1):
+            yield
+        if not file.is_live or not file.is_movable:
+            continue
+        gain = gains[file.file_id]
+        if file.live_bytes * 100 < gain * GOAL_PERCENT:
+            number += 1
+            live_bytes += file.live_bytes
+            if file.live_bytes / gain < least_share:
+                victim, least_share = file.file_id, file.live_bytes / gain
+    if number:
+        return Choice(victim, number, live_bytes)
+    return (yield from _oldest_of_a_chain(files, keepers, turn))
 
 
-def _keepers(files: list[FileFacts]) -> dict[int, int]:
+def _keepers(files: Sequence[FileFacts], turn: Allowance) -> Work[dict[int, int]]:
     """Return by file which file with live records keeps it: an id, `_NOBODY` or `_MANY`."""
     keepers: dict[int, int] = {}
     for file in files:
+        if turn.spend(1 + len(file.cancels)):
+            yield
         found = file.file_id if file.is_live else _NOBODY
         for other in file.cancels:
             keeper = keepers.get(other, _NOBODY)
@@ -114,11 +129,15 @@ def _keepers(files: list[FileFacts]) -> dict[int, int]:
     return keepers
 
 
-def _oldest_of_a_chain(files: list[FileFacts], keepers: dict[int, int]) -> Choice:
+def _oldest_of_a_chain(
+    files: Sequence[FileFacts], keepers: dict[int, int], turn: Allowance
+) -> Work[Choice]:
     """Return the oldest file with live records, if emptying it and some that follow pays."""
     cost = gain = number = 0
     oldest, best, best_share = None, (0, 0), GOAL_PERCENT / 100
     for file in files:
+        if turn.spend(1):
+            yield
         if file.is_live:
             if not file.is_movable:
                 break  # nothing behind it is sure to come back

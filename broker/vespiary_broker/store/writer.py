@@ -138,6 +138,7 @@ class MessageJournal:
             self.core,
             self._pool,
             kept,
+            self._keeper.turns,
             rule=CompactionRule(options.compact_min_files, options.compact_percentage),
             bytes_per_s=options.compact_bytes_per_s,
             period_s=options.reclaim_period_s,

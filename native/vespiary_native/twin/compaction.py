@@ -42,6 +42,10 @@ class _AbsentError(Exception):
     """The slab that is walked was dropped: making room for the copies needed its memory."""
 
 
+class _EnoughError(Exception):
+    """As many places were looked at as will do for one call."""
+
+
 class Walk:
     """One call of `abc.Core.relocate`.
 
@@ -59,15 +63,26 @@ class Walk:
         self._consumers = consumers
         self._moved_bytes = 0
         self._moved_places = 0
+        self._looked = self._max_places = 0
+        self._record = 0
 
-    def relocate(self, file: JournalFile, index: int, offset: int, max_bytes: int) -> Relocation:
-        """Move what is live in a slab (see `abc.Core.relocate`).
+    def relocate(
+        self,
+        file: JournalFile,
+        index: int,
+        begin_at: tuple[int, int],
+        max_bytes: int,
+        max_places: int,
+    ) -> Relocation:
+        """Move what is live in a slab, from a block and a record on (see `abc.Core.relocate`).
 
         Durability: the copies are durable with their blocks.
         """
         image = self._staging.image
         begin = index << image.slab_shift
         end = begin + image.slab_bytes
+        offset, self._record = begin_at
+        self._max_places = max_places
         at = offset or begin + (0 if index else FIRST_OFFSET)
         if not 0 <= index < len(file.slabs) or at % PAGE or not begin <= at <= end:
             raise ValueError(f"file {file.file_id} has no block at {at} in slab {index}")
@@ -85,13 +100,17 @@ class Walk:
                 walked += length
         except _AbsentError:
             is_absent = True
+        except _EnoughError:
+            pass
         except (NoRoom, MemoryError):
             if not self._moved_places:
                 raise
         else:
             if not slab.live or at > limit:
                 at = 0
-        return Relocation(at, self._moved_bytes, self._moved_places, is_absent)
+        return Relocation(
+            at, self._record if at else 0, self._moved_bytes, self._moved_places, is_absent
+        )
 
     def _is_closed(self, file: JournalFile) -> bool:
         first = self._staging.image.current or self._staging.image.ahead()
@@ -106,14 +125,23 @@ class Walk:
         if header.file_id != file.file_id:
             raise ValueError(f"file {file.file_id} has no block at {offset}")
         payload = slab.view[base + HEADER_BYTES : base + HEADER_BYTES + header.payload_bytes]
-        for raw in walk_records(payload, header.records, offset=base + HEADER_BYTES):
-            if raw.type != RecordType.ADD:
+        first = self._record
+        records = walk_records(payload, header.records, offset=base + HEADER_BYTES)
+        for number, raw in enumerate(records):
+            if number < first:
                 continue
-            self._move(file, slab, raw)
+            self._record = number
+            if self._looked >= self._max_places:
+                raise _EnoughError
+            self._looked += 1
+            if raw.type == RecordType.ADD:
+                self._move(file, slab, raw)
             if not slab.live:
                 break  # its memory may be gone
             if slab.view is None:
+                self._record = number + 1
                 raise _AbsentError
+        self._record = 0
         return 0 if header.flags & FLAG_SEAL else header.length
 
     def _move(self, file: JournalFile, slab: Slab, raw: RawRecord) -> None:
@@ -121,6 +149,7 @@ class Walk:
         add = decode_add_layout(raw)
         properties_at = raw.offset + add.properties_at
         places = []
+        self._looked += len(add.places)
         for queue_id, sequence in add.places:
             queue = self._queues.get(queue_id)
             message = queue.entries.get(sequence) if queue is not None else None

@@ -125,13 +125,17 @@ class TwinCore:
         """See `abc.Core.live_bytes`."""
         return self._image.file(file_id).live_bytes
 
-    def relocate(self, file_id: int, slab: int, offset: int, max_bytes: int) -> Relocation:
+    def relocate(
+        self, file_id: int, slab: int, offset: int, record: int, max_bytes: int, max_places: int
+    ) -> Relocation:
         """See `abc.Core.relocate`.
 
         Durability: the copies are durable with their blocks.
         """
         walk = compaction.Walk(self._staging, self._queues, self._consumers.values())
-        return walk.relocate(self._image.file(file_id), slab, offset, max_bytes)
+        return walk.relocate(
+            self._image.file(file_id), slab, (offset, record), max_bytes, max_places
+        )
 
     def cancels(self, file_id: int) -> list[int]:
         """See `abc.Core.cancels`."""

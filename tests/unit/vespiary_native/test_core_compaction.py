@@ -8,9 +8,7 @@ import pytest
 
 from vespiary_codec.journal.record import AckRecord, AddRecord, CountRecord
 from vespiary_native.abc import DeliverStatus, NoRoom
-from vespiary_testkit.core_rig import DESTINATION, KIB, CoreRig, ids
-
-EVERYTHING = 1 << 30
+from vespiary_testkit.core_rig import DESTINATION, EVERYTHING, KIB, CoreRig, ids
 
 
 @pytest.fixture
@@ -28,17 +26,26 @@ def fill_file(rig: CoreRig, number: int = 12) -> int:
     return rig.core.live_places(1)
 
 
-def compact(rig: CoreRig, file_id: int = 1, max_bytes: int = EVERYTHING) -> int:
+def compact(
+    rig: CoreRig,
+    file_id: int = 1,
+    *,
+    max_bytes: int = EVERYTHING,
+    max_places: int = EVERYTHING,
+) -> int:
     """Move all that is live in a file; return the number of places."""
     moved = 0
     for slab in range(rig.file_bytes // (64 * KIB)):
-        offset, is_first = 0, True
+        offset, record, is_first = 0, 0, True
         while offset or is_first:
             is_first = False
             while rig.core.files_ahead() < 2:
                 rig.add_file()
-            step = rig.core.relocate(file_id, slab, offset, max_bytes)
-            offset, moved = step.next_offset, moved + step.moved_places
+            step = rig.relocate(
+                file_id, slab, offset, record, max_bytes=max_bytes, max_places=max_places
+            )
+            offset, record = step.next_offset, step.next_record
+            moved += step.moved_places
             assert not step.is_absent
     return moved
 
@@ -116,7 +123,7 @@ def test_the_files_of_copies_may_not_go_before_the_old_one(rig: CoreRig):
     """Else an acknowledgement of the copy could be freed while the old record stands."""
     fill_file(rig)
     assert rig.core.cancels(2) == []
-    rig.core.relocate(1, 0, 0, EVERYTHING)
+    rig.relocate(1, 0)
     assert rig.core.cancels(2) == [1]
     rig.flush()
     assert rig.restored().core.cancels(2) == [1], "and it is known again after a restart"
@@ -135,7 +142,7 @@ def test_an_acknowledgement_of_a_copy_stands_behind_it(rig: CoreRig):
     consumer = rig.consume()
     rig.deliver(consumer, 3)
     rig.core.acknowledge(consumer, 1)
-    assert rig.core.relocate(1, 0, 0, 1).moved_places == 2
+    assert rig.relocate(1, 0, max_bytes=1).moved_places == 2
     rig.core.acknowledge(consumer, 2)
     rig.core.acknowledge(consumer, 3)
     rig.flush()
@@ -175,7 +182,7 @@ def test_what_is_not_durable_yet_stays(rig: CoreRig):
     for number in range(13):
         rig.publish(bytes(20 * KIB) + b"%d" % number)
     assert rig.core.current_file() == 2
-    step = rig.core.relocate(1, 0, 0, EVERYTHING)
+    step = rig.relocate(1, 0)
     assert (step.moved_places, step.is_absent) == (0, False)
     assert step.next_offset == 4096, "try again from there"
     rig.flush()
@@ -191,7 +198,7 @@ def test_members_of_a_transaction_move_once_it_is_committed(rig: CoreRig):
             rig.add_file()
         rig.publish(bytes([number]) * 20 * KIB, transaction=7)
     with pytest.raises(ValueError):
-        rig.core.relocate(1, 0, 0, EVERYTHING)
+        rig.relocate(1, 0)
     rig.core.commit(7)
     rig.flush()
     held = rig.core.live_places(1)
@@ -210,11 +217,11 @@ def test_an_absent_slab_is_loaded_first(rig: CoreRig):
     again.go_on()
     consumer = again.consume()
     again.publish(b"begins file 3")
-    step = again.core.relocate(1, 0, 0, EVERYTHING)
+    step = again.relocate(1, 0)
     assert step.is_absent
     assert step.next_offset == 4096
     again.load(consumer)
-    step = again.core.relocate(1, 0, step.next_offset, EVERYTHING)
+    step = again.relocate(1, 0, step.next_offset)
     assert step.moved_places
     assert step.next_offset == 0
     assert not step.is_absent, "what is not live needs no memory"
@@ -225,7 +232,7 @@ def test_without_room_nothing_is_changed(rig: CoreRig):
     before = rig.core.image_statistics()
     rig.core.hold_adds(held=True)
     with pytest.raises(NoRoom):
-        rig.core.relocate(1, 0, 0, EVERYTHING)
+        rig.relocate(1, 0)
     assert rig.core.image_statistics() == before
     rig.core.hold_adds(held=False)
     assert compact(rig)
@@ -264,7 +271,7 @@ def test_a_record_that_no_file_of_today_can_hold_stays(rig: CoreRig):
         rig.flush()
     moved = 0
     for slab in range(4):
-        step = rig.core.relocate(1, slab, 0, EVERYTHING)
+        step = rig.relocate(1, slab)
         moved += step.moved_places
         assert not step.next_offset
     assert (moved, rig.core.live_places(1)) == (before - 1, 1)
@@ -273,10 +280,10 @@ def test_a_record_that_no_file_of_today_can_hold_stays(rig: CoreRig):
 def move_all(rig: CoreRig) -> None:
     """Move what is live in file 1 without adding files."""
     for slab in range(4):
-        step = rig.core.relocate(1, slab, 0, EVERYTHING)
+        step = rig.relocate(1, slab)
         while step.next_offset:
             rig.flush()
-            step = rig.core.relocate(1, slab, step.next_offset, EVERYTHING)
+            step = rig.relocate(1, slab, step.next_offset)
 
 
 def test_a_file_that_is_filled_or_unknown_is_refused(rig: CoreRig):
@@ -290,7 +297,7 @@ def test_a_file_that_is_filled_or_unknown_is_refused(rig: CoreRig):
         (1, 0, 65536 + 4096),
     ):
         with pytest.raises(ValueError):
-            rig.core.relocate(file_id, slab, offset, EVERYTHING)
+            rig.relocate(file_id, slab, offset)
 
 
 def test_a_call_is_bounded(rig: CoreRig):
@@ -298,14 +305,14 @@ def test_a_call_is_bounded(rig: CoreRig):
     steps = 0
     offset = 0
     while True:
-        step = rig.core.relocate(1, 0, offset, 1)
+        step = rig.relocate(1, 0, offset, max_bytes=1)
         assert step.moved_places <= 1, "every message here has a block of its own"
         steps += 1
         offset = step.next_offset
         if not offset:
             break
     assert steps == 2, "block by block"
-    assert rig.core.relocate(1, 1, 0, 0).moved_places == 0
+    assert rig.relocate(1, 1, max_bytes=0).moved_places == 0
 
 
 def test_live_bytes_count_what_moving_would_cost(rig: CoreRig):
@@ -324,3 +331,60 @@ def test_live_bytes_count_what_moving_would_cost(rig: CoreRig):
         rig.core.purge_queue(queue)
     assert rig.core.live_bytes(1) == 0
     assert rig.core.image_statistics().live_bytes == 0
+
+
+def publish_small(rig: CoreRig, number: int) -> None:
+    """Publish messages that stand in one block, and have the file closed."""
+    for _ in range(number):
+        rig.publish(b"small")
+    rig.flush()
+    fill_file(rig)
+
+
+def test_a_call_is_bounded_by_places_within_a_block(rig: CoreRig):
+    publish_small(rig, 20)
+    seen: list[tuple[int, int, int]] = []
+    offset = record = 0
+    while not seen or record:
+        step = rig.relocate(1, 0, offset, record, max_places=8)
+        offset, record = step.next_offset, step.next_record
+        seen.append((step.moved_places, offset, record))
+    assert seen == [(4, 4096, 4), (4, 4096, 8), (4, 4096, 12), (4, 4096, 16), (4, 8192, 0)]
+    rig.flush()
+    assert ids(drain(rig.restored())) == list(range(1, 33)), "nothing is lost or there twice"
+
+
+def test_a_record_with_more_places_than_a_call_may_look_at_moves_alone(rig: CoreRig):
+    for queue in range(2, 30):
+        rig.core.open_queue(queue)
+    many = rig.core.open_route(list(range(1, 30)))
+    for _ in range(3):
+        rig.core.publish(many, b"", b"in 29 queues", persistent=True)
+    rig.flush()
+    fill_file(rig)
+    step = rig.relocate(1, 0, max_places=1)
+    assert (step.moved_places, step.next_offset, step.next_record) == (29, 4096, 1)
+    step = rig.relocate(1, 0, step.next_offset, step.next_record, max_places=30)
+    assert (step.moved_places, step.next_offset, step.next_record) == (29, 4096, 2)
+
+
+@pytest.mark.parametrize("max_places", [1, 2, 3, 7, 1000])
+def test_whatever_the_bound_all_that_is_live_moves_once(rig: CoreRig, max_places: int):
+    publish_small(rig, 17)
+    consumer = rig.consume()
+    rig.deliver(consumer, 9)
+    for sequence in (1, 4, 5, 9):
+        rig.core.acknowledge(consumer, sequence)
+    rig.flush()
+    live = rig.core.live_places(1)
+    assert compact(rig, max_places=max_places) == live
+    assert rig.core.live_places(1) == 0
+    rig.flush()
+    assert len(adds(rig, moved=True)) == live
+    assert ids(drain(rig.restored(without=(1,)))) == [2, 3, 6, 7, 8, *range(10, 30)]
+
+
+def test_records_already_looked_at_are_passed_over(rig: CoreRig):
+    publish_small(rig, 5)
+    step = rig.relocate(1, 0, 4096, 3, max_bytes=1)
+    assert (step.moved_places, step.next_record) == (2, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -284,6 +285,51 @@ def test_a_rewrite_looks_at_a_part_of_a_large_cache_at_a_time(monkeypatch: pytes
     assert rig.duplicates.live_records(1) == 0
     rig.duplicates.forget_file(1)
     assert all(not send(rig, str(number)) for number in range(200))
+
+
+class CountingCore:
+    """The core of a rig, counting the records that are appended to it."""
+
+    def __init__(self, core: Any) -> None:
+        self.core = core
+        self.records = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.core, name)
+
+    def append_record(self, *arguments: Any, **named: Any) -> Any:
+        self.records += 1
+        return self.core.append_record(*arguments, **named)
+
+
+def test_a_rewrite_is_bounded_by_records_and_by_ids_looked_at():
+    """Also where each id, or each mark, is a record of its own."""
+    rig = Rig(
+        journal=MemoryJournal(file_bytes=256 * 1024),
+        duplicates=DuplicateIds(lambda _: 20_000, is_persistent=True),
+    )
+    ids = rig.duplicates
+    for address in range(600):
+        ids.enter([(r, 1) for r, _ in ids.numbered([(f"q{address}", b"an id", True)])])
+    many = ids.numbered([("many", b"%d" % n, True) for n in range(5000)])
+    ids.enter([(record, 1) for record, _ in many])
+    rolled(rig, 2)
+    core = CountingCore(rig.core)
+    ids._core = core
+    calls = []
+    left = [ids.live_records(1)]
+    while left[-1]:
+        core.records = 0
+        is_done = ids.rewrite(1, 1 << 20)
+        calls.append(core.records)
+        left.append(ids.live_records(1))
+        assert is_done is (left[-1] == 0)
+    assert sum(calls) >= 601
+    assert max(calls) <= 50_000 // 250 + 1
+    assert max(before - after for before, after in pairwise(left)) <= 50_000 // 50 + 1500, (
+        "the last record may go over it"
+    )
+    assert len(calls) >= 5600 // 1000
 
 
 def test_a_rewrite_without_room_goes_on_later():

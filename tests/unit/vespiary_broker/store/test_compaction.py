@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.store.compaction import STEP_BYTES, STEP_PLACES
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_spec.errors import CorruptRecord, JournalError
 from vespiary_testkit.faulty_disk import MemoryDisk
@@ -233,4 +234,45 @@ async def test_files_that_are_gone_are_not_remembered(tmp_path: Path):
     await until(lambda: victim not in journal._pool.active_ids)
     await journal.compact()
     assert victim not in compaction._stuck
+    await journal.close()
+
+
+@run
+async def test_a_step_is_bounded_by_places_and_bytes_however_small_messages_are(tmp_path: Path):
+    """Counted and not timed: 8000 messages of no body stand in few blocks."""
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, **OFF | {"memory_bytes": 1 << 26})
+    core = journal.core
+    route = core.open_route([1])
+    for _ in range(16):
+        await until(lambda: core.files_ahead() > 1)
+        for _ in range(500):
+            core.publish(route, b"", b"", persistent=True)
+        await journal.wait_durable()
+    steps = []
+
+    class Watching:
+        """The core, noting what each step was allowed and did."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(core, name)
+
+        def relocate(self, *arguments: int) -> Any:
+            step = core.relocate(*arguments)
+            steps.append((*arguments[-2:], step.moved_places))
+            return step
+
+    journal._compaction._core = Watching()  # type: ignore[assignment]
+    before = sum(journal.statistics().compaction.step_us.counts)
+    moved = 0
+    for file_id in [n for n in journal._pool.active_ids if n < core.current_file()]:
+        moved += core.live_places(file_id)
+        assert await journal._compaction._empty(file_id)
+    assert moved > STEP_PLACES * 2
+    assert sum(places for _, _, places in steps) == moved
+    assert max(places for _, _, places in steps) <= STEP_PLACES // 2, "a record and its place"
+    assert {allowed[:2] for allowed in steps} == {(STEP_BYTES, STEP_PLACES)}
+    statistics = journal.statistics()
+    assert sum(statistics.compaction.step_us.counts) - before >= len(steps), "each is measured"
+    assert statistics.compaction.step_us_max > 0
     await journal.close()

@@ -7,8 +7,10 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vespiary_broker.store.reclaim import choose_files, files_body, files_record, queues_bodies
+from vespiary_broker.store.reclaim import choosing_files, files_body, files_record, queues_bodies
+from vespiary_broker.store.turns import OPERATIONS_MAX
 from vespiary_codec.journal.record import decode_file_runs, decode_queue_states
+from vespiary_testkit.turn_counter import CountedLooks, ended, turns_of
 
 
 def choose(
@@ -20,13 +22,15 @@ def choose(
     """Choose among files given as {id: (live places, cancels)}."""
     gone = [other for _, cancels in files.values() for other in cancels if other not in files]
     assert not gone, "the core lists no file that it forgot"
-    return choose_files(
-        files,
-        current_id=current,
-        live_places=lambda file_id: files[file_id][0],
-        live_records=lambda file_id: int(file_id in kept),
-        cancels=lambda file_id: files[file_id][1],
-        is_busy=lambda file_id: file_id in busy,
+    return ended(
+        choosing_files(
+            files,
+            current_id=current,
+            live_places=lambda file_id: files[file_id][0],
+            live_records=lambda file_id: int(file_id in kept),
+            cancels=lambda file_id: files[file_id][1],
+            is_busy=lambda file_id: file_id in busy,
+        )
     )
 
 
@@ -93,3 +97,37 @@ def test_many_queues_make_several_records():
     found = [state for body in bodies for state in decode_queue_states(body)]
     assert [tuple(state) for state in found] == [(n, n + 1, n + 2) for n in range(5000)]
     assert list(queues_bodies(b"")) == []
+
+
+def test_no_turn_of_a_thousand_files_looks_at_more_than_its_share():
+    looks = CountedLooks()
+    work = choosing_files(
+        range(1, 1001),
+        current_id=2000,
+        live_places=lambda _: 0,
+        live_records=lambda _: 0,
+        cancels=lambda file_id: looks.counted(range(1, file_id)),
+        is_busy=looks.busy,
+    )
+    per_turn = turns_of(work, looks)
+    assert sum(per_turn) == 999 * 1000 // 2 + 1000
+    assert max(per_turn) <= OPERATIONS_MAX + 1000, "one file is never cut"
+    assert len(per_turn) > 100
+
+
+def test_a_file_that_empties_between_two_turns_is_found_the_next_time():
+    """What was found before stays true: nothing becomes live in a full file."""
+    live = dict.fromkeys(range(1, 2001), 1)
+    work = choosing_files(
+        live,
+        current_id=3000,
+        live_places=live.__getitem__,
+        live_records=lambda _: 0,
+        cancels=lambda _: [],
+        is_busy=lambda _: False,
+    )
+    next(work)
+    live.update(dict.fromkeys(live, 0))
+    chosen = ended(work)
+    assert chosen == list(range(chosen[0], 2001))
+    assert 1 < chosen[0] <= OPERATIONS_MAX

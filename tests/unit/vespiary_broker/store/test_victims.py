@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choose_victim
+from vespiary_broker.store.turns import OPERATIONS_MAX
+from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choosing_victim
+from vespiary_testkit.turn_counter import CountedLooks, ended, turns_of
 
 SIZE = 1000
 
 
 def facts(file_id: int, live_bytes: int = 0, *cancels: int, movable: bool = True) -> FileFacts:
     return FileFacts(file_id, SIZE, live_bytes, live_bytes > 0, movable, cancels)
+
+
+def choose_victim(files: Sequence[FileFacts]) -> Choice:
+    return ended(choosing_victim(files))
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,18 @@ def test_emptying_what_is_chosen_ends_with_two_thirds_live(seed: int):
             kept.add(file.file_id)
     assert moved <= 59
     assert live * 3 >= len(kept) * SIZE * 2 - SIZE, f"{live} live in {len(kept)} files"
+
+
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_no_turn_looks_at_more_than_its_share_of_a_thousand_files(is_chain: bool):
+    """Each file depends on all before it: half a million dependences."""
+    looks = CountedLooks()
+    live_bytes = 990 if is_chain else 50
+    files = [
+        FileFacts(n, SIZE, live_bytes, n % 7 == 1, True, looks.counted(range(1, n)))
+        for n in range(1, 1001)
+    ]
+    per_turn = turns_of(choosing_victim(files), looks)
+    assert sum(per_turn) == 999 * 1000 // 2
+    assert max(per_turn) <= OPERATIONS_MAX
+    assert len(per_turn) >= 999 * 1000 // 2 // OPERATIONS_MAX
