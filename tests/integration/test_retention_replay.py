@@ -74,6 +74,9 @@ def test_consumed_messages_are_replayed_once(tmp_path: Path):
         done = replay(str(history), *url, "--filter", "parity = 1", "--address", "in")
         again = replay(str(history), *url, "--filter", "parity = 1", "--address", "in")
         assert done["confirmed"] == again["confirmed"] > count // 3
+        bindings = ["--bindings", str(tmp_path / "data/bindings")]
+        named = replay(str(history), "--dry-run", "--queue", "in", *bindings)
+        assert named["selected"] == count
         none = replay(str(history), *url, "--to", "2020-01-01")
         assert none["selected"] == 0
         rest = replay(str(history), *url, "--address", "in", "--skip", str(count - 1), "--dry-run")

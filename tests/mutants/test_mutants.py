@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_testkit.mutant_catalogue import MUTANTS, Mutant
+from vespiary_testkit.mutant import Mutant
+from vespiary_testkit.mutant_catalogue import MUTANTS
 from vespiary_testkit.mutant_runner import ROOT, Workshop, applies, killers, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]

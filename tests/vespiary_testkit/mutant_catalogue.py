@@ -8,7 +8,10 @@ A killer is a pytest node, or `C:NAME` for `native/tests/NAME.c`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from vespiary_testkit.mutant import Mutant
+from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _T: Final = "tests/unit/vespiary_broker/store/"
@@ -18,32 +21,6 @@ _CORE: Final = "tests/unit/vespiary_native/test_core_contract.py"
 _RECOVERY: Final = "tests/unit/vespiary_native/test_core_recovery.py"
 _PROOFS: Final = "tests/unit/vespiary_native/test_core_proofs.py"
 _FUZZ: Final = "tests/fuzz/test_core_differential.py"
-
-
-class Mutant(NamedTuple):
-    """One seeded fault.
-
-    Attributes:
-        name: A few words, unique.
-        fault: What the broken code does, as a sentence.
-        path: The file.
-        old: The text that is replaced.
-        new: By this.
-        killer: The test that must turn red.
-    """
-
-    name: str
-    fault: str
-    path: str
-    old: str
-    new: str
-    killer: str
-
-    @property
-    def is_native(self) -> bool:
-        """Whether C must be built again."""
-        return self.path.endswith(".c")
-
 
 PYTHON: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -594,4 +571,4 @@ NATIVE: Final[tuple[Mutant, ...]] = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = PYTHON + NATIVE
+MUTANTS: Final[tuple[Mutant, ...]] = PYTHON + PYTHON_BRANCHES + NATIVE + NATIVE_BRANCHES

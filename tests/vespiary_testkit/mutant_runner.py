@@ -15,7 +15,8 @@ import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
-from vespiary_testkit.mutant_catalogue import MUTANTS, Mutant
+from vespiary_testkit.mutant import Mutant
+from vespiary_testkit.mutant_catalogue import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED = ("broker", "native", "crds", "operator", "tests", "benchmarks")

@@ -184,6 +184,20 @@ def large_folder_of(place: Path, asked: Path | None) -> Path:
     return asked if asked is not None else place.absolute().parent / FOLDER_NAME
 
 
+def bindings_in(folder: Path, disk: DiskLike | None = None) -> LiveSet | None:
+    """Return what a folder holds of bindings; None if there are none that can be read.
+
+    Args:
+        folder: The folder of the bindings.
+        disk: The file system; None takes the real one.
+    """
+    if not folder.is_dir() or not _has(folder, BINDINGS_FORM):
+        return None
+    live = LiveSet()
+    report = read_journal(folder, form=BINDINGS_FORM, disk=disk, live=live)
+    return None if report.finding is Finding.BAD else live
+
+
 def body_place(place: Path, asked: Path | None, disk: DiskLike) -> BodyPlace:
     """Return where the bodies of a journal are, and how to find out which queues exist.
 
@@ -196,11 +210,8 @@ def body_place(place: Path, asked: Path | None, disk: DiskLike) -> BodyPlace:
 
     def queue_ids() -> frozenset[int] | None:
         """Return the queues of the bindings beside the journal; None if they say nothing."""
-        if not bindings.is_dir() or not _has(bindings, BINDINGS_FORM):
-            return None
-        live = LiveSet()
-        report = read_journal(bindings, form=BINDINGS_FORM, disk=disk, live=live)
-        return None if report.finding is Finding.BAD else frozenset(queue_names(live.bindings))
+        found = bindings_in(bindings, disk)
+        return None if found is None else frozenset(queue_names(found.bindings))
 
     return BodyPlace(large_folder_of(place, asked), queue_ids)
 

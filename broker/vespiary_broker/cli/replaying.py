@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from vespiary_broker.cli import terminal
+from vespiary_broker.cli.journal_folders import bindings_in, queue_names
 from vespiary_broker.cli.messaging import (
     connected,
     connection_options,
@@ -34,6 +35,7 @@ _UNCONFIRMED_MAX: Final = 100
 _CONFIRM_S: Final = 30.0
 _REPLACED: Final = frozenset({"destination", "destination-type", "_AMQ_DUPL_ID"})
 _STOMP: Final = 1
+_NAMES_SHOWN: Final = 10
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases
@@ -62,14 +64,14 @@ class Selection:
         from_ms: Arrived at this time or later.
         to_ms: Arrived before this time.
         address: Sent to this address, with or without a prefix.
-        queue_id: Had a place in this queue.
+        queue_ids: Had a place in one of these queues.
         header: Name and value of a header.
     """
 
     from_ms: int | None = None
     to_ms: int | None = None
     address: str | None = None
-    queue_id: int | None = None
+    queue_ids: frozenset[int] | None = None
     header: tuple[str, str] | None = None
 
     def takes(self, add: AddRecord, headers: dict[str, str]) -> bool:
@@ -78,7 +80,8 @@ class Selection:
             return False
         if self.to_ms is not None and add.arrival_ms >= self.to_ms:
             return False
-        if self.queue_id is not None and all(p.queue_id != self.queue_id for p in add.places):
+        ids = self.queue_ids
+        if ids is not None and all(place.queue_id not in ids for place in add.places):
             return False
         if self.header is not None and headers.get(self.header[0]) != self.header[1]:
             return False
@@ -140,7 +143,13 @@ def resent_headers(add: AddRecord, headers: dict[str, str]) -> list[tuple[str, s
 @click.option("--from", "from_ms", type=_Time(), metavar="TIME", help="Arrived then or later.")
 @click.option("--to", "to_ms", type=_Time(), metavar="TIME", help="Arrived before then.")
 @click.option("--address", help="Sent to this address.")
-@click.option("--queue", "queue_id", type=int, help="With a place in the queue of this number.")
+@click.option("--queue", help="With a place in the queue of this name or number.")
+@click.option(
+    "--bindings",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Bindings that know the name of --queue. Default: bindings, beside RETENTION_DIR.",
+)
 @click.option(
     "--filter", "header", callback=_filter, metavar="'NAME = VALUE'", help="With this header."
 )
@@ -156,7 +165,8 @@ def replay_command(
     from_ms: int | None,
     to_ms: int | None,
     address: str | None,
-    queue_id: int | None,
+    queue: str | None,
+    bindings: Path | None,
     header: tuple[str, str] | None,
     target: str | None,
     dry_run: bool,
@@ -175,9 +185,10 @@ def replay_command(
     """
     if target is None and not dry_run:
         raise click.UsageError("replay needs --target, or --dry-run")
+    queue_ids = None if queue is None else queue_numbers(queue, folder, bindings)
     history = History(folder, Disk(), OpeningParts().verify)
     wanted = Selection(
-        from_ms=from_ms, to_ms=to_ms, address=address, queue_id=queue_id, header=header
+        from_ms=from_ms, to_ms=to_ms, address=address, queue_ids=queue_ids, header=header
     )
     outcome = Outcome()
     chosen = _chosen(history, wanted, skip, outcome)
@@ -190,6 +201,33 @@ def replay_command(
             _send_all(connection, target, routing, chosen, outcome)
             connection.disconnect()
     _show(history, outcome, target if not dry_run else None, is_json)
+
+
+def queue_numbers(queue: str, folder: Path, bindings: Path | None) -> frozenset[int]:
+    """Return the numbers of the queues that have or had a name.
+
+    Args:
+        queue: Its name, or its number in digits.
+        folder: The folder of copies.
+        bindings: The folder of the bindings; None takes the one beside the copies.
+
+    Raises:
+        CommandFailed: No bindings are there, or none knows the name.
+    """
+    if queue.isascii() and queue.isdecimal():
+        return frozenset({int(queue)})
+    place = bindings if bindings is not None else folder.absolute().parent / "bindings"
+    found = bindings_in(place)
+    names = queue_names(found.former_bindings | found.bindings) if found else {}
+    numbers = frozenset(number for number, name in names.items() if name == queue)
+    if not numbers:
+        known = ", ".join(sorted(set(names.values()))[:_NAMES_SHOWN]) or "none"
+        raise terminal.CommandFailed(
+            f"the bindings in {place} know no queue {queue} (queues there: {known}). Name the "
+            "folder of the broker's bindings with --bindings, or the queue's number: `vespiary "
+            "journal print` shows it"
+        )
+    return numbers
 
 
 def _chosen(

@@ -142,6 +142,7 @@ class LiveSet:
         types: Records by type.
         files: Counts by file id.
         bindings: Live values by key, of a bindings or JMS journal.
+        former_bindings: Last values of keys that were removed, as far as their records are there.
         transactions: Those without a COMMIT that counts, by id.
         incomplete: Transactions that counted with fewer members than their COMMIT names.
         rolled_back: Transactions that were rolled back.
@@ -160,6 +161,7 @@ class LiveSet:
         self.types: Counter[int] = Counter()
         self.files: dict[int, FileCount] = {}
         self.bindings: dict[str, bytes] = {}
+        self.former_bindings: dict[str, bytes] = {}
         self.transactions: dict[int, Transaction] = {}
         self.incomplete: list[int] = []
         self.rolled_back: set[int] = set()
@@ -223,8 +225,8 @@ class LiveSet:
                 queue.tail = max(queue.tail, tail)
         elif isinstance(record, PutRecord):
             self.bindings[record.key] = record.value
-        elif isinstance(record, RemoveRecord):
-            self.bindings.pop(record.key, None)
+        elif isinstance(record, RemoveRecord) and record.key in self.bindings:
+            self.former_bindings[record.key] = self.bindings.pop(record.key)
 
     # --- messages ---------------------------------------------------------------------------------
 

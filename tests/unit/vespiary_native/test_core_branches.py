@@ -247,6 +247,42 @@ def test_a_branch_keeps_its_files_until_its_end_is_durable(rig: CoreRig) -> None
     assert 1 in rig.core.cancels(rig.core.current_file())
 
 
+def test_each_file_that_a_branch_needs_stays_also_after_a_restart(rig: CoreRig) -> None:
+    """The message that it acknowledges, the members, and the PREPARE, each in another file."""
+    for _ in range(4):
+        rig.add_file()
+    rig.publish(b"first")
+    consumer = rig.consume()
+    rig.flush()
+    assert ids(rig.deliver(consumer)) == [1]
+    rig.fill(20, 15 * KIB)
+    assert rig.core.current_file() == 2
+    rig.core.begin(ID, 30 * 15 * KIB, 40, branch=True)
+    assert rig.core.acknowledge(consumer, 1, transaction=ID) == 1
+    while rig.core.current_file() == 2:
+        rig.publish(bytes(15 * KIB), transaction=ID)
+    rig.core.prepare(ID, DATA)
+    rig.flush()
+    for core in (rig.core, rig.restored().core):
+        assert [core.prepared_in(file_id) for file_id in (1, 2, 3)] == [True] * 3
+    rig.core.resolve(ID, commit=True)
+    rig.flush()
+    assert not any(rig.core.prepared_in(file_id) for file_id in (1, 2, 3))
+
+
+def test_a_prepare_alone_keeps_its_file_also_after_a_restart(rig: CoreRig) -> None:
+    """A branch of messages that need not survive is in no journal but by its PREPARE."""
+    rig.core.begin(ID, 1000, 10, branch=True)
+    rig.publish(b"member", transaction=ID, persistent=False)
+    rig.core.prepare(ID, DATA)
+    rig.flush()
+    assert rig.core.prepared_in(1)
+    assert rig.core.live_places(1) == 1
+    again = rig.restored()
+    assert again.core.prepared_in(1)
+    assert again.core.live_places(1) == 1
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_file_with_the_end_goes_after_the_file_with_the_prepare(
     rig: CoreRig, *, commit: bool

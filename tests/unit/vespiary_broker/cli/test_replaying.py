@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vespiary_broker.cli.program import run_program
-from vespiary_broker.cli.replaying import Selection, resent_headers
-from vespiary_codec.journal.record import AddRecord, Place
+from vespiary_broker.cli.replaying import Selection, queue_numbers, resent_headers
+from vespiary_broker.cli.terminal import CommandFailed
+from vespiary_broker.store.builder import JournalBuilder
+from vespiary_broker.store.disk import Disk
+from vespiary_broker.store.files import BINDINGS_FORM
+from vespiary_codec.journal.record import AddRecord, Place, PutRecord, RemoveRecord, encode_record
 
 HEADERS = {"destination": "/queue/orders", "region": "eu", "_AMQ_DUPL_ID": "x"}
 
@@ -26,8 +32,8 @@ def message(**changes: object) -> AddRecord:
         (Selection(address="orders"), True),
         (Selection(address="/queue/orders"), True),
         (Selection(address="order"), False),
-        (Selection(queue_id=3), True),
-        (Selection(queue_id=4), False),
+        (Selection(queue_ids=frozenset({2, 3})), True),
+        (Selection(queue_ids=frozenset({4})), False),
         (Selection(header=("region", "eu")), True),
         (Selection(header=("region", "us")), False),
         (Selection(header=("colour", "")), False),
@@ -63,6 +69,26 @@ def test_wrong_usage_is_refused(
 ):
     assert run_program(["journal", "replay", *arguments]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_queue_is_found_by_its_name_in_the_bindings(tmp_path: Path):
+    builder = JournalBuilder(
+        tmp_path / "bindings", BINDINGS_FORM, 1 << 20, Disk(), journal_id=bytes(16)
+    )
+    (tmp_path / "bindings").mkdir()
+    for number, name in ((3, "orders"), (7, "12"), (9, "audit"), (11, "audit")):
+        builder.add(encode_record(PutRecord(f"queue/{number}", b'{"name":"%s"}' % name.encode())))
+    builder.add(encode_record(RemoveRecord("queue/9")))
+    builder.finish()
+    builder.close()
+    copies = tmp_path / "history"
+    assert queue_numbers("orders", copies, None) == {3}
+    assert queue_numbers("orders", tmp_path / "else/where", tmp_path / "bindings") == {3}
+    assert queue_numbers("audit", copies, None) == {9, 11}, "one was deleted and made again"
+    assert queue_numbers("12", copies, None) == {12}, "digits are a number"
+    for name, folder in (("billing", copies), ("orders", tmp_path / "else/where")):
+        with pytest.raises(CommandFailed, match=f"know no queue {name}.*--bindings"):
+            queue_numbers(name, folder, None)
 
 
 def test_a_folder_without_copies_is_an_error(tmp_path, capsys: pytest.CaptureFixture[str]):
