@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 
 from vespiary_testkit.broker_process import environment
 from vespiary_testkit.failpoints import POINTS
+from vespiary_testkit.forked_program import Process, start
 from vespiary_testkit.kill_ledger import KillLedger, Session
 
 ROUNDS = int(os.environ.get("VESPIARY_FAILPOINT_ROUNDS", "1"))
@@ -66,18 +65,15 @@ class Store:
         self.folders += 1
 
     @contextmanager
-    def broker(self, point: str, visit: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    def broker(self, point: str, visit: int) -> Iterator[tuple[Process, int]]:
         """Start a broker; give the process and its port, 0 if it died before it was ready."""
         pool = -1 if "next id" in point else self.chance.choice((0, 0, -1))
         config = self.folder / "broker.yaml"
         config.write_text(CONFIGURATION.format(pool=pool))
-        command = [sys.executable, "-m", "vespiary_testkit.killable_broker"]
-        command += ["--data", str(self.folder / f"data{self.folders}"), "--config", str(config)]
+        command = ["--data", str(self.folder / f"data{self.folders}"), "--config", str(config)]
         command += ["--log", str(self.log), "--point", point, "--visit", str(visit)]
         with self.errors.open("w") as errors:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment()
-            )
+            process = start("vespiary_testkit.killable_broker", command, environment(), errors)
         try:
             yield process, _port_of(process)
         finally:
@@ -108,7 +104,7 @@ class Store:
         return any(self.live(point, visit if life < 2 else 1) for life in range(LIVES_MAX))
 
 
-def _port_of(process: subprocess.Popen[str]) -> int:
+def _port_of(process: Process) -> int:
     port = 0
     assert process.stdout is not None
     for line in process.stdout:

@@ -42,11 +42,14 @@ def test_a_refused_filesystem_keeps_the_pod_in_init(
     assert f"journal: {filesystem}" in shown
     described = cluster.kubectl("describe", "br", "orders", "-n", namespace).stdout
     assert found["message"] in described
-    events = cluster.items("events", namespace)
-    assert any(
-        e["reason"] == "VolumeRefused" and e["type"] == "Warning" and e["count"] == 1
-        for e in events
-    )
+
+    def is_told() -> bool:  # events are written behind the status
+        return any(
+            e["reason"] == "VolumeRefused" and e["type"] == "Warning" and e["count"] == 1
+            for e in cluster.items("events", namespace)
+        )
+
+    wait_for("the event of the refused volume", is_told, 60)
 
     pod = cluster.get("pod", "orders-0", namespace)
     assert pod is not None
@@ -108,7 +111,7 @@ def assert_untouched(cluster: KubernetesCluster, namespace: str) -> None:
         found = cluster.get("pod", "look", namespace) or {}
         return (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
-    wait_for("the pod that looks into the volumes", ended, 60)
+    wait_for("the pod that looks into the volumes", ended, 120)
     found = cluster.kubectl("-n", namespace, "logs", "look").stdout.split()
     assert found == [], "the volumes of a refused broker hold files"
 
@@ -123,8 +126,8 @@ def test_another_policy_lets_it_start(cluster: KubernetesCluster, namespace: str
     document["spec"]["storage"]["filesystemPolicy"] = {"allow": ["ext4", "xfs"], "warn": ["btrfs"]}
     cluster.apply(document, namespace)
     cluster.wait_for_condition("orders", namespace, "Ready", "True", generation=2)
-    found = cluster.condition("orders", namespace, "StorageVerified")
-    assert (found["status"], found["reason"]) == ("True", "VerifiedWithWarnings")
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "True", generation=2)
+    assert found["reason"] == "VerifiedWithWarnings"
     assert "copy-on-write" in found["message"]
 
 
@@ -177,10 +180,14 @@ def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, name
     engine = cluster.wait_for_condition("orders", namespace, "JournalEngine", "False")
     assert engine["reason"] == "Fallback"
     assert "65536 AIO operations are needed" in engine["message"]
-    tuned = cluster.condition("orders", namespace, "NodeTuned")
-    assert (tuned["status"], tuned["reason"]) == ("False", "AioShortage")
+    tuned = cluster.wait_for_condition("orders", namespace, "NodeTuned", "False")
+    assert tuned["reason"] == "AioShortage"
     assert f"fs.aio-max-nr={most}" in tuned["message"]
-    assert " NIO " in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout
+    wait_for(
+        "the engine in the table",
+        lambda: " NIO " in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout,
+        60,
+    )
     log = cluster.kubectl("-n", namespace, "logs", "orders-0", "-c", "broker").stdout
     assert '"engine":"NIO"' in log.replace(" ", "")
     password = cluster.password("orders", namespace)
@@ -201,7 +208,7 @@ def test_a_strict_engine_is_refused_instead(cluster: KubernetesCluster, namespac
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
     assert found["reason"] == "Refused"
     assert "65536" in found["message"]
-    assert cluster.condition("orders", namespace, "Ready")["status"] == "False"
+    cluster.wait_for_condition("orders", namespace, "Ready", "False")
 
 
 def cluster_value(cluster: KubernetesCluster, namespace: str, path: str) -> str:
@@ -237,7 +244,7 @@ def cluster_value(cluster: KubernetesCluster, namespace: str, path: str) -> str:
         found = cluster.get("pod", "read", namespace) or {}
         return (found.get("status") or {}).get("phase") == "Succeeded"
 
-    wait_for(f"the pod that reads {path}", ended, 60)
+    wait_for(f"the pod that reads {path}", ended, 120)
     value = cluster.kubectl("-n", namespace, "logs", "read").stdout.strip()
     cluster.kubectl("-n", namespace, "delete", "pod", "read", "--now")
     return value

@@ -57,7 +57,7 @@ def refused_start(data: Path, *settings: str, under: list[str]) -> str:
     command += ["--data", str(data)]
     for setting in (*SMALL, *settings):
         command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr
     assert "ready" not in done.stdout
     assert "Traceback" not in done.stderr

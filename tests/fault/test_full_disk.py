@@ -20,8 +20,11 @@ import pytest
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.small_disk import MIB, small_disk
 from vespiary_testkit.stomp_peer import Ended, StompPeer
+from vespiary_testkit.waiting import WAIT_S
 
-SPACE_S = float(os.environ.get("VESPIARY_SPACE_S", "15"))
+SPACE_S = float(os.environ.get("VESPIARY_SPACE_S", "60"))
+QUIET_S = 2.0
+"""Without a confirm for so long, a sender waits for room: a confirm takes milliseconds."""
 BODY_BYTES = 4000
 PRELOADED = 200
 DRAINED = 60
@@ -128,7 +131,7 @@ def send_some(port: int, queue: str, body_bytes: int = BODY_BYTES) -> int:
     while sender.confirmed < 5:
         time.sleep(0.01)
     sender.is_over.set()
-    sender.join(10)
+    sender.join(WAIT_S)
     return sender.confirmed
 
 
@@ -145,12 +148,12 @@ def read_all(port: int, queue: str, count: int) -> list[int]:
 
 def wait_until_blocked(broker: BrokerProcess, sender: Sender, ballast: Ballast) -> None:
     """Wait until the journal is blocked and the sender gets no more confirms."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 2 * WAIT_S
     while time.monotonic() < end_s:
         ballast.fill()  # also what the file system has given back meanwhile
         is_blocked = metric(broker, "vespiary_journal_blocked") == 1
         before = sender.confirmed
-        time.sleep(1)
+        time.sleep(QUIET_S)
         if is_blocked and sender.confirmed == before:
             return
     raise AssertionError(f"never full:\n{broker.log_text()}")
@@ -160,7 +163,7 @@ def refused_at_once(port: int, body_bytes: int = BODY_BYTES) -> str:
     """Send one message to the queue that fails; return the sentence of the ERROR frame."""
     sender = Sender(port, "failing", body_bytes, first=1_000_000)
     sender.start()
-    sender.join(10)
+    sender.join(WAIT_S)
     assert not sender.confirmed_s
     return sender.error
 
@@ -237,7 +240,7 @@ def test_each_address_has_its_policy_and_nothing_confirmed_is_lost(
         assert "messages are dropped" in broker.log_text()
         time.sleep(0.5)
         broker.kill()
-        waiting.join(10)
+        waiting.join(WAIT_S)
         broker.start()
         port = broker.port()
         numbers = read_all(port, "failing", failing)
@@ -301,7 +304,7 @@ def test_large_messages_follow_the_policies_too(
         assert broker.log_text().count("messages are dropped") == 1
         broker.kill()
         for sender in (waiting, large):
-            sender.join(10)
+            sender.join(WAIT_S)
         broker.start()
         port = broker.port()
         assert read_all(port, "failing", failing) == list(range(failing))
@@ -313,11 +316,11 @@ def test_large_messages_follow_the_policies_too(
 
 def wait_until_stopped(broker: BrokerProcess, sender: Sender, ballast: Ballast) -> None:
     """Wait until a sender gets no more confirms."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 2 * WAIT_S
     while time.monotonic() < end_s:
         ballast.fill()
         before = sender.confirmed
-        time.sleep(1)
+        time.sleep(QUIET_S)
         if sender.confirmed == before:
             return
     raise AssertionError(f"never full:\n{broker.log_text()}")

@@ -21,9 +21,10 @@ from vespiary_native import loader
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.small_disk import MIB, hanging, small_disk
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 HANG_S = float(os.environ.get("VESPIARY_HANG_S", "3"))
-LAG_P99_MS = float(os.environ.get("VESPIARY_LAG_P99_MS", "250"))
+LAG_P99_MS = float(os.environ.get("VESPIARY_LAG_P99_MS", "1000"))
 ENGINES = ["NIO", "ASYNCIO", "IO_URING"] if loader.is_wanted() else ["NIO"]
 
 
@@ -91,15 +92,14 @@ def test_a_hang_is_waited_for_and_harms_nobody_else(
                 frozen_s = time.monotonic()
                 lags = lags_ms(asking, frozen_s + HANG_S)
                 thawed_s = time.monotonic()
-            lags_ms(asking, time.monotonic() + 1)
+            wait_for(lambda: sender.confirmed_s[-1] > thawed_s, "it goes on")
         sender.is_over.set()
-        sender.join(30)
+        sender.join(WAIT_S)
         beats.receive_nothing(0.1)
         assert beats.heart_beats >= HANG_S, "heart-beats are kept"
         beats.close()
         late = [at for at in sender.confirmed_s if frozen_s + 0.2 < at < thawed_s]
         assert len(late) <= 1, "nothing can have been flushed"
-        assert sender.confirmed_s[-1] > thawed_s, "and then it goes on"
         p99 = lags[int(len(lags) * 0.99)]
         print(
             f"{engine}: lag p50 {lags[len(lags) // 2]:.1f} ms, p99 {p99:.1f} ms, "

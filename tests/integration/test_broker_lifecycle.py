@@ -30,6 +30,7 @@ from vespiary_spec.settings import (
 )
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
 
 
 def _fill(port: int, name: str, count: int, **headers: str) -> None:
@@ -232,14 +233,18 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path, body_bytes: i
                 producer.receive(1)
         is_large = body_bytes > 100 * 1024
         full = "the disk for large messages is full" if is_large else "no journal file can be made"
-        assert full in limited.log_text()
+        wait_for(lambda: full in limited.log_text(), limited.log_text)
         # Consumers have to come to make room: the broker stays in its Service, and says why.
         http = f"http://127.0.0.1:{limited.port('http')}"
         with urllib.request.urlopen(f"{http}/readyz") as answer:
             assert answer.read() == b"ready\n"
-        with urllib.request.urlopen(f"{http}/metrics") as answer:
-            name = b"large_messages_waiting" if is_large else b"journal_blocked"
-            assert b"vespiary_%s 1.0" % name in answer.read()
+        name = b"large_messages_waiting" if is_large else b"journal_blocked"
+
+        def is_told() -> bool:
+            with urllib.request.urlopen(f"{http}/metrics") as answer:
+                return b"vespiary_%s 1.0" % name in answer.read()
+
+        wait_for(is_told, f"{name!r} among the metrics")
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

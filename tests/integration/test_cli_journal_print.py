@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_messages import take_messages
 
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]
 
@@ -36,7 +37,7 @@ def settled(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Return the contents once the broker has covered its last confirms with an empty block."""
     for _ in range(100):
         before = contents(folder)
-        time.sleep(0.3)
+        time.sleep(1)
         if contents(folder) == before:
             return before
     raise AssertionError("an idle broker goes on writing")
@@ -46,12 +47,6 @@ def send(broker: BrokerProcess, queue: str, *bodies: str) -> None:
     place = f"stomp://127.0.0.1:{broker.port()}"
     for body in bodies:
         assert vespiary("send", queue, body, "--url", place).returncode == 0
-
-
-def receive_all(broker: BrokerProcess, queue: str) -> list[str]:
-    place = f"stomp://127.0.0.1:{broker.port()}"
-    done = vespiary("receive", queue, "-n", "9", "--timeout", "2", "--url", place)
-    return done.stdout.split()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +117,7 @@ def test_all_looking_commands_leave_a_live_broker_alone(tmp_path: Path):
             done = vespiary("journal", *arguments)
             assert done.returncode == 0, done.stdout + done.stderr
         assert contents(broker.data) == before
-        assert receive_all(broker, "orders") == ["one"]
+        assert take_messages(broker.port(), "orders", 1) == ["one"]
 
 
 def test_text_of_messages_cannot_steer_a_terminal(tmp_path: Path):
@@ -144,10 +139,10 @@ def test_a_broker_starts_from_what_was_recovered(data: Path, tmp_path: Path):
     assert contents(data) == before
     assert vespiary("journal", "verify", tmp_path / "new").returncode == 0
     with BrokerProcess(tmp_path / "new", "journal-file-size=1MiB") as broker:
-        assert receive_all(broker, "orders") == ["one", "three"]
+        assert take_messages(broker.port(), "orders", 2) == ["one", "three"]
         send(broker, "orders", "five")
-        assert receive_all(broker, "orders") == ["five"]
-        assert receive_all(broker, "bills") == ["four"]
+        assert take_messages(broker.port(), "orders", 1) == ["five"]
+        assert take_messages(broker.port(), "bills", 1) == ["four"]
 
 
 def test_queues_whose_bindings_are_lost_can_be_made_again(data: Path, tmp_path: Path):
@@ -164,10 +159,10 @@ def test_queues_whose_bindings_are_lost_can_be_made_again(data: Path, tmp_path: 
     assert messages["live_messages"] == {"1": 3, "2": 1}
     assert saved["bindings"] == ["counter/queue-id", "queue/1", "queue/2"]
     with BrokerProcess(tmp_path / "new", "journal-file-size=1MiB") as broker:
-        assert receive_all(broker, "orders") == ["one", "two", "three"]
-        assert receive_all(broker, "recovered.2") == ["four"]
+        assert take_messages(broker.port(), "orders", 3) == ["one", "two", "three"]
+        assert take_messages(broker.port(), "recovered.2", 1) == ["four"]
         send(broker, "another", "six")
-        assert receive_all(broker, "another") == ["six"]
+        assert take_messages(broker.port(), "another", 1) == ["six"]
 
 
 def test_recovering_into_the_old_folder_is_refused(data: Path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_messages import take_messages
 
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]
 FIVE = {"journal": ("activemq-data", "hq"), "bindings": ("activemq-bindings", "bindings")}
@@ -35,12 +36,6 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def receive_all(broker: BrokerProcess) -> list[str]:
-    place = f"stomp://127.0.0.1:{broker.port()}"
-    done = vespiary("receive", "orders", "-n", "20", "--timeout", "2", "--url", place)
-    return done.stdout.split()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +88,7 @@ def test_bodies_of_large_messages_travel_with_the_text(large_data: Path, tmp_pat
         assert done.returncode == 0, done.stderr
     assert "2 bodies of large messages" in vespiary("journal", "verify", copy).stdout
     with BrokerProcess(copy, "journal-file-size=1MiB") as broker:
-        assert receive_all(broker) == [LARGE] * 2
+        assert take_messages(broker.port(), "orders", 2) == [LARGE] * 2
 
 
 def test_without_their_bodies_large_messages_are_refused_by_number(
@@ -159,7 +154,8 @@ def test_a_broker_starts_from_what_was_exported_and_imported(data: Path, tmp_pat
         done = vespiary("import-journal", copy / kind, *FIVE[kind], "1MiB", text)
         assert done.returncode == 0, done.stderr
     with BrokerProcess(copy, "journal-file-size=1MiB") as broker:
-        assert receive_all(broker) == [f"order-{number}" for number in range(2, 6)]
+        kept = take_messages(broker.port(), "orders", 4)
+        assert kept == [f"order-{number}" for number in range(2, 6)]
     assert vespiary("journal", "verify", copy).returncode == 0
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_messages import take_messages
 from vespiary_testkit.stomp_peer import StompPeer
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs/howto/duplicates.md"
@@ -25,27 +26,15 @@ def send(broker: BrokerProcess, *texts: str, to: str = "orders") -> None:
         peer.receive_receipt(f"r{len(texts) - 1}")
 
 
-def bodies(broker: BrokerProcess, count: int, of: str = "orders") -> list[str]:
-    """Take messages out of a queue, and check that there are no more."""
-    with StompPeer(broker.port()) as peer:
-        peer.connect()
-        peer.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{of}", "ack": "auto"})
-        found = [frame.body.decode() for frame in peer.receive_messages(count)]
-        # Its receipt comes when all that was acknowledged is durable.
-        peer.send("DISCONNECT", {"receipt": "bye"})
-        assert peer.receive_receipt("bye") == []
-    return found
-
-
 def test_ids_survive_a_kill_and_the_address_that_was_emptied(tmp_path: Path):
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
     send(broker, "a", "b")
-    assert bodies(broker, 2) == ["a", "b"]
+    assert take_messages(broker.port(), "orders", 2) == ["a", "b"]
     broker.kill()
     with broker:
         send(broker, "a", "c", "b")
-        assert bodies(broker, 1) == ["c"]
+        assert take_messages(broker.port(), "orders", 1) == ["c"]
 
 
 def test_without_persist_id_cache_a_restart_forgets(tmp_path: Path):
@@ -54,7 +43,7 @@ def test_without_persist_id_cache_a_restart_forgets(tmp_path: Path):
         send(broker, "a", "a")
     with broker:
         send(broker, "a", "a")
-        assert bodies(broker, 2) == ["a", "a"]
+        assert take_messages(broker.port(), "orders", 2) == ["a", "a"]
 
 
 def test_the_size_is_by_address(tmp_path: Path):
@@ -62,8 +51,8 @@ def test_the_size_is_by_address(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", *settings) as broker:
         for name in ("narrow", "wide"):
             send(broker, "a", "b", "a", to=name)
-        assert bodies(broker, 3, "narrow") == ["a", "b", "a"]
-        assert bodies(broker, 2, "wide") == ["a", "b"]
+        assert take_messages(broker.port(), "narrow", 3) == ["a", "b", "a"]
+        assert take_messages(broker.port(), "wide", 2) == ["a", "b"]
 
 
 def test_the_commands_of_the_howto_say_what_they_say_there(tmp_path: Path):

@@ -14,7 +14,7 @@ from vespiary_testkit.stomp_peer import StompPeer
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", broker.port("http"), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", broker.port("http"), timeout=60)
     try:
         data = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}

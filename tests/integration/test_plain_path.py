@@ -41,7 +41,7 @@ EVENTS_PER_MESSAGE = 0.05
 """Calls, and objects kept, for each message more."""
 INSTRUCTIONS_PER_MESSAGE = 1.0
 """Python's instructions for each message more; the shortest loop over messages has five."""
-WAIT_S = 20
+WAIT_S = 60
 
 
 class PlainClient:

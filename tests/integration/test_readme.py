@@ -30,7 +30,7 @@ def test_the_python_example_sends_a_message_that_is_there_after_a_kill(tmp_path:
     broker.start()
     code = example.replace("61613", str(broker.port("stomp")))
     assert code != example
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     broker.kill()
     with broker:
         url = f"stomp://127.0.0.1:{broker.port('all')}"

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from vespiary_spec.errors import EngineUnavailable, WriterFailed
 from vespiary_spec.settings import JournalType
 from vespiary_testkit.faulty_ring import FaultyRing
 from vespiary_testkit.journal_workload import until
+from vespiary_testkit.waiting import WAIT_S
 
 MIB = 1024 * 1024
 CORES = ["twin", "native"] if loader.is_wanted() else ["twin"]
@@ -98,7 +100,7 @@ class Peer:
 
     async def send(self, bodies: list[bytes]) -> None:
         for body in bodies:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT_S):
                 while True:
                     try:
                         self.core.publish(self.route, b"", body, persistent=True)
@@ -351,12 +353,11 @@ def test_kill_9_loses_nothing_that_was_confirmed(tmp_path: Path, delay_s: float)
             opened, tail = writer.stdout.readline().split()
             assert opened == "open"
             assert int(tail) > confirmed, "what was confirmed before the first kill is there"
-            killer = asyncio.new_event_loop()
-            killer.run_until_complete(asyncio.sleep(delay_s))
-            killer.close()
+            first = writer.stdout.readline()
+            time.sleep(delay_s)
             writer.send_signal(signal.SIGKILL)
-            numbers = [int(line) for line in writer.stdout.read().split("\n")[:-1] if line]
-        confirmed = numbers[-1] if numbers else confirmed
+            numbers = [int(n) for n in (first + writer.stdout.read()).split("\n")[:-1] if n]
+        confirmed = numbers[-1]
     report = read_journal(folder)
     assert report.finding in (Finding.GOOD, Finding.TORN), report.error_text
     assert report.live_messages.get(1, 0) >= confirmed > 0
@@ -390,7 +391,7 @@ def test_a_full_disk_blocks_and_resumes(small_disk: Path):
         core = journal.core
         route = core.open_route([1])
         sent = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while journal.blocked is None or core.files_ahead():
                 try:
                     core.publish(route, b"", bytes(10_000), persistent=True)

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vespiary_testkit.forked_program import Process, start
+
 START_S = 60.0
 STOP_S = 60.0
 _ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +56,7 @@ class BrokerProcess:
         self.settings = settings
         self.log = log or data.with_name(f"{data.name}.log")
         self.events: list[dict[str, Any]] = []
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -67,16 +69,22 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [*self.under, sys.executable, "-m", "vespiary_broker", "run", "--json"]
-        command += ["--data", str(self.data)]
+        arguments = ["run", "--json", "--data", str(self.data)]
         if self.has_free_ports:
-            command += ["--port", "0"]
+            arguments += ["--port", "0"]
         for setting in self.settings:
-            command += ["--set", setting]
+            arguments += ["--set", setting]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
-            )
+            if self.under:
+                self.process = subprocess.Popen(
+                    [*self.under, sys.executable, "-m", "vespiary_broker", *arguments],
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env=environment(),
+                )
+            else:
+                self.process = start("vespiary_broker", arguments, environment(), log)
         self.events = []
         end_s = time.monotonic() + START_S
         assert self.process.stdout is not None

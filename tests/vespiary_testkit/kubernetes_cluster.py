@@ -186,7 +186,7 @@ class KubernetesCluster:
         kind: str,
         status: str,
         *,
-        timeout_s: float = 120,
+        timeout_s: float = 240,
         generation: int = 0,
     ) -> dict[str, Any]:
         """Return the condition once it has this status, for this generation or a later one."""
@@ -198,7 +198,7 @@ class KubernetesCluster:
 
         return wait_for(f"{kind}={status} of the Broker {name}", look, timeout_s)
 
-    def wait_until_ready(self, name: str, namespace: str, *, timeout_s: float = 120) -> None:
+    def wait_until_ready(self, name: str, namespace: str, *, timeout_s: float = 240) -> None:
         self.wait_for_condition(name, namespace, "Ready", "True", timeout_s=timeout_s)
 
     def password(self, name: str, namespace: str) -> str:

@@ -87,6 +87,6 @@ def test_the_package_serves_without_the_native_part():
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     assert int(done.stdout) == 0xE3069283

@@ -31,7 +31,7 @@ def run(script: str, switch: str | None, *, package: Path = PACKAGE) -> subproce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -149,7 +149,7 @@ def test_without_the_native_part_nio_is_used_with_the_reason():
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     name, reason, imported = done.stdout.strip().split(" | ")
     assert name == "NIO"
@@ -207,7 +207,7 @@ def open_filtered(kind: str, **refusals: int) -> tuple[str, str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     if done.stdout.startswith("no filter"):

@@ -250,7 +250,7 @@ def test_a_full_disk_is_enospc(make_ring: MakeRing, tmp_path: Path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     first, second = map(int, done.stdout.split())
