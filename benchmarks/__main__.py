@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import generator, machine, table
+from benchmarks import bytecode, generator, machine, table
 from benchmarks.broker import BrokerError
 from benchmarks.disk import DiskError
 from benchmarks.generator import GeneratorError
@@ -28,6 +28,7 @@ def _run_all(
 ) -> tuple[list[Run], bool]:
     """Run every scenario once a round, so that a slow minute hits all of them alike."""
     binary = generator.build()
+    bytecode.compile_packages()
     runs: list[Run] = []
     complete = True
     for round_number in range(1, rounds + 1):

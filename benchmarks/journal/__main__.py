@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import generator, machine
+from benchmarks import bytecode, generator, machine
 from benchmarks.broker import BrokerError
 from benchmarks.generator import GeneratorError
 from benchmarks.journal import measurement, raw, recovery
@@ -134,9 +134,28 @@ def _appends(
     return runs
 
 
+def _show_appends(folder: Path, messages: int, rounds: int, console: Console) -> list[Figure]:
+    """Measure and print all appends; return the figures that have floors."""
+    program = raw.build(folder)
+    plan = measurement.Plan(messages=messages)
+    figures = append_figures(_appends(folder, program, plan, rounds), has_floors=True)
+    show(figures, "appends, D2, ASYNCIO, files made beforehand", console)
+    for title, other in (
+        ("files made on the way", msgspec.structs.replace(plan, is_preallocated=False)),
+        ("NIO", msgspec.structs.replace(plan, journal_type=JournalType.NIO)),
+        ("IO_URING", msgspec.structs.replace(plan, journal_type=JournalType.IO_URING)),
+    ):
+        runs = _appends(folder, program, other, rounds)
+        engines = ", ".join(dict.fromkeys(run.engine for run in runs))
+        title = f"the same, {title} (engine {engines})"
+        show(append_figures(runs, has_floors=False), title, console)
+    return figures
+
+
 def _recoveries(folder: Path, messages: int, rounds: int) -> list[recovery.Recovered]:
     runs = []
     binary = generator.build()
+    bytecode.compile_packages()
     for number in range(rounds):
         place = folder / f"recovery-{number}"
         place.mkdir()
@@ -164,8 +183,9 @@ def _recoveries(folder: Path, messages: int, rounds: int) -> list[recovery.Recov
     show_default=True,
     help="Where the journals lie while a run lasts.",
 )
+@click.option("--recovery-only", is_flag=True, help="Leave the appends out.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a floor is missed.")
-def main(rounds: int, messages: int, directory: Path, strict: bool) -> None:
+def main(rounds: int, messages: int, directory: Path, recovery_only: bool, strict: bool) -> None:
     """Measure the journal alone: appends beside the raw disk, and recovery after kill -9."""
     console = Console()
     directory.mkdir(parents=True, exist_ok=True)
@@ -179,19 +199,9 @@ def main(rounds: int, messages: int, directory: Path, strict: bool) -> None:
             "raw: the same writes by a C loop on the same files",
             highlight=False,
         )
-        program = raw.build(folder)
-        plan = measurement.Plan(messages=messages * 6 // 10)
-        figures = append_figures(_appends(folder, program, plan, rounds), has_floors=True)
-        show(figures, "appends, D2, ASYNCIO, files made beforehand", console)
-        for title, other in (
-            ("files made on the way", msgspec.structs.replace(plan, is_preallocated=False)),
-            ("NIO", msgspec.structs.replace(plan, journal_type=JournalType.NIO)),
-            ("IO_URING", msgspec.structs.replace(plan, journal_type=JournalType.IO_URING)),
-        ):
-            runs = _appends(folder, program, other, rounds)
-            engines = ", ".join(dict.fromkeys(run.engine for run in runs))
-            title = f"the same, {title} (engine {engines})"
-            show(append_figures(runs, has_floors=False), title, console)
+        figures = (
+            [] if recovery_only else _show_appends(folder, messages * 6 // 10, rounds, console)
+        )
         recovered = recovery_figures(_recoveries(folder, messages, rounds))
         show(recovered, "recovery after kill -9 (default settings)", console)
     except (VespiaryError, BrokerError, GeneratorError, raw.RawError) as error:

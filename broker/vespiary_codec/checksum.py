@@ -2,8 +2,9 @@
 
 Owns one function in two implementations that give the same numbers: the `crc32c` package, which
 uses the processor's instruction, and a table in Python for interpreters that have nothing but the
-standard library. `IMPLEMENTATION` says which of the two is at work. Must never do I/O. Called by
-the journal codec, by the broker and by the pipeline.
+standard library. The package takes longer to import than the few sums of a broker's start take by
+the table, so it is imported when there is more to sum. Must never do I/O. Called by the journal
+codec, by the broker and by the pipeline.
 
 The polynomial is 0x1EDC6F41, reflected 0x82F63B78, with initial value and final XOR 0xFFFFFFFF
 (RFC 3720, appendix B.4).
@@ -66,20 +67,37 @@ def crc32c_python(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def _choose() -> tuple[str, Callable[[bytes | bytearray | memoryview, int], int]]:
-    try:
-        from crc32c import crc32c as crc32c_package
-    except ImportError:
-        # Spark executors and `python -S` have the standard library only.
-        return "python", crc32c_python
-    return "crc32c", crc32c_package
+class _Choice:
+    """Which implementation sums, and when that is decided.
+
+    Owner: everybody. Two threads may decide at once, since both decide the same.
+    """
+
+    def __init__(self) -> None:
+        self.function: Callable[[bytes | bytearray | memoryview, int], int] | None = None
+        self.left_bytes = _TABLE_BYTES
+
+    def decide(self) -> Callable[[bytes | bytearray | memoryview, int], int]:
+        """Import the package if it is there."""
+        try:
+            # Not at the top: it asks importlib.metadata for its version, which takes 20 ms.
+            from crc32c import crc32c as crc32c_package
+        except ImportError:
+            # Spark executors and `python -S` have the standard library only.
+            self.function = crc32c_python
+        else:
+            self.function = crc32c_package
+        return self.function
 
 
-_CHOSEN: Final = _choose()
-_crc32c: Final = _CHOSEN[1]
+_TABLE_BYTES: Final = 256 * 1024
+"""So many bytes are summed by the table first: as long as the package takes to import."""
+_CHOICE: Final = _Choice()
 
-IMPLEMENTATION: Final = _CHOSEN[0]
-"""Which implementation is at work: "crc32c" for the package, "python" for the tables."""
+
+def implementation() -> str:
+    """Return what sums larger data: "crc32c" for the package, "python" for the tables."""
+    return "python" if (_CHOICE.function or _CHOICE.decide()) is crc32c_python else "crc32c"
 
 
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
@@ -92,4 +110,8 @@ def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     Returns:
         The checksum of everything so far, 0 to 2**32 - 1: `crc32c(b, crc32c(a)) == crc32c(a + b)`.
     """
-    return _crc32c(data, value)
+    function = _CHOICE.function
+    if function is None:
+        _CHOICE.left_bytes -= memoryview(data).nbytes
+        function = crc32c_python if _CHOICE.left_bytes >= 0 else _CHOICE.decide()
+    return function(data, value)

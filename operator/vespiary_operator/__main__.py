@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-from importlib import metadata
 
 import aiohttp
 
@@ -25,6 +24,7 @@ from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.remote import Remote
 from vespiary_operator.work import WorkQueue
 from vespiary_spec.errors import ConfigError, ReconcileError
+from vespiary_spec.version import VERSION
 
 log = logging.getLogger("vespiary_operator")
 
@@ -33,7 +33,7 @@ _CRD_WAIT_S = 5.0
 
 def version() -> str:
     """Return the version of the distribution."""
-    return metadata.version("vespiary")
+    return VERSION
 
 
 async def run(options: Options) -> int:

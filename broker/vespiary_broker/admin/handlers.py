@@ -10,7 +10,6 @@ import asyncio
 import bisect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,8 +21,8 @@ from vespiary_broker.engine.names import check_name
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
 from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.version import VERSION
 
-VERSION: Final = metadata.version("vespiary")
 _STEP: Final = 256
 """States gathered in one go, before messages have their turn again."""
 

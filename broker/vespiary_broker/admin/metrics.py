@@ -26,8 +26,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from vespiary_broker.admin import large_records, records, statistics_records
-from vespiary_broker.admin.handlers import VERSION, journal_record, queue_records, shown
+from vespiary_broker.admin.handlers import journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
+from vespiary_spec.version import VERSION
 
 QUEUES_MAX: Final = 2000
 """Queues with series of their own; the rest, those with the fewest messages, is in the totals."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from vespiary_broker.admin import records, transaction_records
-from vespiary_broker.admin.handlers import VERSION
 from vespiary_broker.admin.problems import MEDIA_TYPE
 from vespiary_broker.admin.routes import (
     BASE,
@@ -24,6 +23,7 @@ from vespiary_broker.admin.routes import (
     QueryParameter,
     Route,
 )
+from vespiary_spec.version import VERSION
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _MEANINGS: Final = {

@@ -17,6 +17,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
+from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
 from vespiary_broker.app.recovery_progress import RecoveryProgress
@@ -46,7 +48,7 @@ from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
 from vespiary_broker.store.rates import log_write_rates
-from vespiary_broker.store.volumes import request, verification
+from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.errors import JournalLocked, VespiaryError, WriterFailed
 from vespiary_spec.resources import FilesystemPolicy
@@ -90,6 +92,8 @@ class BrokerApp(Administration):
         policy: Which filesystems are taken; None takes the defaults.
         timing: Times that are no settings.
         is_ephemeral: Losing the data was asked for, so volumes in memory are taken.
+        verified: What `early.begin_verification` found, for this configuration, base and policy;
+            None: the volumes are verified at the start.
         journal_parts: What the message journal is made of; None takes the real parts.
         bindings_parts: Likewise for the bindings.
     """
@@ -103,6 +107,7 @@ class BrokerApp(Administration):
         policy: FilesystemPolicy | None = None,
         timing: Timing | None = None,
         is_ephemeral: bool = False,
+        verified: Future[Report] | None = None,
         journal_parts: OpeningParts | None = None,
         bindings_parts: BindingsParts | None = None,
     ) -> None:
@@ -115,6 +120,7 @@ class BrokerApp(Administration):
         self._policy = policy
         self._timing = timing
         self._is_ephemeral = is_ephemeral
+        self._verified = verified
         self._journal_parts = journal_parts
         self._bindings_parts = bindings_parts
         self._started_s = time.monotonic()
@@ -250,14 +256,10 @@ class BrokerApp(Administration):
 
     async def _verify(self) -> Report:
         """Verify the volumes before anything of the store is opened."""
-        asked = request.of_settings(
-            self.configuration,
-            base=self._base,
-            policy=self._policy,
-            is_ephemeral=self._is_ephemeral,
-            flush_samples=0,
+        found = self._verified or begin_verification(
+            self.configuration, self._base, self._policy, is_ephemeral=self._is_ephemeral
         )
-        report = await asyncio.to_thread(verification.verify, asked)
+        report = await asyncio.wrap_future(found)
         report.raise_if_refused()
         for sentence in report.sentences:
             log.warning("volume: %s", sentence)

@@ -24,6 +24,7 @@ from vespiary_spec.conversion import to_plain, usable_fields
 from vespiary_spec.gen.schema import shown_default
 from vespiary_spec.model import FieldModel, Spelling
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, Configuration
+from vespiary_spec.version import VERSION
 
 CONFIGURATION_NAME: Final = "broker.yaml"
 _WIDTH: Final = 96
@@ -83,9 +84,7 @@ def commented_configuration(chosen: dict[str, Any]) -> str:
     Args:
         chosen: Parsed settings that are written with their values; all others are comments.
     """
-    from importlib.metadata import version
-
-    lines = _HEAD.format(name=CONFIGURATION_NAME, version=version("vespiary")).splitlines()
+    lines = _HEAD.format(name=CONFIGURATION_NAME, version=VERSION).splitlines()
     for field in usable_fields(Configuration, Spelling.KEBAB):
         name = field.spelled(Spelling.KEBAB)
         lines += ["", *_comment(field)]

@@ -6,11 +6,11 @@ Owns: the commands. Called by `program`.
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version as installed_version
 
 import click
 
 from vespiary_broker.cli import terminal
+from vespiary_spec.version import VERSION
 
 
 @click.command("crd", short_help="Print the CustomResourceDefinitions.")
@@ -26,7 +26,7 @@ def crd() -> None:
 @click.option("--json", "is_json", is_flag=True, help="Print it as JSON, with what it runs on.")
 def version(is_json: bool) -> None:
     """Print the version of Vespiary."""
-    own = installed_version("vespiary")
+    own = VERSION
     if is_json:
         terminal.show_json(
             {

@@ -20,6 +20,7 @@ import click
 
 from vespiary_broker.cli import terminal
 from vespiary_spec.errors import VespiaryError
+from vespiary_spec.version import VERSION
 
 GOOD: Final = 0
 FOUND_BAD: Final = 1
@@ -142,9 +143,7 @@ class Program(click.Group):
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"vespiary {version('vespiary')}")
+        click.echo(f"vespiary {VERSION}")
         context.exit()
 
 

@@ -21,8 +21,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from scramp import ScramException, ScramMechanism
-
 from vespiary_spec.errors import ConfigError
 
 MECHANISM: Final = "SCRAM-SHA-256"
@@ -68,6 +66,9 @@ class User:
         Args:
             password: What the client sent.
         """
+        # Not at the top, as in `make_user`: a broker without users starts 16 ms earlier.
+        from scramp import ScramException, ScramMechanism
+
         try:
             _, stored_key, _, _ = ScramMechanism(MECHANISM).make_auth_info(
                 password, iteration_count=self.iterations, salt=self.salt
@@ -100,6 +101,8 @@ def make_user(
         _check_name(role, "role")
     if not password:
         raise ConfigError("the password is empty", path=name)
+    from scramp import ScramException, ScramMechanism
+
     try:
         salt, stored_key, server_key, count = ScramMechanism(MECHANISM).make_auth_info(
             password, iteration_count=iterations

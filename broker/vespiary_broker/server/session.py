@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Coroutine
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AckMode, NoRoom
@@ -59,6 +58,7 @@ from vespiary_codec.wire.stomp import (
 )
 from vespiary_codec.wire.stomp.escapes import escape
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
+from vespiary_spec.version import VERSION
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 Work = Coroutine[Any, Any, None] | None
 """What is left to do for a frame; None when it is done."""
 
-SERVER: Final = f"Vespiary/{metadata.version('vespiary')}"
+SERVER: Final = f"Vespiary/{VERSION}"
 CREDIT_MAX: Final = 1_000_000
 SUBSCRIPTIONS_MAX: Final = 10_000
 _TAUGHT_MAX: Final = 1000

@@ -56,15 +56,31 @@ def test_every_buffer_type_and_length(size):
 
 def test_the_package_is_used_when_it_is_there():
     pytest.importorskip("crc32c", reason="the crc32c package is not installed")
-    assert checksum.IMPLEMENTATION == "crc32c"
+    assert checksum.implementation() == "crc32c"
+
+
+def test_the_package_is_imported_when_there_is_more_to_sum_than_its_import_is_worth():
+    pytest.importorskip("crc32c", reason="the crc32c package is not installed")
+    program = (
+        "import sys\n"
+        "from vespiary_codec.checksum import crc32c\n"
+        "sums = {crc32c(bytes(4096)) for _ in range(64)}\n"
+        "before = 'crc32c' in sys.modules\n"
+        "sums.add(crc32c(bytes(4096)))\n"
+        "print(before, 'crc32c' in sys.modules, len(sums))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False", "True", "1"]
 
 
 def test_a_bare_interpreter_gets_the_tables():
     root = str(Path(vespiary_codec.__file__).parent.parent)
     code = (
         f"import sys; sys.path.insert(0, {root!r})\n"
-        "from vespiary_codec.checksum import IMPLEMENTATION, crc32c\n"
-        "print(IMPLEMENTATION, hex(crc32c(b'123456789')))"
+        "from vespiary_codec.checksum import crc32c, implementation\n"
+        "print(implementation(), hex(crc32c(b'123456789')))"
     )
     run = subprocess.run(
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True
