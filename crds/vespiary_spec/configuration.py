@@ -261,6 +261,17 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
             value=configuration.journal_buffer_size,
             allowed=f"at most {named('journal_file_size')} = {configuration.journal_file_size}",
         )
+    for name in ("journal_retention_period", "journal_retention_storage_limit"):
+        if configuration.journal_retention_directory is None and getattr(configuration, name):
+            folder = "storage.volumes.retention of the resource"
+            if spelling is Spelling.KEBAB:
+                folder = named("journal_retention_directory")
+            raise ConfigError(
+                "there is no folder for copies that it is about",
+                path=named(name),
+                value=getattr(configuration, name),
+                cure=f"give {folder}, or leave it out",
+            )
     listeners: dict[tuple[str, int], str] = {}
     admin = configuration.admin
     if admin.port:
@@ -350,7 +361,7 @@ def from_broker(
         broker: The resource.
         host: Address that acceptors and the HTTP listener listen on.
         volume_root: Folder that holds the volumes `bindings`, `journal`, `paging` and
-            `large-messages`, and `jms` where there is one.
+            `large-messages`, and `jms` and `retention` where there are any.
         tls_root: Folder that holds one folder for each TLS Secret (see `tls_secrets`).
         users_file: The users file that the operator makes from the Secret.
 
@@ -366,6 +377,9 @@ def from_broker(
         "paging_directory": f"{volume_root}/paging",
         "large_messages_directory": f"{volume_root}/large-messages",
         "jms_directory": f"{volume_root}/jms" if spec.storage.volumes.jms is not None else None,
+        "journal_retention_directory": f"{volume_root}/retention"
+        if spec.storage.volumes.retention is not None
+        else None,
     }
     acceptors: Iterable[BrokerAcceptor | Acceptor] = spec.acceptors or DEFAULT_ACCEPTORS
     configuration = Configuration(

@@ -17,7 +17,7 @@ def _kept(*path: str) -> str:
     return f"self{inside}.hasValue() == oldSelf{inside}.hasValue()"
 
 
-_VOLUMES = ("bindings", "journal", "paging", "largeMessages", "jms")
+_VOLUMES = ("bindings", "journal", "paging", "largeMessages", "jms", "retention")
 
 _VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
 
@@ -43,9 +43,13 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
         )
         for volume in _VOLUMES
     ),
-    (
-        _kept("spec", "storage", "volumes", "jms"),
-        "spec.storage.volumes.jms can neither be given nor taken out once the Broker exists",
+    *(
+        (
+            _kept("spec", "storage", "volumes", volume),
+            f"spec.storage.volumes.{volume} can neither be given nor taken out once the Broker "
+            "exists",
+        )
+        for volume in ("jms", "retention")
     ),
     (
         "self.?spec.?storage.?ephemeral.orValue(false) == "

@@ -23,6 +23,7 @@ DEFAULT_VOLUME_BYTES: dict[str, int] = {
     "paging": 10 * 1024**3,
     "large_messages": 10 * 1024**3,
     "jms": 1024**3,
+    "retention": 10 * 1024**3,
 }
 """Size of a volume whose claim names none."""
 
@@ -110,6 +111,14 @@ class Volumes(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
             "The JMS journal, when it is to have a volume of its own. It can neither be given nor "
             "taken out later.",
             default_text="on the volume of the bindings",
+        ),
+    ] = None
+    retention: Annotated[
+        VolumeSpec | None,
+        setting(
+            "Copies of full journal files, for `vespiary journal replay`. Its filesystem is not "
+            "judged: NFS will do. It can neither be given nor taken out later.",
+            default_text="no copies",
         ),
     ] = None
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vespiary_operator import names
-from vespiary_operator.builders.pod_template import volumes_of
+from vespiary_operator.builders.pod_template import RETENTION, volumes_of
 from vespiary_operator.builders.statefulset import access_mode, volume_bytes, volume_spec
 from vespiary_operator.drift import quantity
 from vespiary_spec.filesystems import (
@@ -124,6 +124,7 @@ def declared(
 
     Returns:
         Warnings and refusals, refusals first. Empty for an ephemeral Broker, which claims nothing.
+        The volume of kept copies may be on any filesystem.
     """
     if broker.spec.storage.ephemeral or not broker.spec.config.persistence_enabled:
         return ()
@@ -132,6 +133,8 @@ def declared(
     reserved = _reserved(volumes)
     found: list[Declared] = []
     for name in volumes_of(broker):
+        if name == RETENTION:
+            continue
         storage_class = class_name(volume_spec(broker, name), classes)
         own = _candidates(broker, name, storage_class or "", volumes)
         uses_class = False

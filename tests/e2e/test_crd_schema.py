@@ -248,6 +248,7 @@ def test_names_that_no_service_can_have_are_refused(namespace: str, name: str) -
         ({}, {"storage": {"ephemeral": True}}, "spec.storage.ephemeral cannot change"),
         ({}, {"storage": {"volumes": {"jms": {}}}}, "can neither be given nor taken out"),
         ({"storage": {"volumes": {"jms": {}}}}, {}, "can neither be given nor taken out"),
+        ({}, {"storage": {"volumes": {"retention": {}}}}, "can neither be given nor taken out"),
     ],
 )
 def test_what_shapes_the_data_cannot_change(

@@ -24,18 +24,12 @@ def retention_options(settings: Configuration, base: Path | None) -> RetentionOp
         base: Replaces `data-directory`; None uses the setting.
 
     Raises:
-        ConfigError: The folder is one of the broker's own, or limits stand there without one.
+        ConfigError: The folder is one of the broker's own.
     """
     asked = settings.journal_retention_directory
     period_ms = settings.journal_retention_period
     limit_bytes = settings.journal_retention_storage_limit
     if asked is None:
-        if period_ms is not None or limit_bytes is not None:
-            raise ConfigError(
-                "there is no folder that they are about",
-                path="journal-retention-period, journal-retention-storage-limit",
-                cure="set journal-retention-directory, or leave them out",
-            )
         return None
     folder = (Path(base or settings.data_directory) / asked).absolute()
     if folder in settings.directories(base):

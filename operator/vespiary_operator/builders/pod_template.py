@@ -19,7 +19,8 @@ from vespiary_spec.model import Spelling
 from vespiary_spec.resources import Broker
 
 _VOLUMES = ("bindings", "journal", "paging", "large-messages")
-_OWN_VOLUME = "jms"
+RETENTION = "retention"
+_OPTIONAL_VOLUMES = ("jms", RETENTION)
 
 CONFIG_FOLDER = "/etc/vespiary"
 CONFIG_PATH = f"{CONFIG_FOLDER}/{FILE}"
@@ -33,10 +34,11 @@ START_LIMIT_S = 3600
 def volumes_of(broker: Broker) -> tuple[str, ...]:
     """Return the volumes of a pod, as the design names them; each has its own claim.
 
-    `jms` is there when the JMS journal was given a volume of its own.
+    `jms` is there when the JMS journal was given a volume of its own, `retention` when copies of
+    full journal files are kept.
     """
-    has_own = broker.spec.storage.volumes.jms is not None
-    return (*_VOLUMES, _OWN_VOLUME) if has_own else _VOLUMES
+    volumes = broker.spec.storage.volumes
+    return (*_VOLUMES, *(name for name in _OPTIONAL_VOLUMES if getattr(volumes, name) is not None))
 
 
 def aio_demand(broker: Broker) -> int:

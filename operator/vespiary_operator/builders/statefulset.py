@@ -28,7 +28,7 @@ def volume_spec(broker: Broker, name: str) -> VolumeSpec:
 
     Args:
         broker: The Broker.
-        name: `bindings`, `journal`, `paging`, `large-messages` or `jms`.
+        name: `bindings`, `journal`, `paging`, `large-messages`, `jms` or `retention`.
     """
     found: VolumeSpec | None = getattr(broker.spec.storage.volumes, name.replace("-", "_"))
     return found or VolumeSpec()

@@ -131,6 +131,11 @@ def test_a_selector_is_honoured(expression: dict[str, Any], is_chosen: bool) -> 
     assert bool(found) is is_chosen
 
 
+def test_kept_copies_may_be_on_any_filesystem() -> None:
+    kept = broker(storage={"volumes": {"retention": {"storageClassName": "shared"}}})
+    assert declared(kept, classes={"shared": NFS}, volumes=()) == ()
+
+
 def test_the_policy_may_allow_it_and_ephemeral_brokers_claim_nothing() -> None:
     allowed = broker(
         storage={

@@ -189,6 +189,15 @@ def test_two_listeners_may_both_take_a_free_port() -> None:
     from_plain({}, ["acceptors.all.port=0", "acceptors.stomp.port=0", "admin.port=0"])
 
 
+@pytest.mark.parametrize(
+    "values", [{"journal-retention-period": "7d"}, {"journal-retention-storage-limit": "1GiB"}]
+)
+def test_limits_of_copies_need_a_folder_of_copies(values: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="journal-retention-directory"):
+        from_plain(values)
+    from_plain({**values, "journal-retention-directory": "history"})
+
+
 def test_a_dump_reads_back() -> None:
     found = from_plain(
         {
@@ -253,6 +262,7 @@ def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:
             {"config": {"journalFileSize": "64Ki", "journalBufferSize": "1Mi"}},
             "spec.config.journalBufferSize",
         ),
+        ({"config": {"journalRetentionPeriod": "7d"}}, "spec.config.journalRetentionPeriod"),
     ],
 )
 def test_contradictions_in_a_broker_are_told_in_its_own_spelling(

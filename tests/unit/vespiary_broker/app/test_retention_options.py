@@ -50,8 +50,6 @@ def test_copies_without_a_limit_are_said(caplog: pytest.LogCaptureFixture):
     [
         {"journal_retention_directory": "journal"},
         {"journal_retention_directory": "/data/bindings"},
-        {"journal_retention_period": "7d"},
-        {"journal_retention_storage_limit": "1GiB"},
     ],
 )
 def test_what_cannot_work_is_refused(values: dict[str, object]):

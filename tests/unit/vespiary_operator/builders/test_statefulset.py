@@ -73,6 +73,25 @@ def test_the_jms_journal_may_have_a_volume_of_its_own() -> None:
     assert from_broker(broker()).directories().jms == Path("/var/lib/vespiary/bindings")
 
 
+def test_copies_of_journal_files_have_a_volume_of_their_own() -> None:
+    given = broker(
+        storage={"volumes": {"retention": {"size": "20Gi", "storageClassName": "nfs"}}},
+        config={"journalRetentionPeriod": "7d", "journalRetentionStorageLimit": "18Gi"},
+    )
+    spec = rendered(given)["spec"]
+    claims = {c["metadata"]["name"]: c["spec"] for c in spec["volumeClaimTemplates"]}
+    assert list(claims) == ["bindings", "journal", "paging", "large-messages", "retention"]
+    assert claims["retention"]["resources"]["requests"]["storage"] == "20Gi"
+    for container in spec["template"]["spec"]["containers"]:
+        mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+        assert mounts["retention"] == "/var/lib/vespiary/retention"
+    found = from_broker(given)
+    assert found.journal_retention_directory == "/var/lib/vespiary/retention"
+    assert found.journal_retention_period == 7 * 86_400_000
+    assert found.journal_retention_storage_limit == 18 * 2**30
+    assert from_broker(broker()).journal_retention_directory is None
+
+
 def test_an_ephemeral_broker_claims_nothing() -> None:
     spec = rendered(broker(storage={"ephemeral": True}))["spec"]
     assert "volumeClaimTemplates" not in spec
