@@ -123,6 +123,23 @@ def test_what_is_made_and_purged_stays_so_after_a_kill(tmp_path: Path):
         assert queue["messages"] == 3
 
 
+def test_files_of_the_journal_say_what_keeps_them(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data", "journal-file-size=1MiB") as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for number in range(30):
+                headers = {"destination": "/queue/in", "persistent": "true", "receipt": str(number)}
+                peer.send("SEND", headers, b"x" * 60_000)
+            peer.receive_receipt("29")
+        status, page = ask(broker, "GET", "/api/v1/journal/files")
+    assert status == 200
+    first, second = page["items"][:2]
+    assert first["state"] == "full"
+    assert first["keptBy"] == f"{first['livePlaces']} live messages"
+    assert second["state"] == "filling"
+    assert first["livePlaces"] + second["livePlaces"] == 30
+
+
 def test_a_deleted_queue_ends_its_consumers(broker: BrokerProcess):
     send(broker, "doomed", 5)
     with StompPeer(broker.port()) as peer:

@@ -33,6 +33,7 @@ from vespiary_broker.store.counters import (
     JournalStatistics,
     RetentionStatistics,
 )
+from vespiary_broker.store.file_uses import FileUse
 from vespiary_broker.store.large_messages import LargeMessageStatistics
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.volumes.report import Report
@@ -216,7 +217,13 @@ class MemoryBroker:
 
     def image_statistics(self) -> ImageStatistics:
         return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000, 5000)
-        return ImageStatistics(4, 3, 128, 2, 0, 0, 7, 7, 70, 7000, 6000)
+
+    def journal_files(self, after_id: int, limit: int) -> list[FileUse]:
+        ids = [number for number in (1, 2, 10) if number > after_id]
+        return [
+            FileUse(id=number, name=f"activemq-data-{number}.hq", state="ahead", size_bytes=1 << 20)
+            for number in ids[:limit]
+        ]
 
     def queue_names(self) -> list[str]:
         return sorted(self.queue_states)

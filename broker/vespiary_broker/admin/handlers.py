@@ -168,6 +168,14 @@ class Api:
         """Show the message journal."""
         return Answer(journal_record(self.broker))
 
+    async def journal_files(self, call: Call) -> Answer:
+        """List the files of the message journal, and what keeps each of them."""
+        limit = call.query["limit"]
+        found = self.broker.journal_files(_number(call.query["after"]) or 0, limit + 1)
+        items = tuple(shown(each, records.JournalFile) for each in found[:limit])
+        following = str(items[-1].id) if len(found) > limit else None
+        return Answer(records.JournalFilePage(items=items, next=following))
+
     async def queues(self, call: Call) -> Answer:
         """List queues."""
         names, following = cut(self.broker.queue_names(), call)

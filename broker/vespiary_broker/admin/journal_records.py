@@ -117,6 +117,43 @@ class Compaction(Record, frozen=True):
     step_us_max: int
 
 
+class JournalFile(Record, frozen=True):
+    """One file of the message journal that is in use.
+
+    Attributes:
+        id: Its id.
+        name: Its name.
+        state: full, filling, or ahead (made ready, not begun).
+        size_bytes: Its size.
+        live_places: Live messages in it, one for each queue, and one for each prepared branch that
+            needs it.
+        live_bytes: What the messages count for.
+        live_ids: Duplicate ids in it that still count.
+        kept_by: Why it is not freed, as a clause; empty if it goes with the next checkpoint.
+    """
+
+    id: int
+    name: str
+    state: str
+    size_bytes: int
+    live_places: int
+    live_bytes: int
+    live_ids: int
+    kept_by: str
+
+
+class JournalFilePage(Record, frozen=True):
+    """Some files of the journal, by id.
+
+    Attributes:
+        items: The files.
+        next: Give it as `after` to see more; null at the end.
+    """
+
+    items: tuple[JournalFile, ...]
+    next: str | None
+
+
 class Journal(Record, frozen=True):
     """The message journal; counters begin at the broker's start.
 

@@ -79,6 +79,14 @@ class Broker(Protocol):
     def image_statistics(self) -> object:
         """Return what `records.Image` has; only once `logins` is there."""
 
+    def journal_files(self, after_id: int, limit: int) -> Sequence[object]:
+        """Return what `records.JournalFile` has, by id; only once `logins` is there.
+
+        Args:
+            after_id: Begin behind this file.
+            limit: Most of them.
+        """
+
     def queue_names(self) -> list[str]:
         """Return the names of all queues, sorted."""
 

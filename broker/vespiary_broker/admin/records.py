@@ -17,6 +17,8 @@ from vespiary_broker.admin.journal_records import Files as Files
 from vespiary_broker.admin.journal_records import Histogram as Histogram
 from vespiary_broker.admin.journal_records import Image as Image
 from vespiary_broker.admin.journal_records import Journal as Journal
+from vespiary_broker.admin.journal_records import JournalFile as JournalFile
+from vespiary_broker.admin.journal_records import JournalFilePage as JournalFilePage
 from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
 from vespiary_broker.admin.large_records import LargeMessages as LargeMessages

@@ -169,6 +169,15 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
+        path="/journal/files",
+        operation="listJournalFiles",
+        tag="journal",
+        handler=Api.journal_files,
+        answers={200: records.JournalFilePage},
+        query=_PAGE,
+    ),
+    Route(
+        method="GET",
         path="/queues",
         operation="listQueues",
         tag="queues",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from vespiary_broker.app import states
@@ -90,6 +91,11 @@ class Administration:
             not_ready_reason=self.not_ready_reason,
             uptime_s=time.monotonic() - self._ready_s,
         )
+
+    def journal_files(self, after_id: int, limit: int) -> Sequence[object]:
+        """Return what keeps the journal's files, by id."""
+        assert self._journal is not None
+        return self._journal.file_uses(after_id, limit)
 
     def image_statistics(self) -> object:
         """Return the counters of the journal's image in memory."""

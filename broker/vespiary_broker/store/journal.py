@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from vespiary_broker.store.counters import JournalStatistics
+from vespiary_broker.store.file_uses import FileUse
 from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.opening import OpeningParts
@@ -67,6 +68,9 @@ class Journal(Protocol):
 
     def statistics(self) -> JournalStatistics:
         """Return the counters."""
+
+    def file_uses(self, after_id: int, limit: int) -> list[FileUse]:
+        """Return what keeps the files in use; none without persistence."""
 
 
 async def open_journal(

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
+from vespiary_broker.store.file_uses import FileUse, file_uses
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.kept import KEPT_TURN_BYTES, KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
@@ -142,6 +143,19 @@ class FileKeeper:
         current = self._core.current_file() or self._first_ahead()
         ids = [file_id for file_id in self._pool.active_ids if file_id < current]
         return sum(not self._core.live_places(file_id) for file_id in ids)
+
+    def file_uses(self, after_id: int, limit: int) -> list[FileUse]:
+        """Return what keeps the files in use: see `file_uses.file_uses`."""
+        retention = self._retention
+        return file_uses(
+            self._pool,
+            self._core,
+            first_ahead=self._first_ahead(),
+            live_records=self._kept.live_records,
+            is_waiting=(lambda _: False) if retention is None else retention.is_waiting,
+            after_id=after_id,
+            limit=limit,
+        )
 
     async def run(self) -> None:
         """Keep files ahead and free old ones until cancelled or until the journal fails."""

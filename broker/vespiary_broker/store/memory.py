@@ -20,6 +20,7 @@ from vespiary_broker.store.counters import (
     FileCounts,
     JournalStatistics,
 )
+from vespiary_broker.store.file_uses import FileUse
 from vespiary_broker.store.options import FILES_AHEAD_MIN, Durability, JournalOptions
 from vespiary_native.abc import Core, NoRoom
 from vespiary_native.choice import open_core
@@ -164,6 +165,10 @@ class NullJournal:
         """Forget everything."""
         if self._soon is not None:
             self._soon.cancel()
+
+    def file_uses(self, after_id: int, limit: int) -> list[FileUse]:  # noqa: ARG002
+        """Return nothing: there are no files."""
+        return []
 
     def statistics(self) -> JournalStatistics:
         """Return the counters of this journal."""

@@ -128,6 +128,7 @@ class MessageJournal:
         )
         self._retention = self._make_retention(opened)
         self._keeper = self._make_keeper(kept)
+        self.file_uses = self._keeper.file_uses
         self._compaction = self._make_compaction(kept)
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 

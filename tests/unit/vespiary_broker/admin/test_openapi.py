@@ -171,6 +171,11 @@ def test_lists_and_single_things(rig: AdminRig):
     journal = ask(rig, "showJournal").json
     assert (journal["engine"], journal["askedEngine"]) == ("ASYNCIO", "ASYNCIO")
     assert len(journal["flushCounts"]) == len(journal["flushBoundsUs"]) + 1
+    files = ask(rig, "listJournalFiles", query="?limit=2").json
+    assert ([file["id"] for file in files["items"]], files["next"]) == ([1, 2], "2")
+    files = ask(rig, "listJournalFiles", query="?after=2").json
+    assert ([file["id"] for file in files["items"]], files["next"]) == ([10], None)
+    assert files["items"][0]["keptBy"] == "it is ready to be written to"
     assert [queue["name"] for queue in ask(rig, "listQueues").json["items"]] == ["orders", "prices"]
     assert ask(rig, "showQueue").json["messages"] == 3
     assert ask(rig, "showAddress").json["queues"] == ["orders"]

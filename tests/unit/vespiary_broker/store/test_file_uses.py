@@ -1,0 +1,54 @@
+"""What a running journal says of its files, beside what `journal info` says of the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vespiary_broker.store.file_uses import kept_by
+from vespiary_broker.store.reader import read_journal
+from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.journal_workload import Client, open_memory, run
+
+
+@run
+async def test_each_file_says_what_keeps_it_as_the_tool_does(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
+    client = Client(journal, disk, 1)
+    for _ in range(40):
+        await client.send(1)
+    await client.receive()
+    await client.acknowledge(3)
+    for _ in range(20):
+        await client.send(1)
+    uses = journal.file_uses(0, 1000)
+    current = journal.core.current_file()
+    assert current >= 3
+    assert [use.id for use in uses] == journal._pool.active_ids
+    states = {use.id: use.state for use in uses}
+    assert all(states[number] == "full" for number in range(1, current))
+    assert states[current] == "filling"
+    assert {states[use.id] for use in uses if use.id > current} == {"ahead"}
+    assert [use.id for use in journal.file_uses(1, 2)] == [2, 3]
+    await journal.wait_durable()
+    report = read_journal(tmp_path, disk=disk)
+    told = {file.file_id: file for file in report.files if file.state == "used"}
+    for use in uses[: current - 1]:
+        assert use.live_places == told[use.id].live_messages
+        assert told[use.id].pinned_by in use.kept_by
+        assert f"{use.live_places} live messages" in use.kept_by
+    await journal.close()
+
+
+def test_reasons_are_named_together():
+    nothing = {"live_places": 0, "live_ids": 0, "is_prepared": False, "ends_of": ()}
+    assert kept_by(**nothing, is_waiting=False) == ""  # type: ignore[arg-type]
+    assert kept_by(**nothing, is_waiting=True) == "it has no kept copy yet"  # type: ignore[arg-type]
+    assert (
+        kept_by(live_places=2, live_ids=3, is_prepared=True, ends_of=(), is_waiting=False)
+        == "2 live messages or needs of prepared transactions; 3 duplicate ids"
+    )
+    many = kept_by(
+        live_places=0, live_ids=0, is_prepared=False, ends_of=range(1, 13), is_waiting=False
+    )
+    assert many == "ends messages of file 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"
