@@ -22,9 +22,11 @@ BODY_BYTES = 1024
 _QUEUE = 1
 _FRAME_HEAD = b"SEND\ndestination:/queue/bench\npersistent:true\n"
 _BATCH_BYTES = 512 * 1024
+"""What the broker reads from its sockets at most before it looks for completions again."""
 _AHEAD_BYTES = 2 * 1024 * 1024
 """Staged and not yet written: two of the largest writes, so that the disk never waits for us."""
 _PAGE = 4096
+_LOOK_S = 0.05
 _FILE_BYTES = 10 * 1024 * 1024
 _MEMORY_BYTES = 64 * 1024 * 1024
 """For the image; the load is longer, so that it runs in memory that is used again."""
@@ -124,6 +126,7 @@ async def _append_all(journal: MessageJournal, source: _Source, messages: int) -
             await durable.wait()
         journal.kick()
         core.take_receipts()
+        await asyncio.sleep(0)  # as in the broker: completions are looked for after each read
         while core.image_statistics().unwritten_bytes > _AHEAD_BYTES:
             durable.clear()
             await durable.wait()
@@ -159,8 +162,31 @@ def _options(folder: Path, plan: Plan) -> JournalOptions:
     )
 
 
+async def open_prepared(options: JournalOptions) -> MessageJournal:
+    """Open a journal and wait until its floor of files is made.
+
+    `MessageJournal.open` returns with two of them; making the others is a load of its own on the
+    disk and the processors, which had been in the figure for *files made beforehand*.
+
+    Args:
+        options: The settings; `min_files` is the floor.
+
+    Raises:
+        VespiaryError: The journal can't be opened, or failed meanwhile.
+    """
+    journal = await MessageJournal.open(options, queue_ids=())
+    while True:
+        files = journal.statistics().files
+        if files.active + files.free >= options.min_files:
+            return journal
+        if error := journal.failure or journal.blocked:
+            await journal.close()
+            raise error
+        await asyncio.sleep(_LOOK_S)
+
+
 async def _run(folder: Path, plan: Plan) -> Appends:
-    journal = await MessageJournal.open(_options(folder, plan), queue_ids=())
+    journal = await open_prepared(_options(folder, plan))
     source = _Source(journal)
     warm = plan.messages // 20
     await _append_all(journal, source, warm)

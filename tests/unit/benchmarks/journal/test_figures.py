@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from benchmarks.journal import raw
+from benchmarks.journal import measurement, raw
 from benchmarks.journal.__main__ import Figure, append_figures
 from benchmarks.journal.measurement import Appends
+from vespiary_broker.store.options import JournalOptions
 
 APPENDS = Appends(
     engine="ASYNCIO",
@@ -68,3 +70,17 @@ def test_the_raw_loop_refuses_what_it_cannot_measure(tmp_path: Path):
         with pytest.raises(raw.RawError):
             raw.write(program, block_bytes, 0.05, [short])
     assert short.read_bytes() == b"x"
+
+
+def test_a_run_begins_when_all_files_are_made(tmp_path: Path):
+    options = JournalOptions(directory=tmp_path, file_size_bytes=1 << 20, min_files=9)
+
+    async def count_files() -> int:
+        journal = await measurement.open_prepared(options)
+        try:
+            files = journal.statistics().files
+            return files.active + files.free
+        finally:
+            await journal.close()
+
+    assert asyncio.run(count_files()) >= 9
