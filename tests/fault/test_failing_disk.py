@@ -85,21 +85,23 @@ def test_a_failing_disk_is_told_to_all_and_nothing_confirmed_is_lost(
     if broker.ready["engine"] != engine:
         broker.stop()
         pytest.skip(f"no {engine} here: {broker.log_text()}")
-    probe = Probe(broker.port("http"))
-    idle = StompPeer(broker.port())
-    with probe.asking(), StompPeer(broker.port()) as peer, idle:
-        idle.connect()
-        peer.connect()
-        confirmed, sentence = send_until_refused(peer)
-        assert confirmed > 10
-        assert "the journal is closed for writing" in sentence
-        assert "Input/output error" in sentence
-        assert idle.receive().command == "ERROR", "who did nothing is told as well"
-        with pytest.raises((Ended, ConnectionError)):
-            peer.receive()  # no late confirm: nothing but the end
-        assert broker.process is not None
-        assert broker.process.wait(60) == 1
-    broker.kill()
+    try:
+        probe = Probe(broker.port("http"))
+        with StompPeer(broker.port()) as peer, StompPeer(broker.port()) as idle:
+            idle.connect()
+            peer.connect()
+            with probe.asking():
+                confirmed, sentence = send_until_refused(peer)
+                assert confirmed > 10
+                assert "the journal is closed for writing" in sentence
+                assert "Input/output error" in sentence
+                assert idle.receive().command == "ERROR", "who did nothing is told as well"
+                with pytest.raises((Ended, ConnectionError)):
+                    peer.receive()  # no late confirm: nothing but the end
+                assert broker.process is not None
+                assert broker.process.wait(60) == 1
+    finally:
+        broker.kill()
     red = [text for status, text in probe.answers if status == 503]
     print(f"{len(red)} of {len(probe.answers)} answers of /healthz were red")
     assert red, f"healthz never said it: {probe.answers[-3:]}"

@@ -139,6 +139,8 @@ class Workshop:
         environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"} | changes
         environment.pop("VESPIARY_RING", None)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # Half of pytest's start; tests that use Hypothesis import it themselves.
+        command += ["-p", "no:hypothesispytest", "-p", "no:xdist"]
         # Not where the run that is around this one keeps its folders.
         command += [f"--basetemp={self.folder / 'tmp'}", *nodes]
         try:
