@@ -1,7 +1,8 @@
 """Seeded faults of the durability path, each killed by the everyday test that is named for it.
 
 All of them run every day; `VESPIARY_MUTANTS=5` runs a fifth that changes with the day, `=NAME` one.
-`make mutants` runs this file alone. The table is docs/internals/mutants.md.
+`make mutants` runs this file alone. The table is docs/internals/mutants.md;
+tests/repo/test_mutant_catalogue.py looks after both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ import pytest
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_catalogue import MUTANTS
-from vespiary_testkit.mutant_runner import ROOT, Workshop, applies, killers, table
+from vespiary_testkit.mutant_runner import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
-
-_PAGE = ROOT / "docs/internals/mutants.md"
-_BEGIN, _END = "<!-- table -->\n", "<!-- end -->\n"
 
 
 def _wanted() -> list[Mutant]:
@@ -62,31 +60,6 @@ def test_a_seeded_fault_is_noticed(workshop: Workshop, mutant: Mutant) -> None:
     outcome = workshop.try_mutant(mutant)
     assert outcome.is_sound, f"the mutant did not run:\n{outcome.text}"
     assert outcome.is_red, f"{mutant.fault} Nothing noticed:\n{outcome.text}"
-
-
-def test_every_mutant_applies_to_the_source() -> None:
-    stale = [m.name for m in MUTANTS if not applies(m, (ROOT / m.path).read_text())]
-    assert not stale, f"the source has changed under {stale}: bring mutant_catalogue along"
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
-
-
-def test_every_killer_exists() -> None:
-    for killer in killers():
-        if killer.startswith("C:"):
-            assert (ROOT / "native/tests" / f"{killer[2:]}.c").exists(), killer
-            continue
-        path, _, test = killer.partition("::")
-        name = test.partition("[")[0]
-        assert not name or f"def {name}(" in (ROOT / path).read_text(), killer
-
-
-def test_the_table_is_that_of_the_page() -> None:
-    text = _PAGE.read_text()
-    start, end = text.index(_BEGIN) + len(_BEGIN), text.index(_END)
-    if os.environ.get("VESPIARY_WRITE_TABLE"):
-        _PAGE.write_text(text[:start] + table() + text[end:])
-        return
-    assert text[start:end] == table(), "run this test with VESPIARY_WRITE_TABLE=1"
 
 
 def test_a_mutant_that_changes_nothing_survives(workshop: Workshop) -> None:
