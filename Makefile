@@ -56,7 +56,7 @@ test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the p
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(PYTEST) $(SPREAD) tests/mutants
 
-campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults (hours; bounds: docs/internals/proofs.md)
+campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults (up to two hours; bounds: docs/internals/proofs.md)
 	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.campaign all
 
 check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings

@@ -1,10 +1,10 @@
 """The long run of the proofs: `make campaign`, or `python -m vespiary_testkit.campaign NAME`.
 
 Each part runs until its count or its time is reached, prints what it did, and for each failure one
-sentence with the line that repeats it; the exit code is 1 if there was one. Bounded by options or
-by the environment: VESPIARY_CAMPAIGN_SEED, VESPIARY_CAMPAIGN_SECONDS (for each part),
-VESPIARY_CAMPAIGN_IMAGES, VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_STEPS, and
-VESPIARY_CAMPAIGN_PROCESSES.
+sentence with the line that repeats it; the exit code is 1 if there was one. Parts use as many
+processes as they are given, two if nothing is said. Bounded by the environment:
+VESPIARY_CAMPAIGN_SEED, VESPIARY_CAMPAIGN_SECONDS (for each part), VESPIARY_CAMPAIGN_IMAGES,
+VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_EXAMPLES, and VESPIARY_CAMPAIGN_PROCESSES.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
+from vespiary_testkit.mutant_catalogue import MUTANTS
 from vespiary_testkit.power_cut_checks import SeedCheck, Tally, check_images
 
 _ROOT = Path(__file__).resolve().parents[2]
+_OVERDUE = -1
 
 
 def _number(name: str, default: int) -> int:
@@ -70,12 +75,93 @@ def cuts_of_seed(seed: int) -> bool:
     return not tally.failures
 
 
-def run_tests(title: str, tests: list[str], **variables: str) -> bool:
-    """Run tests with their counts turned up; they print what they did themselves."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rP", "-p", "no:cacheprovider", *tests]
-    print(f"{title}: {' '.join(f'{k}={v}' for k, v in variables.items())}", flush=True)
-    done = subprocess.run(command, cwd=_ROOT, env=os.environ | variables, check=False)
-    return done.returncode == 0
+class Job(NamedTuple):
+    """One run of pytest in a process of its own.
+
+    Attributes:
+        title: What it does.
+        tests: Files or tests.
+        variables: Environment that turns the counts up, and says the seed.
+    """
+
+    title: str
+    tests: list[str]
+    variables: dict[str, str]
+
+
+def run_job(job: Job, seconds: float) -> bool:
+    """Run tests with their counts turned up; print what they printed, which tells the seed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rP", "-p", "no:cacheprovider", *job.tests]
+    repeat = " ".join(f"{name}={value}" for name, value in job.variables.items())
+    begun_s = time.monotonic()
+    environment = os.environ | job.variables
+    with tempfile.TemporaryFile("w+") as output:
+        run = subprocess.Popen(
+            command, cwd=_ROOT, env=environment, stdout=output, stderr=output, text=True
+        )
+        try:
+            code = run.wait(seconds)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGINT)
+            run.wait()
+            code = _OVERDUE
+        output.seek(0)
+        print(f"== {job.title}: {repeat} {' '.join(job.tests)}\n{output.read()}", end="")
+    verdict = {0: "good", _OVERDUE: f"not at its end after {seconds:.0f} s"}.get(code, "FAILED")
+    print(f"== {job.title}: {verdict}, {time.monotonic() - begun_s:.0f} s", flush=True)
+    return code == 0
+
+
+def run_jobs(jobs: Iterable[Job], processes: int, seconds: float) -> bool:
+    """Run jobs, so many at a time; return whether all were good."""
+    with ThreadPoolExecutor(processes) as pool:
+        return all([*pool.map(lambda job: run_job(job, seconds), jobs)])
+
+
+def kills(seed: int, cycles: int) -> list[Job]:
+    """Return the jobs of kill -9: at every named point, and at random moments."""
+    points = "tests/crash/test_failpoints.py"
+    moments = "tests/crash/test_kill.py"
+    variables = {
+        "VESPIARY_CRASH_CYCLES": str(cycles),
+        "VESPIARY_CRASH_SEED": str(seed % 2**32),
+        "VESPIARY_FAILPOINT_ROUNDS": str(max(cycles // 100, 1)),
+    }
+    return [
+        Job("kill -9 at random moments", [moments, "-k", "not compacting"], variables),
+        Job("kill -9 at named points, a half", [points, "-k", "0 or 1"], variables),
+        Job("kill -9 at named points, the rest", [points, "-k", "not 0 and not 1"], variables),
+        Job("kill -9 while files are compacted", [moments, "-k", "compacting"], variables),
+    ]
+
+
+def machine(seed: int, examples: int, processes: int) -> list[Job]:
+    """Return the jobs of the state machine: the examples are shared, the seeds differ."""
+    return [
+        Job(
+            "the state machine",
+            ["tests/crash/test_journal_machine.py"],
+            {
+                "VESPIARY_MACHINE_EXAMPLES": str(-(-examples // processes)),
+                "VESPIARY_MACHINE_STEPS": "50",
+                "VESPIARY_MACHINE_SEED": str(seed + number),
+            },
+        )
+        for number in range(processes)
+    ]
+
+
+def faults(processes: int) -> list[Job]:
+    """Return the jobs of flipped bits and of seeded faults."""
+    names = [mutant.name for mutant in MUTANTS]
+    nodes = [f"tests/mutants/test_mutants.py::test_a_seeded_fault_is_noticed[{n}]" for n in names]
+    return [
+        *(
+            Job("seeded faults", nodes[number::processes], {"VESPIARY_MUTANTS": "all"})
+            for number in range(processes)
+        ),
+        Job("flipped bits", ["tests/crash/test_bit_flips.py"], {"VESPIARY_FLIPS": "all"}),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,33 +175,18 @@ def main(arguments: list[str] | None = None) -> int:
     seed = _number("SEED", 0) or random.SystemRandom().randrange(1, 1 << 40)
     seconds = float(_number("SECONDS", 3600))
     print(f"VESPIARY_CAMPAIGN_SEED={seed} repeats this campaign", flush=True)
+    processes = _number("PROCESSES", 2)
     is_good = True
     if asked.part in ("all", "cuts"):
-        is_good &= cuts(seed, _number("IMAGES", 1_000_000), seconds, _number("PROCESSES", 2))
-    if asked.part in ("all", "kills"):
-        cycles = _number("CYCLES", 1000)
-        is_good &= run_tests(
-            "kill -9 at named points and at random moments",
-            ["tests/crash/test_failpoints.py", "tests/crash/test_kill.py"],
-            VESPIARY_CRASH_CYCLES=str(cycles),
-            VESPIARY_CRASH_SEED=str(seed % 2**32),
-            VESPIARY_FAILPOINT_ROUNDS=str(max(cycles // 100, 1)),
-        )
-    if asked.part in ("all", "machine"):
-        is_good &= run_tests(
-            "the state machine",
-            ["tests/crash/test_journal_machine.py"],
-            VESPIARY_MACHINE_EXAMPLES=str(_number("STEPS", 5_000_000) // 100),
-            VESPIARY_MACHINE_STEPS="100",
-            VESPIARY_MACHINE_SEED=str(seed),
-        )
-    if asked.part in ("all", "faults"):
-        is_good &= run_tests(
-            "flipped bits and seeded faults",
-            ["tests/crash/test_bit_flips.py", "tests/mutants"],
-            VESPIARY_MUTANTS="all",
-            VESPIARY_FLIPS="all",
-        )
+        is_good &= cuts(seed, _number("IMAGES", 1_000_000), seconds, processes)
+    jobs = {
+        "kills": kills(seed, _number("CYCLES", 1000)),
+        "machine": machine(seed, _number("EXAMPLES", 2000), processes),
+        "faults": faults(processes),
+    }
+    for part, its_jobs in jobs.items():
+        if asked.part in ("all", part):
+            is_good &= run_jobs(its_jobs, processes, seconds)
     return 0 if is_good else 1
 
 
