@@ -283,11 +283,18 @@ class LiveSet:
 
 
 def recover(
-    disk: MemoryDisk, folder: Path, sink: Any, *, is_flushed: bool = True, verify: Any = None
+    disk: MemoryDisk,
+    folder: Path,
+    sink: Any,
+    *,
+    is_flushed: bool = True,
+    verify: Any = None,
+    **options: Any,
 ) -> Recovered:
     """Run a recovery of the journal on a disk, without changing the disk."""
     survey = survey_folder(folder, MESSAGE_FORM, disk, is_direct=True)
-    return Recovery(survey, disk, verify or block_verifier(), is_flushed=is_flushed).run(sink)
+    verify = verify or block_verifier()
+    return Recovery(survey, disk, verify, is_flushed=is_flushed, **options).run(sink)
 
 
 def recover_rules(disk: MemoryDisk, folder: Path) -> LiveSet:

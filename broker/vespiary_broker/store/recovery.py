@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.read_ahead import ReadAhead, windows_of
 from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
 from vespiary_broker.store.verdicts import (
     PlaceFacts,
@@ -146,6 +147,7 @@ class Recovery:
         *,
         is_flushed: bool = True,
         is_direct: bool = True,
+        ahead_bytes_min: int = 2 * WINDOW_BYTES,
         progress: Callable[[Progress], None] = lambda _: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -157,6 +159,7 @@ class Recovery:
             verify: The walk over valid blocks.
             is_flushed: The journal runs in class D2, so a watermark is the disk's promise.
             is_direct: Read with O_DIRECT.
+            ahead_bytes_min: Size of a journal, from which on its windows are read ahead.
             progress: Called after each file, in this thread.
             clock_s: Seconds, for the statistics.
         """
@@ -165,11 +168,13 @@ class Recovery:
         self._verify = verify
         self._is_flushed = is_flushed
         self._is_direct = is_direct
+        self._ahead_bytes_min = ahead_bytes_min
         self._progress = progress
         self._clock_s = clock_s
         self._buffer = AlignedBuffer(
             min(WINDOW_BYTES, max((file.size_bytes for file in survey.active), default=4096))
         )
+        self._ahead: ReadAhead | None = None
         self._sequence = 0
         self._crc = 0
         self._blocks = 0
@@ -195,11 +200,12 @@ class Recovery:
         leftovers = self._assign_roles(active, listed, checkpoint_id)
         used = [file for file in active[: newest + 1] if file not in leftovers]
         tail = None
-        for index, file in enumerate(used):
-            sink.restore_file(file.file_id, file.salt, file.size_bytes)
-            before = used[index - 1] if index else None
-            tail = self._replay(file, before, sink, is_older=index < len(used) - 1)
-            self._progress(Progress(index + 1, len(used), self._bytes))
+        with self._reading_ahead(used):
+            for index, file in enumerate(used):
+                sink.restore_file(file.file_id, file.salt, file.size_bytes)
+                before = used[index - 1] if index else None
+                tail = self._replay(file, before, sink, is_older=index < len(used) - 1)
+                self._progress(Progress(index + 1, len(used), self._bytes))
         # No header speaks of more than was taken, or it was judged above.
         watermark = max(self._watermark, min(self._witnessed, self._sequence))
         unproven = [records for sequence, records in self._unproven if sequence > watermark]
@@ -343,7 +349,7 @@ class Recovery:
     ) -> Tail | None:
         """Apply the blocks of one file; return where it ends if no seal does that."""
         offset = FIRST_OFFSET
-        with self._opened(file) as reader:
+        with self._opened(file, self._ahead) as reader:
             for facts, block in reader.walk(FIRST_OFFSET):
                 if not self._is_expected(facts, file, before):
                     break
@@ -466,7 +472,21 @@ class Recovery:
         )
 
     @contextmanager
-    def _opened(self, file: SurveyedFile) -> Iterator[BlockReader]:
+    def _reading_ahead(self, files: list[SurveyedFile]) -> Iterator[None]:
+        """Read the files' windows ahead until the end of the `with` block, if it is worth it."""
+        size = self._buffer.size_bytes
+        if sum(file.size_bytes for file in files) < self._ahead_bytes_min:
+            yield
+            return
+        places = ((file.path, file.size_bytes) for file in files)
+        windows = list(windows_of(places, FIRST_OFFSET, size))
+        with ReadAhead(self._disk, windows, is_direct=self._is_direct).running() as ahead:
+            self._ahead = ahead
+            yield
+        self._ahead = None
+
+    @contextmanager
+    def _opened(self, file: SurveyedFile, ahead: ReadAhead | None = None) -> Iterator[BlockReader]:
         handle = self._disk.open(file.path, is_direct=self._is_direct, is_readonly=True)
         try:
             yield BlockReader(
@@ -476,6 +496,7 @@ class Recovery:
                 size_bytes=file.size_bytes,
                 verify=self._verify,
                 buffer=self._buffer,
+                ahead=ahead,
             )
         finally:
             handle.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FileForm
+from vespiary_broker.store.read_ahead import ReadAhead
 from vespiary_broker.store.verdicts import FileFacts, FileVerdict, judge_file
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal import block as block_codec
@@ -312,6 +313,7 @@ class BlockReader:
         size_bytes: int,
         verify: BlockVerifier,
         buffer: AlignedBuffer | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
         """Prepare to read a file.
 
@@ -322,6 +324,7 @@ class BlockReader:
             size_bytes: Its size.
             verify: The walk over valid blocks.
             buffer: Memory to use again; None makes some.
+            ahead: May have read what `walk` asks for.
         """
         self._handle = handle
         self._file_id = file_id
@@ -329,8 +332,10 @@ class BlockReader:
         self._size = size_bytes
         self._verify = verify
         self._buffer = buffer or AlignedBuffer(min(WINDOW_BYTES, size_bytes))
+        self._ahead = ahead
         self._window = memoryview(b"")
         self._window_offset = 0
+        self._asked = 0
 
     def walk(self, offset: int) -> Iterator[tuple[BlockFacts, memoryview]]:
         """Yield (facts, header and payload) of block after block while they are valid.
@@ -338,12 +343,14 @@ class BlockReader:
         The walk ends with a seal, with the file, or at the first thing that is no valid block of
         this life of the file. The memory of a block is good until the next one is asked for.
         """
+        least = 0
         while offset + block_codec.HEADER_BYTES <= self._size:
-            window = self._read(offset)
+            window = self._read_next(offset, least)
             if not window:  # the end of a file that grows
                 return
             found = self._verify(window, offset, self._salt, self._file_id, _BLOCKS_PER_CALL)
-            if not found and not self._widen(window, offset):
+            least = 0 if found else self._widened(window, offset)
+            if not found and not least:
                 return
             for facts in found:
                 start = facts.offset - offset
@@ -388,7 +395,7 @@ class BlockReader:
                     at += found[0].length
                 elif at and self._claimed(window, at) > len(window) - at:
                     break  # it may go on behind the window: look again from its start
-                elif not at and self._widen(window, offset):
+                elif not at and self._widened(window, offset):
                     break
                 else:
                     at += block_codec.ALIGNMENT
@@ -409,8 +416,26 @@ class BlockReader:
             return f"{error.what} ({error.found})"
         return f"the block with sequence {header.sequence}"
 
-    def _read(self, offset: int) -> memoryview:
-        length = min(self._buffer.size_bytes, self._size - offset)
+    def _read_next(self, offset: int, least: int) -> memoryview:
+        """Read on to a multiple of the window's size, where by rule a block ends, too.
+
+        Args:
+            offset: Where to begin.
+            least: So many bytes at least, at most the buffer's size.
+        """
+        size = self._buffer.size_bytes
+        length = min(size - offset % size, self._size - offset)
+        if least > length:
+            return self._read(offset)
+        ahead = self._ahead.take(self._handle.path, offset, length) if self._ahead else None
+        if ahead is None:
+            return self._read(offset, length)
+        self._window, self._window_offset, self._asked = ahead, offset, length
+        return ahead
+
+    def _read(self, offset: int, length: int | None = None) -> memoryview:
+        length = min(length or self._buffer.size_bytes, self._size - offset)
+        self._asked = length
         count = self._handle.read_into(self._buffer.memoryview[:length], offset)
         self._window, self._window_offset = self._buffer.memoryview[:count], offset
         return self._window
@@ -427,14 +452,18 @@ class BlockReader:
         length = block_codec.align4k(block_codec.HEADER_BYTES + payload)
         return length if length <= self._size else 0
 
-    def _widen(self, window: memoryview, offset: int) -> bool:
-        """Take a larger window if the block at its start claims to pass it; tell whether."""
+    def _widened(self, window: memoryview, offset: int) -> int:
+        """Return the length that the block at the window's start claims, if that is more.
+
+        There is memory for it then. 0 if it would not help to read more.
+        """
         if not self._is_candidate(window, 0):
-            return False
+            return 0
         claimed = self._claimed(window, 0)
-        # The buffer and not the window is what could be too small: a file that grows may end
-        # before the block that its last write was cut in.
-        if claimed <= self._buffer.size_bytes or offset + claimed > self._size:
-            return False
-        self._buffer = AlignedBuffer(claimed)
-        return True
+        # What was asked for and not the window is what could be too small: a file that grows may
+        # end before the block that its last write was cut in.
+        if claimed <= self._asked or offset + claimed > self._size:
+            return 0
+        if claimed > self._buffer.size_bytes:
+            self._buffer = AlignedBuffer(claimed)
+        return claimed
