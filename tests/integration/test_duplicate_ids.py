@@ -60,7 +60,9 @@ def test_the_commands_of_the_howto_say_what_they_say_there(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         stomp = ["--url", f"stomp://127.0.0.1:{broker.port()}"]
         api = ["--api", f"http://127.0.0.1:{broker.port('http')}"]
-        for part in session.split("$ vespiary ")[1:]:
+        parts = session.split("$ vespiary ")[1:]
+        assert len(parts) >= 3
+        for part in parts:
             line, _, expected = part.partition("\n")
             words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)]
             # The page has somebody wait for a second; a slow machine is given more.

@@ -182,11 +182,15 @@ def test_settings_that_contradict_each_other(data: dict[str, Any], path: str) ->
 
 def test_without_persistence_a_body_need_not_fit_the_journal() -> None:
     acceptors = [{"name": "a", "port": 1, "stomp": {"max-body-size": "1MiB"}}]
-    from_plain({"persistence-enabled": False, "acceptors": acceptors})
+    made = from_plain({"persistence-enabled": False, "acceptors": acceptors})
+    assert made.acceptors[0].stomp.max_body_size == 1024 * 1024 > made.journal_buffer_size
+    with pytest.raises(ConfigError):
+        from_plain({"acceptors": acceptors})
 
 
 def test_two_listeners_may_both_take_a_free_port() -> None:
-    from_plain({}, ["acceptors.all.port=0", "acceptors.stomp.port=0", "admin.port=0"])
+    free = from_plain({}, ["acceptors.all.port=0", "acceptors.stomp.port=0", "admin.port=0"])
+    assert [each.port for each in (*free.acceptors, free.admin)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +253,9 @@ def test_a_brokers_parts_arrive() -> None:
 
 def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:
     made = broker({"tls": {"secretName": "all", "requireClientCertificate": True}})
-    for acceptor in from_broker(made).acceptors:
+    acceptors = from_broker(made).acceptors
+    assert acceptors
+    for acceptor in acceptors:
         assert acceptor.tls is not None
         assert acceptor.tls.client_ca == "/etc/vespiary/tls/all/ca.crt"
 

@@ -56,7 +56,9 @@ async def test_it_stops_before_it_has_begun():
     async with asyncio.timeout(WAIT_S):
         listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False)
         async with listener.running():
-            pass
+            port = listener.port
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
 
 
 def test_with_users_others_may_ask_and_must_log_in():

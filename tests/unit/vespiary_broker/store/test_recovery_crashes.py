@@ -90,6 +90,7 @@ def test_every_power_cut_keeps_what_was_confirmed(folder: Path, log: list[Op], s
 
 def test_recovery_after_recovery_finds_the_same(folder: Path, log: list[Op]):
     images = list(crash_images(log, seed=SEED, torn_max=2, subsets_max=4))
+    assert len(images[::9]) >= 50
     for image in images[::9]:
         live = recover_live(image.disk, folder)
         assert recover_and_seal(image.disk, folder) == live
@@ -98,6 +99,7 @@ def test_recovery_after_recovery_finds_the_same(folder: Path, log: list[Op]):
 
 def test_a_second_cut_inside_recovery_changes_nothing(folder: Path, log: list[Op]):
     images = list(crash_images(log, seed=SEED, torn_max=2, subsets_max=4))
+    seconds = 0
     for image in images[::60]:
         live = recover_live(image.disk, folder)
         before = image.disk.copy()
@@ -106,10 +108,13 @@ def test_a_second_cut_inside_recovery_changes_nothing(folder: Path, log: list[Op
         recover_and_seal(before, folder)
         for second in crash_images(before.log, seed=SEED, start=start):
             assert recover_live(second.disk, folder) == live, second.label
+            seconds += 1
+    assert seconds >= 50
 
 
 def test_the_core_restores_as_many_messages_as_the_rules_say(folder: Path, log: list[Op]):
     images = list(crash_images(log, seed=SEED, torn_max=2, subsets_max=4))
+    assert len(images[::25]) >= 20
     for image in images[::25]:
         live = recover_live(image.disk, folder)
         counts = core_counts(image.disk, folder)
@@ -168,6 +173,7 @@ async def _live_on(folder: Path, disk: MemoryDisk, held: set[tuple[int, int]]) -
 @pytest.mark.parametrize("part", range(3))
 def test_life_after_a_power_cut_can_be_cut_again(folder: Path, log: list[Op], part: int):
     images = list(crash_images(log, seed=SEED, torn_max=2, subsets_max=4))
+    seconds = 0
     for image in images[part * 37 :: 211]:
         live = recover_live(image.disk, folder)
         disk = image.disk.copy()
@@ -183,3 +189,5 @@ def test_life_after_a_power_cut_can_be_cut_again(folder: Path, log: list[Op], pa
         for second in crash_images(disk.log, seed=SEED, start=start, torn_max=1, subsets_max=4):
             wrong = judge(second.marks, recover_live(second.disk, folder))
             assert not wrong, f"{wrong} (cuts {image.cut} and {second.cut}, {second.label})"
+            seconds += 1
+    assert seconds >= 50
