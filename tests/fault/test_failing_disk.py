@@ -23,7 +23,7 @@ FAULTS = [
 ]
 if loader.is_wanted():
     # Not IO_URING: libuv has a ring of its own in this process and aborts when its calls fail;
-    # test_system_calls.py has that engine without libuv.
+    # test_broken_device.py has that engine.
     FAULTS.append(
         pytest.param("ASYNCIO", "io_submit:error=EIO:when=60+", id="ASYNCIO-write"),
     )

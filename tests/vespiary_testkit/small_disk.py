@@ -6,6 +6,7 @@ Each is mounted by root alone; where that is not possible the test is skipped wi
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 MIB = 1024 * 1024
+_EXT4_SHUTDOWN = 0x8004587D
+"""EXT4_IOC_SHUTDOWN of the kernel's ext4.h."""
 
 
 def _run(*command: str) -> None:
@@ -37,11 +40,33 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     image.touch()
     os.truncate(image, size_bytes)
     _run("mkfs.ext4", "-q", "-m", "0", str(image))
+    with mounted_again(folder):
+        yield mount
+
+
+@contextlib.contextmanager
+def mounted_again(folder: Path) -> Iterator[Path]:
+    """Mount the file system of a `small_disk` that has ended; yield its mount point."""
+    image, mount = folder / "image", folder / "mount"
     _run("mount", "-o", "loop", str(image), str(mount))
     try:
         yield mount
     finally:
         subprocess.run(["umount", str(mount)], check=True)
+
+
+def break_down(mount: Path) -> None:
+    """Have a file system keep what was flushed, and answer everything from now on with EIO.
+
+    What lies on it is as broken as a device of its own would be. It is sound after the next mount.
+    """
+    folder = os.open(mount, os.O_RDONLY)
+    try:
+        fcntl.ioctl(folder, _EXT4_SHUTDOWN, (0).to_bytes(4, "little"))
+    except OSError as error:
+        pytest.skip(f"this kernel can't shut ext4 down: {error}")
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager
