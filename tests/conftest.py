@@ -6,9 +6,23 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).resolve().parents[1]
 if str(_ROOT) not in sys.path:
     sys.path.append(str(_ROOT))  # `benchmarks` is no installed package
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have Hypothesis look at no clock: an example that is slow says that the machine is busy."""
+    if config.pluginmanager.has_plugin("hypothesispytest"):
+        # Not at the top: a run without the plugin starts in half the time.
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile(
+            "any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("any machine")
 
 
 def pytest_report_header() -> str:

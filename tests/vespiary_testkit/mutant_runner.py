@@ -138,6 +138,7 @@ class Workshop:
         paths = os.pathsep.join(str(self.folder / name) for name in _PACKAGES)
         environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"} | changes
         environment.pop("VESPIARY_RING", None)
+        environment["CI"] = "true"  # Hypothesis then has no deadline, and the same examples always
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         # Half of pytest's start; tests that use Hypothesis import it themselves.
         command += ["-p", "no:hypothesispytest", "-p", "no:xdist"]
