@@ -402,7 +402,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     journal_retention_period: Annotated[
         int | None,
         setting(
-            "Copies older than this are removed. Write it with its unit, as in `7d`.",
+            "Copies older than this are removed. Write it with its unit, as in `168h`.",
             unit=Unit.MILLISECONDS,
             change=Change.RESTART,
             minimum=1000,

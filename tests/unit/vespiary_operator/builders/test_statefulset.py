@@ -76,7 +76,7 @@ def test_the_jms_journal_may_have_a_volume_of_its_own() -> None:
 def test_copies_of_journal_files_have_a_volume_of_their_own() -> None:
     given = broker(
         storage={"volumes": {"retention": {"size": "20Gi", "storageClassName": "nfs"}}},
-        config={"journalRetentionPeriod": "7d", "journalRetentionStorageLimit": "18Gi"},
+        config={"journalRetentionPeriod": "168h", "journalRetentionStorageLimit": "18Gi"},
     )
     spec = rendered(given)["spec"]
     claims = {c["metadata"]["name"]: c["spec"] for c in spec["volumeClaimTemplates"]}
