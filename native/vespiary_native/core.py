@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from operator import attrgetter
 from typing import Any
 
 from vespiary_native.abc import (
@@ -30,6 +31,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.loader import ffi, lib
 
+_IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every write
 _BATCH = 1024  # ids fetched with one call
 
 
@@ -70,6 +72,7 @@ class NativeCore:
         self._result = ffi.new("vespiary_result *")
         self._write = ffi.new("vespiary_write *")
         self._frames = ffi.new("const uint8_t **")
+        self._image = ffi.new("vespiary_image_statistics *")
         self._relocation = ffi.new("vespiary_relocation *")
         self._handle = ffi.new("uint32_t *")
         self._length = ffi.new("uint32_t *")
@@ -164,9 +167,9 @@ class NativeCore:
 
     def image_statistics(self) -> ImageStatistics:
         """See `Core.image_statistics`."""
-        out = ffi.new("vespiary_image_statistics *")
+        out = self._image
         lib.vespiary_core_image_statistics(self._core, out)
-        return ImageStatistics(**{n: getattr(out, n) for n in ImageStatistics.__slots__})
+        return ImageStatistics._make(_IMAGE_FIELDS(out))
 
     # --- writing --------------------------------------------------------------------------------
     def has_unwritten(self) -> bool:

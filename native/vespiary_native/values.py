@@ -117,8 +117,7 @@ class QueueStatistics:
     live_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStatistics:
+class ImageStatistics(NamedTuple):
     """The image's counters (bytes and numbers of slabs, blocks, files).
 
     `blocks_unwritten` and `unwritten_bytes` count closed blocks that are not durable;
