@@ -26,7 +26,7 @@ CHUNK_BYTES = 256 * 1024
 WRITE_BYTES_MAX = 64 * 1024 * 1024
 """Most bytes of one write of `zeros`. The memory is never touched, so it takes none: the kernel
 writes its one page of zeros over and over. With its huge one a file of 10 MiB costs 5 page faults
-and not 2560, an eighth of the system time and two thirds of the time."""
+and not 2560, a seventh of the system time and two thirds of the time."""
 
 FALLBACK = PreallocationStrategy.CHUNKED_ZEROS
 _REFUSED = frozenset(
