@@ -32,7 +32,8 @@ def collected(job: Job) -> set[str]:
 
 
 def test_the_jobs_of_kills_share_all_tests_and_none_is_empty() -> None:
-    files = ["tests/crash/test_kill.py", "tests/crash/test_failpoints.py"]
+    names = ("test_kill.py", "test_failpoints.py", "test_jms_failpoints.py")
+    files = [f"tests/crash/{name}" for name in names]
     with ThreadPoolExecutor() as pool:
         everything, *found = pool.map(collected, [Job("all", files, {}), *kills(1, 1000)])
     assert all(found)

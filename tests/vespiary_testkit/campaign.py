@@ -121,6 +121,7 @@ def run_jobs(jobs: Iterable[Job], processes: int, seconds: float) -> bool:
 def kills(seed: int, cycles: int) -> list[Job]:
     """Return the jobs of kill -9: at every named point, and at random moments."""
     points = "tests/crash/test_failpoints.py"
+    jms = "tests/crash/test_jms_failpoints.py"
     moments = "tests/crash/test_kill.py"
     variables = {
         "VESPIARY_CRASH_CYCLES": str(cycles),
@@ -130,7 +131,7 @@ def kills(seed: int, cycles: int) -> list[Job]:
     return [
         Job("kill -9 at random moments", [moments, "-k", "not compacting"], variables),
         Job("kill -9 at named points, a half", [points, "-k", "0 or 1"], variables),
-        Job("kill -9 at named points, the rest", [points, "-k", "not 0 and not 1"], variables),
+        Job("kill -9 at named points, the rest", [points, jms, "-k", "not 0 and not 1"], variables),
         Job("kill -9 while files are compacted", [moments, "-k", "compacting"], variables),
     ]
 

@@ -71,6 +71,10 @@ POINTS = tuple(
 )
 """All points. A broker of the crash test that visits another one fails the test."""
 
+JMS_CALLS = (*BINDINGS_CALLS, "submission of a file's end", "completion of a file's end")
+JMS_POINTS = tuple(f"jms: {side} {call}" for call in JMS_CALLS for side in ("before", "after"))
+"""Those of the JMS journal, which is of the same kind as the bindings; its test fills files."""
+
 _HEADER_MAGIC = b"VSPYJRNL"
 _FREE, _ACTIVE = 1, 2
 
