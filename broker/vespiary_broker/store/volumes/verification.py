@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ from vespiary_broker.store.volumes.mountinfo import Mount, MountinfoError
 from vespiary_broker.store.volumes.probe import OpenRing
 from vespiary_broker.store.volumes.report import Finding, Report, Stage, VolumeReport, worst
 from vespiary_broker.store.volumes.request import JOURNAL, VerificationRequest, VolumeRequest
+from vespiary_broker.store.volumes.shared_ring import SharedRing
 from vespiary_broker.store.volumes.statfs import Statfs
 from vespiary_broker.store.volumes.trial import Trial
 from vespiary_spec import filesystems
@@ -282,9 +283,26 @@ def _try_all(
     machine: Machine,
 ) -> tuple[dict[str, Trial], tuple[VolumeReport, ...]]:
     trials: dict[str, Trial] = {}
-    timed: dict[tuple[int, int], Trial] = {}
     tried: list[VolumeReport] = []
-    for found, report in zip(judged, reports, strict=True):
+    rings = SharedRing(machine.open_ring)
+    machine = msgspec.structs.replace(machine, open_ring=rings.open)
+    try:
+        _try_each(request, zip(judged, reports, strict=True), machine, trials, tried)
+    finally:
+        rings.close()
+    return trials, tuple(tried)
+
+
+def _try_each(
+    request: VerificationRequest,
+    volumes: Iterable[tuple[_Judged, VolumeReport]],
+    machine: Machine,
+    trials: dict[str, Trial],
+    tried: list[VolumeReport],
+) -> None:
+    """Try one volume after another; fill `trials` and `tried`."""
+    timed: dict[tuple[int, int], Trial] = {}
+    for found, report in volumes:
         assert found.mount is not None
         assert found.space is not None
         # One filesystem has one speed; timing it once keeps the start of a small broker short.
@@ -294,7 +312,6 @@ def _try_all(
         if sampled is None and made.probe is not None and made.probe.flush_us:
             sampled = timed[found.mount.device_number] = made
         tried.append(_with_trial(report, made, sampled))
-    return trials, tuple(tried)
 
 
 def _try_one(
