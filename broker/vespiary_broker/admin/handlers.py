@@ -69,6 +69,8 @@ class Answer:
 
 def shown(state: object, kind: type[R]) -> R:
     """Return a record with the attributes of a state."""
+    if isinstance(state, tuple):  # msgspec takes a named tuple for an array
+        return kind(**{name: getattr(state, name) for name in kind.__struct_fields__})
     return msgspec.convert(state, kind, from_attributes=True)
 
 
