@@ -57,7 +57,8 @@ def file_uses(
     Args:
         pool: The files.
         core: Says what is live in them.
-        first_ahead: The first file that the core has not begun, as long as it has begun none.
+        first_ahead: The first file that the core has not begun, as long as it has begun none; 0 if
+            there is no such file.
         live_records: `KeptRecords.live_records`.
         is_waiting: Whether a file's copy for the retention is not there yet.
         after_id: Begin behind this file; 0 begins with the first.
@@ -67,10 +68,16 @@ def file_uses(
     begin_ahead = current + 1 if current else first_ahead
     active = pool.active_ids
     present = frozenset(active)
-    found = []
-    for file_id in [each for each in active if each > after_id][:limit]:
-        file = pool.file(file_id)
-        if file_id >= begin_ahead:  # the core need not have it yet
+    found: list[FileUse] = []
+    for file_id in [each for each in active if each > after_id]:
+        if len(found) == limit:
+            break
+        file = pool.find(file_id)
+        if file is None:
+            continue  # the worker freed it just now
+        # Without one to write to, one that is open is on its way to the core.
+        is_ahead = file_id >= begin_ahead if begin_ahead else file.handle is not None
+        if is_ahead:  # the core need not have it yet
             use = FileUse(
                 id=file_id, name=file.path.name, state="ahead", size_bytes=file.size_bytes
             )

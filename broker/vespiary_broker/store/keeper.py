@@ -323,6 +323,7 @@ class FileKeeper:
             return  # the next round tries again: acknowledgements go before
         self._checkpoint_file = current
         await self._journal.wait_sequence(sequence)
+        await self._retire(current)  # first: where descriptors are short, this gives some back
         # Now, because the header of a file activated from here on says that this block is durable:
         # if the file that was just begun reads as zeros one day, that is what tells.
         await self._provide()
@@ -330,7 +331,6 @@ class FileKeeper:
         if is_rolled and newest.watermark < sequence and self._pool.has_spare:
             with suppress(DiskFull):  # enough were ahead already, and none of them knew of it
                 await self._activate()
-        await self._retire(current)
         for file_id in chosen:
             self._loader.forget(file_id)
             self._journal.drop_file(file_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vespiary_broker.store.file_uses import kept_by
+from vespiary_broker.store.file_uses import file_uses, kept_by
 from vespiary_broker.store.reader import read_journal
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, open_memory, run
@@ -52,3 +52,58 @@ def test_reasons_are_named_together():
         live_places=0, live_ids=0, is_prepared=False, ends_of=range(1, 13), is_waiting=False
     )
     assert many == "ends messages of file 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"
+
+
+@run
+async def test_without_a_file_to_write_to_they_are_full_and_not_ahead(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
+    client = Client(journal, disk, 1)
+    for _ in range(40):
+        await client.send(1)
+    await journal.close()
+    again = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
+    pool, core = again._pool, again.core
+    ahead = [use.id for use in again.file_uses(0, 1000) if use.state == "ahead"]
+    for number in ahead:  # as after a start on a full disk
+        del pool._active[number]
+    uses = file_uses(
+        pool,
+        core,
+        first_ahead=0,
+        live_records=lambda _: 0,
+        is_waiting=lambda _: False,
+        after_id=0,
+        limit=1000,
+    )
+    assert {use.state for use in uses} == {"full"}
+    await again.close()
+
+
+@run
+async def test_a_file_that_the_worker_frees_meanwhile_is_left_out(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
+    client = Client(journal, disk, 1)
+    for _ in range(40):
+        await client.send(1)
+    seen = []
+
+    def free_next(file_id: int) -> bool:
+        seen.append(file_id)
+        journal._pool._active.pop(file_id + 1, None)
+        return False
+
+    current = journal.core.current_file()
+    uses = file_uses(
+        journal._pool,
+        journal.core,
+        first_ahead=0,
+        live_records=lambda _: 0,
+        is_waiting=free_next,
+        after_id=0,
+        limit=2,
+    )
+    assert current > 4
+    assert [use.id for use in uses] == [1, 3], "as many as were asked for, if there are"
+    await journal.close()

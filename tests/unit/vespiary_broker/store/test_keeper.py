@@ -302,3 +302,23 @@ async def test_a_file_that_does_not_come_is_an_error_that_goes_when_it_comes(
     await journal.close()
     said = [record for record in caplog.records if "journal-file-open-timeout" in record.message]
     assert len(said) == 1, "it is said once"
+
+
+@run
+async def test_without_descriptors_a_full_file_still_gives_its_own_back(tmp_path: Path):
+    disk = MemoryDisk()
+    journal = await open_memory(tmp_path, disk)
+    sender = Sender(journal)
+    assert sender.send()
+    await journal.wait_durable()
+    await until(lambda: journal.core.files_ahead() == 2)
+    first = journal.core.current_file()
+    disk.fail = lambda step, _path: errno.EMFILE if step in ("open", "create") else 0
+    while journal.core.current_file() == first:
+        assert sender.send()
+        await journal.wait_durable()
+    await until(lambda: first not in journal._pool.open_ids)
+    assert "Too many open files" in str(journal.blocked)
+    disk.fail = lambda _step, _path: 0
+    await until(lambda: journal.blocked is None)
+    await journal.close()
