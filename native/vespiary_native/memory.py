@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from contextlib import suppress
 from typing import Self
 
 
@@ -29,7 +30,8 @@ class AlignedBuffer:
         Args:
             size_bytes: 1 or more; O_DIRECT wants a multiple of 4096.
             populate: Touch every page now, so that no page fault comes later.
-            huge_pages: Advise huge pages; from 2 MiB on the kernel then also aligns to them.
+            huge_pages: Advise huge pages, if the kernel has them; from 2 MiB on it then also aligns
+                to them.
 
         Raises:
             ValueError: `size_bytes` is below 1.
@@ -40,7 +42,8 @@ class AlignedBuffer:
         # Advice has to come before the pages do, so populating is a write and not MAP_POPULATE.
         self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if huge_pages:
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            with suppress(OSError):  # EINVAL: a kernel without them; advice changes only the speed
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view: memoryview | None = memoryview(self._map)
         if populate:
             for at in range(0, size_bytes, mmap.PAGESIZE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import pytest
 
@@ -39,3 +40,9 @@ def test_it_is_not_freed_under_a_view():
     buffer.close()
     with pytest.raises(ValueError, match="closed"):
         _ = buffer.memoryview
+
+
+def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # an advice that no kernel knows: EINVAL
+    memory = AlignedBuffer(2 * 1024 * 1024, populate=True, huge_pages=True).memoryview
+    assert not any(memory[:: mmap.PAGESIZE])
