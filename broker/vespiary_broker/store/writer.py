@@ -364,8 +364,8 @@ class MessageJournal:
 
     def statistics(self) -> JournalStatistics:
         """Return the counters of this journal."""
-        image = self.core.image_statistics()
-        counts = self._pool.counts
+        self._figures.fold()
+        image, counts = self.core.image_statistics(), self._pool.counts
         return JournalStatistics(
             engine=self.engine_name,
             fallback_reason=self.fallback_reason,
@@ -491,9 +491,9 @@ class MessageJournal:
 
     def _after_write(self, request: WriteRequest, records: int, ended: EndedWrite) -> None:
         """Do what no client waits for."""
+        self._resolve(request.sequence)
         self._figures.add(request, records, ended)
         self._slab_maker.written(request.length)
-        self._resolve(request.sequence)
         if self.core.current_file() != self._current_file:
             self._current_file = self.core.current_file()
             self._keeper.wake()
