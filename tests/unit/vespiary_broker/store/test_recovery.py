@@ -193,7 +193,8 @@ def test_leftovers_of_an_interrupted_reclaim_are_freed(tmp_path: Path):
     path, data = next(iter(kept.items()))
     disk.files[path] = type(next(iter(disk.files.values())))(99, data)
     found = recover(disk, tmp_path, LiveSet())
-    assert [file.file_id for file in found.leftovers] == [1]
+    # Closing may have come between the next checkpoint and its files: then there are more.
+    assert 1 in [file.file_id for file in found.leftovers]
     assert recover_live(disk, tmp_path) == live_before
 
     async def reopen() -> None:
