@@ -25,7 +25,6 @@ from vespiary_spec.errors import CorruptRecord, VespiaryError
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_PRUNE_PERIOD_S = 60.0
 
 
 class Retention:
@@ -106,7 +105,7 @@ class Retention:
                 continue
             self._set_blocked(None)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PRUNE_PERIOD_S):
+                async with asyncio.timeout(self._folder.prune_period_s):
                     await self._wake.wait()
             self._wake.clear()
 

@@ -36,6 +36,7 @@ _NAME = re.compile(
     rf"{MESSAGE_FORM.prefix}-(\d{{14}})-(\d{{1,19}})\.{MESSAGE_FORM.extension}", re.ASCII
 )
 _TIME = "%Y%m%d%H%M%S"
+_PRUNE_PERIODS_S = (60.0, 1.0)
 _UNFINISHED = ".tmp"
 _COPY_BYTES = 1024 * 1024
 
@@ -266,6 +267,15 @@ class RetentionFolder:
                 cure="run `vespiary journal verify`",
             )
         return last, header
+
+    @property
+    def prune_period_s(self) -> float:
+        """Seconds between two looks for copies that are too old: no copy stays twice its period."""
+        period_ms = self._options.period_ms
+        longest_s, shortest_s = _PRUNE_PERIODS_S
+        if period_ms is None:
+            return longest_s
+        return min(longest_s, max(shortest_s, period_ms / 1000))
 
     def prune(self) -> int:
         """Remove the copies that are too old or too many; return how many.

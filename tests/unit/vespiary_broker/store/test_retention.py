@@ -72,6 +72,17 @@ def copies(disk: MemoryDisk) -> dict[int, bytes]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("period_ms", "looks_s"), [(None, 60), (7 * 86_400_000, 60), (5_000, 5), (200, 1)]
+)
+def test_old_copies_are_looked_for_once_a_period(period_ms: int | None, looks_s: float):
+    """A period shorter than a minute once had no effect before the minute was over."""
+    folder = RetentionFolder(
+        options(period_ms=period_ms), MemoryDisk(), block_verifier(), is_direct=True
+    )
+    assert folder.prune_period_s == looks_s
+
+
 # --- pure ---------------------------------------------------------------------------------------
 
 
