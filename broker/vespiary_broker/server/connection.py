@@ -384,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
     def is_body_dropped(self, frame: Frame, full: DiskFull) -> bool:
         """Return what the policy of its address says of a large body that finds no room."""
         assert self.session is not None
-        return is_body_dropped(self._cycle, self.session.outgoing(frame), full)
+        return is_body_dropped(self._cycle, self.session.sending.outgoing(frame), full)
 
     def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
         """End the connection because a body could not be stored."""

@@ -63,7 +63,7 @@ async def send_large(
     large = cycle.large
     assert large is not None
     try:
-        message = session.outgoing(frame)
+        message = session.sending.outgoing(frame)
     except VespiaryError:
         writer.discard()
         raise
@@ -83,9 +83,9 @@ async def send_large(
         message = refer_to(message, body)
         transaction = frame.get("transaction")
         if transaction is None:
-            is_taken = await session.send_later(frame, message)
+            is_taken = await session.sending.send_later(frame, message)
         elif session.is_open:
-            session.add_member(transaction, message)
+            session.sending.add_member(transaction, message)
             is_taken = True
             session.confirm(frame)
     finally:

@@ -1,0 +1,214 @@
+"""SEND frames that the core leaves to Python: to queues and topics, into transactions, to files.
+
+Owns the way of one message from its frame to the core, and what its connection was taught. Must
+never confirm before that. Called by `session`; owner: the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
+from vespiary_broker.engine.duplicates import ID_BYTES_MAX
+from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
+from vespiary_broker.engine.publishing import Target, find_target, make_target
+from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
+from vespiary_broker.server.large_sending import send_from_memory
+from vespiary_codec.wire.stomp import Frame, canonical_properties
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
+from vespiary_spec.settings import RoutingType
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.session import StompSession
+
+_TAUGHT_MAX: Final = 1000
+"""Destinations that a connection is taught; more go the slow way."""
+
+
+class Sending:
+    """The messages that one connection sends.
+
+    Args:
+        session: The session.
+        connection: Its connection.
+        cycle: What all connections share.
+        listener: The listener that the client came through.
+    """
+
+    def __init__(
+        self, session: StompSession, connection: Connection, cycle: Cycle, listener: Listener
+    ) -> None:
+        self._session = session
+        self._connection = connection
+        self._cycle = cycle
+        self._listener = listener
+        self._core = cycle.core
+        self._registry = cycle.engine.registry
+        self._taught = 0
+
+    def send(self, frame: Frame) -> Coroutine[Any, Any, None] | None:
+        """Send a message, or put it into its transaction.
+
+        Returns:
+            What is left to do; None when it is done.
+
+        Raises:
+            VespiaryError: The frame is not what it should be, or the message may not be sent.
+        """
+        message = self.outgoing(frame)
+        if self._is_large(message):
+            return send_from_memory(self._session, self._cycle, frame, message.body)
+        transaction = frame.get("transaction")
+        if transaction is not None:
+            self.add_member(transaction, message)
+            self._session.confirm(frame)
+            return None
+        target = find_target(self._registry, message.destination)
+        if target is None:
+            return self._send_waiting(frame, message)
+        try:
+            self._publish(message, target)
+        except NoRoom:
+            return self._send_waiting(frame, message)
+        self._teach(frame, target)
+        self._session.confirm(frame)
+        return None
+
+    def add_member(self, transaction: str, message: Outgoing) -> None:
+        """Put a message into a transaction.
+
+        Raises:
+            RemoteProtocolError: There is no such transaction, or it cannot hold the message.
+        """
+        self._session.branches.check_member(transaction, message)
+        self._session.transactions.add(transaction, message)
+
+    def _is_large(self, message: Outgoing) -> bool:
+        """Whether a body that is in memory has to go to a file."""
+        large = self._listener.large
+        return large is not None and large.is_large(len(message.body), message.size_bytes)
+
+    async def _send_waiting(self, frame: Frame, message: Outgoing) -> None:
+        await self.send_later(frame, message)
+
+    async def send_later(self, frame: Frame, message: Outgoing) -> bool:
+        """Send once destination and room are there, or do what the policy of a full disk says.
+
+        Returns:
+            False if it was not sent: dropped by that policy, or the connection went before.
+        """
+        registry = self._registry
+        while self._connection.is_open:
+            target = find_target(registry, message.destination)
+            if target is None:
+                target = await make_target(registry, message.destination)
+            try:
+                self._publish(message, target)
+            except NoRoom:
+                if self.is_dropped(message):
+                    self._session.confirm(frame)
+                    return False
+                await self._cycle.space()
+                continue
+            self._teach(frame, target)
+            self._session.confirm(frame)
+            return True
+        return False
+
+    def is_dropped(self, message: Outgoing) -> bool:
+        """Return whether a message that found no room is dropped; False: its sender waits.
+
+        Raises:
+            JournalFull: It is refused.
+        """
+        full = self._cycle.full_disk
+        if full is None or not message.is_persistent:
+            return False
+        return self._cycle.engine.full_disk.is_dropped(message.destination.address, full)
+
+    def _publish(self, message: Outgoing, target: Target) -> None:
+        duplicates = self._cycle.engine.duplicates
+        if message.duplicate_id and duplicates.is_on(message.destination.address):
+            is_new = stage_once(self._core, self._registry, duplicates, message, target)
+            if not is_new and message.large is not None:
+                self._session.drop_bodies([message.large.large_id])
+            return
+        try:
+            publish(self._core, self._registry.large_bodies, message, target)
+        except ValueError as error:
+            raise LimitExceeded(
+                f"the message is too large for the journal: {error}",
+                cure="send a smaller one, or raise journal-buffer-size",
+            ) from error
+
+    def _teach(self, frame: Frame, target: Target) -> None:
+        """Let the core take the next messages to this destination by itself."""
+        key = frame.get("destination", "")
+        kind = frame.get("destination-type")
+        if kind is not None:
+            key = f"{key}\0{kind}"
+        if (
+            target.is_teachable
+            and self._taught < _TAUGHT_MAX
+            and key.isascii()
+            and not any(character in key for character in "\\\r\n")
+        ):
+            self._taught += 1
+            self._core.teach(self._connection.handle, key.encode(), target.route)
+
+    def outgoing(self, frame: Frame) -> Outgoing:
+        """Return the message of a SEND frame.
+
+        Raises:
+            RemoteProtocolError: A header is wrong.
+        """
+        kind = frame.get("destination-type")
+        routing_type = None if kind is None else parse_routing_type(kind, "destination-type")
+        priority = frame.get("priority", "4")
+        if priority not in tuple("0123456789"):
+            raise RemoteProtocolError(
+                "SEND has a wrong priority", measured=ascii(priority[:40]), allowed="0 to 9"
+            )
+        return Outgoing(
+            destination=self.destination(frame, routing_type),
+            properties=canonical_properties(frame),
+            body=frame.body,
+            is_persistent=frame.get("persistent") == "true",
+            priority=int(priority),
+            duplicate_id=_duplicate_id(frame),
+        )
+
+    def destination(self, frame: Frame, routing_type: RoutingType | None) -> Destination:
+        """Return what the `destination` header of a frame means.
+
+        Args:
+            frame: SEND or SUBSCRIBE.
+            routing_type: What another header of it asks for; None for nothing.
+
+        Raises:
+            RemoteProtocolError: It means nothing.
+        """
+        acceptor = self._listener.acceptor
+        return parse_destination(
+            frame.get("destination", ""),
+            anycast_prefix=acceptor.anycast_prefix,
+            multicast_prefix=acceptor.multicast_prefix,
+            routing_type=routing_type,
+        )
+
+
+def _duplicate_id(frame: Frame) -> bytes:
+    """Return the id by which a message that comes again is known; empty for none."""
+    text = (frame.get(DUPLICATE_ID) or "").encode()
+    if len(text) > ID_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"SEND has a {DUPLICATE_ID} that is too long",
+            measured=f"{len(text)} bytes",
+            allowed=f"at most {ID_BYTES_MAX} bytes",
+        )
+    return text
