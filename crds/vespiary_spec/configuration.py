@@ -21,7 +21,7 @@ from msgspec import inspect
 from vespiary_spec import limits
 from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
-from vespiary_spec.model import FieldModel, Spelling, fields_of, unwrap
+from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
 from vespiary_spec.settings import (
     DEFAULT_ACCEPTORS,
@@ -32,6 +32,7 @@ from vespiary_spec.settings import (
     BrokerSettings,
     Configuration,
     Security,
+    WildcardAddresses,
 )
 
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - inside a pod, whose ports the Services choose
@@ -272,6 +273,7 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
                 value=getattr(configuration, name),
                 cure=f"give {folder}, or leave it out",
             )
+    _check_wildcards(configuration.wildcard_addresses, spelling)
     listeners: dict[tuple[str, int], str] = {}
     admin = configuration.admin
     if admin.port:
@@ -286,6 +288,23 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
         listeners[place] = acceptor.name
         _check_stomp(acceptor, configuration, path, spelling)
     _check_addresses(configuration.addresses)
+
+
+def _check_wildcards(wildcards: WildcardAddresses, spelling: Spelling) -> None:
+    owners: dict[str, str] = {}
+    for field in fields_of(WildcardAddresses):
+        sign = getattr(wildcards, field.name)
+        if not isinstance(sign, str):
+            continue
+        own, whole = field.spelled(spelling), spell("wildcard_addresses", spelling)
+        if sign in owners:
+            raise ConfigError(
+                f"`{own}` and `{owners[sign]}` are the same character",
+                path=f"{whole}.{own}",
+                value=sign,
+                cure="take three different ones",
+            )
+        owners[sign] = own
 
 
 def _check_stomp(

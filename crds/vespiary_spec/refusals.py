@@ -45,7 +45,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "broker-connections": "broker connections",
         "connection-routers": "connection routers",
         "message-expiry-scan-period": "expiry",
-        "wildcard-addresses": "other wildcard characters",
     },
     ADDRESS_SETTINGS: {
         # paging and memory

@@ -41,6 +41,7 @@ from vespiary_spec.journal_kinds import (
     PreallocationStrategy,
 )
 from vespiary_spec.model import Change, Unit, setting
+from vespiary_spec.naming import NamingSettings, WildcardAddresses
 
 __all__ = [
     "ADDRESS_DEFAULTS",
@@ -63,13 +64,14 @@ __all__ = [
     "RoutingType",
     "Security",
     "StompLimits",
+    "WildcardAddresses",
 ]
 
 _KIB = 1024
 _MIB = 1024 * 1024
 
 
-class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class BrokerSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Settings of the whole broker: top level of `broker.yaml`, `spec.config` of a Broker."""
 
     persistence_enabled: Annotated[

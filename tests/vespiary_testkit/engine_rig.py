@@ -18,6 +18,7 @@ from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import SubscriptionRequest, open_subscription
 from vespiary_broker.engine.users import User
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, WildcardSyntax
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal, NoLock
@@ -73,6 +74,7 @@ class Rig:
         users: Mapping[str, User] | None = None,
         journal: MemoryJournal | None = None,
         duplicates: DuplicateIds | None = None,
+        syntax: WildcardSyntax = DEFAULT_SYNTAX,
     ) -> None:
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
@@ -92,6 +94,7 @@ class Rig:
             address_settings=settings or {},
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
+            syntax=syntax,
         )
         self.registry = self.engine.registry
         self.dispatcher = self.engine.dispatcher

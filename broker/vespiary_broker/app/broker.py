@@ -31,6 +31,7 @@ from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
+from vespiary_broker.app.naming import wildcard_syntax
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
@@ -219,6 +220,7 @@ class BrokerApp(Administration):
             transaction_timeout_s=configuration.transaction_timeout / 1000,
             transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
             large_bodies=large,
+            syntax=wildcard_syntax(configuration),
         )
         self._engine = engine
         if configuration.log_journal_write_rate:

@@ -6,6 +6,7 @@ journal is read: the caches are filled by its recovery.
 
 from __future__ import annotations
 
+from vespiary_broker.app.naming import wildcard_syntax
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_spec.settings import Configuration
@@ -13,7 +14,7 @@ from vespiary_spec.settings import Configuration
 
 def make_duplicate_ids(configuration: Configuration) -> DuplicateIds:
     """Return empty caches: an address' own `id-cache-size` counts before the broker's."""
-    table = AddressSettingsTable(configuration.address_settings)
+    table = AddressSettingsTable(configuration.address_settings, wildcard_syntax(configuration))
 
     def size_for(address: str) -> int:
         own = table.settings_for(address).id_cache_size

@@ -1,8 +1,8 @@
 """Which settings hold for an address: matches with wildcards, merged from narrow to wide.
 
-Owns the meaning of a match: words between dots, `*` is one word, `#` any number of words, also
-none. A setting that the narrowest match leaves open comes from the next wider one, and at last
-from `ADDRESS_DEFAULTS`. Called by `registry`.
+Owns the order of matches; what one covers is `wildcards`' to say. A setting that the narrowest
+match leaves open comes from the next wider one, and at last from `ADDRESS_DEFAULTS`. Called by
+`registry`.
 """
 
 from __future__ import annotations
@@ -12,41 +12,17 @@ from typing import Final
 
 import msgspec
 
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, DiskFullPolicy
 
 _CACHE_ENTRIES_MAX: Final = 10_000
-_RANK: Final = {"*": 1, "#": 2}
 
 
-def is_match(pattern: str, address: str) -> bool:
-    """Return whether an address is covered by a match.
-
-    Args:
-        pattern: Words, `*` and `#` between dots.
-        address: Name of an address.
-    """
-    if pattern == address or pattern == "#":
-        return True
-    words = address.split(".")
-    # The set of numbers of words that the pattern so far can have taken: no backtracking, so no
-    # pattern takes longer than words x parts.
-    reached = {0}
-    for part in pattern.split("."):
-        if not reached:
-            return False
-        if part == "#":
-            reached = set(range(min(reached), len(words) + 1))
-        else:
-            reached = {
-                n + 1 for n in reached if n < len(words) and (part == "*" or words[n] == part)
-            }
-    return len(words) in reached
-
-
-def _width(pattern: str) -> tuple[tuple[int, ...], int]:
+def _width(pattern: str, syntax: WildcardSyntax) -> tuple[tuple[int, ...], int]:
     """Return a key that sorts narrow patterns before wide ones."""
-    parts = pattern.split(".")
-    return tuple(_RANK.get(part, 0) for part in parts), -len(parts)
+    ranks = {syntax.single_word: 1, syntax.any_words: 2}
+    parts = syntax.words(pattern)
+    return tuple(ranks.get(part, 0) for part in parts), -len(parts)
 
 
 class AddressSettingsTable:
@@ -54,16 +30,23 @@ class AddressSettingsTable:
 
     Args:
         matches: Settings by match, as in `address-settings` of the configuration.
+        syntax: What wildcards look like.
     """
 
-    def __init__(self, matches: Mapping[str, AddressSettings] | None = None) -> None:
+    def __init__(
+        self,
+        matches: Mapping[str, AddressSettings] | None = None,
+        syntax: WildcardSyntax = DEFAULT_SYNTAX,
+    ) -> None:
+        self.syntax = syntax
         self._cache: dict[str, AddressSettings] = {}
-        self._matches: list[tuple[str, AddressSettings]] = []
+        self._matches: list[tuple[Pattern, AddressSettings]] = []
         self.replace(matches or {})
 
     def replace(self, matches: Mapping[str, AddressSettings]) -> None:
         """Take other settings from now on."""
-        self._matches = sorted(matches.items(), key=lambda item: _width(item[0]))
+        narrow_first = sorted(matches, key=lambda match: _width(match, self.syntax))
+        self._matches = [(Pattern(match, self.syntax), matches[match]) for match in narrow_first]
         self._cache.clear()
 
     @property
@@ -89,7 +72,7 @@ class AddressSettingsTable:
     def _merge(self, address: str) -> AddressSettings:
         values: dict[str, object] = {}
         for pattern, settings in self._matches:
-            if is_match(pattern, address):
+            if pattern.text == address or pattern.is_match(address):
                 for name in settings.__struct_fields__:
                     value = getattr(settings, name)
                     if value is not None:

@@ -5,6 +5,7 @@ Owns the links between them. Must never touch the bindings. Used by `registry`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vespiary_broker.engine.ports import JsonObject
@@ -24,6 +25,10 @@ class Address:
         is_bound: Whether it stands in the bindings.
         queues: Its queues by name, in the order in which they were made.
         routes: Its routes by the routing type that senders ask for; None for those who say nothing.
+        is_wildcard: Whether it stands for all addresses that its name covers; it has no routes.
+        wildcards: Of a plain address: the wildcard addresses that cover it, whose queues get its
+            messages too.
+        routed: Of a wildcard address: the plain addresses with routes that it covers.
     """
 
     name: str
@@ -32,6 +37,9 @@ class Address:
     is_bound: bool = False
     queues: dict[str, Queue] = field(default_factory=dict)
     routes: dict[RoutingType | None, Route] = field(default_factory=dict)
+    is_wildcard: bool = False
+    wildcards: tuple[Address, ...] = ()
+    routed: dict[Address, None] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -44,6 +52,12 @@ class Address:
             "routing-types": sorted(str(kind) for kind in self.routing_types),
             "auto-created": self.is_auto_created,
         }
+
+    def sources(self) -> Iterator[Queue]:
+        """Yield the queues that its messages can go to: its own, and those of its wildcards."""
+        yield from self.queues.values()
+        for wildcard in self.wildcards:
+            yield from wildcard.queues.values()
 
     def queues_of(self, routing_type: RoutingType) -> list[Queue]:
         """Return the queues of one routing type, oldest first."""
@@ -61,4 +75,4 @@ class Address:
             routing_type is None and RoutingType.MULTICAST in self.routing_types
         ):
             return True
-        return any(q.routing_type is RoutingType.ANYCAST for q in self.queues.values())
+        return any(q.routing_type is RoutingType.ANYCAST for q in self.sources())

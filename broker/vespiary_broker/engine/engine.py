@@ -21,6 +21,7 @@ from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, WildcardSyntax
 from vespiary_spec.settings import AddressSettings
 
 
@@ -72,6 +73,7 @@ def make_engine(
     transaction_scan_period_s: float = 1.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     large_bodies: LargeBodies | None = None,
+    syntax: WildcardSyntax = DEFAULT_SYNTAX,
 ) -> Engine:
     """Put an engine together.
 
@@ -95,13 +97,14 @@ def make_engine(
         transaction_scan_period_s: Seconds between two looks for those that take longer.
         clock_ms: Milliseconds since 1970.
         large_bodies: Bodies in files; None: there are none.
+        syntax: What wildcards look like, in addresses and in matches.
     """
-    settings = AddressSettingsTable(address_settings)
+    settings = AddressSettingsTable(address_settings, syntax)
     quarantine = Quarantine(core)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
-        large_bodies=large_bodies, quarantine=quarantine,
+        large_bodies=large_bodies, quarantine=quarantine, syntax=syntax,
     )  # fmt: skip
     branches = Branches(
         core, registry, bindings, duplicates,

@@ -6,6 +6,7 @@ at what exists. Called by the server's sessions, by `registry` and by the admin 
     /queue/orders          address orders, ANYCAST (the acceptor's anycast-prefix)
     /topic/prices          address prices, MULTICAST (its multicast-prefix)
     orders                 address orders; the address or the settings say which type
+    news.#                 all addresses whose names begin with news (`wildcards`)
     prices::audit          the queue audit of the address prices ("fully qualified queue name")
 """
 
@@ -21,7 +22,6 @@ from vespiary_spec.settings import RoutingType
 
 QUEUE_SEPARATOR: Final = "::"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
-_WILDCARD_WORDS: Final = frozenset({"*", "#"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def check_name(name: str, kind: str) -> str:
         kind: What it names, for the message: `address` or `queue`.
 
     Raises:
-        RemoteProtocolError: It is empty, too long, or has blanks, control characters or wildcards.
+        RemoteProtocolError: It is empty, too long, or has blanks or control characters.
     """
     size_bytes = len(name.encode())
     if not 0 < size_bytes <= limits.ADDRESS_NAME_CHARACTERS_MAX:
@@ -61,12 +61,6 @@ def check_name(name: str, kind: str) -> str:
             f"the name of the {kind} has a blank or a control character at {bad.start()}",
             measured=ascii(name),
             allowed="printable characters without blanks",
-        )
-    if not _WILDCARD_WORDS.isdisjoint(name.split(".")):
-        raise RemoteProtocolError(
-            f"the name of the {kind} has a wildcard, which this version does not support",
-            measured=name,
-            cure="name one address",
         )
     return name
 

@@ -32,12 +32,14 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
     """Return where a message goes if everything is there; None when something must be made first.
 
     Raises:
-        RemoteProtocolError: The queue belongs to another address.
+        RemoteProtocolError: The queue belongs to another address, or the address is a wildcard.
     """
     if destination.queue is not None:
         queue = registry.queue_of(destination.address, destination.queue)
         return None if queue is None else Target(registry.queue_route(queue), is_teachable=True)
     address = registry.addresses.get(destination.address)
+    if address is not None and address.is_wildcard:
+        raise _refuse_wildcard(destination)
     if address is None or not address.serves(destination.routing_type):
         return None
     route = registry.route_of(address, destination.routing_type)
@@ -48,11 +50,13 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
     """Return where a message goes; make address and queue if the settings allow it.
 
     Raises:
-        RemoteProtocolError: Something is missing that may not be made, or a name is in use
-            otherwise.
+        RemoteProtocolError: Something is missing that may not be made, a name is in use
+            otherwise, or the address is a wildcard.
 
     Durability: on return a durable queue that was made survives a power loss.
     """
+    if registry.syntax.is_wildcard(destination.address):
+        raise _refuse_wildcard(destination)
     settings = registry.settings_for(destination.address)
     address = registry.addresses.get(destination.address)
     kind = destination.routing_type or _default_type(registry, address, destination)
@@ -91,6 +95,13 @@ def _default_type(
     if address is not None and default not in address.routing_types:
         return RoutingType.ANYCAST
     return default
+
+
+def _refuse_wildcard(destination: Destination) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"the address {destination.address} is a wildcard, and messages are sent to one address",
+        cure="subscribe with wildcards; send to an address without",
+    )
 
 
 def _refuse_address(destination: Destination, address: Address | None) -> RemoteProtocolError:

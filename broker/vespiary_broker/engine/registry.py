@@ -14,7 +14,6 @@ messages whose records still stand in the journal's files. Who promises more tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -24,27 +23,15 @@ from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
+from vespiary_broker.engine.removals import Removals
 from vespiary_broker.engine.routing import Route, groups_of
-from vespiary_spec.errors import RemoteProtocolError, VespiaryError
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax, WildcardTable
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""
-
-
-class _Removal:
-    """A key on its way out of the bindings, and who waits for that."""
-
-    def __init__(self, is_over: Event) -> None:
-        self.failure: VespiaryError | None = None
-        self.is_over = is_over
-
-    async def wait(self) -> None:
-        """Wait until it is durable; raise why it will not be."""
-        await self.is_over.wait()
-        if self.failure is not None:
-            raise self.failure
 
 
 def durable_queue_ids(snapshot: Mapping[str, JsonObject]) -> list[int]:
@@ -58,6 +45,7 @@ class Registry:
     Invariant: what stands in a table is open in the core, and routes lead to it.
 
     Attributes:
+        syntax: What wildcards in addresses look like.
         addresses: Addresses by name.
         queues: Queues by name.
         queues_by_id: Queues by number.
@@ -77,6 +65,7 @@ class Registry:
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         large_bodies: Bodies in files; None: there are none.
         quarantine: Holds messages whose body is lost; None makes one.
+        syntax: What wildcards in addresses look like.
     """
 
     def __init__(
@@ -92,7 +81,9 @@ class Registry:
         is_persistent: bool = True,
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
+        syntax: WildcardSyntax = DEFAULT_SYNTAX,
     ) -> None:
+        self.syntax = syntax
         self.large_bodies = large_bodies
         self.transaction_room_bytes = transaction_room_bytes
         self._quarantine = quarantine or Quarantine(core)
@@ -104,13 +95,12 @@ class Registry:
         self._core = core
         self._bindings = bindings
         self._lock = lock
-        self._make_event = make_event
-        self._spawn = spawn
         self._settings = settings
         self._is_persistent = is_persistent
         self._ids = QueueIds(bindings)
         self._unused: dict[str, None] = {}
-        self._removals: dict[str, _Removal] = {}
+        self._removals = Removals(bindings, spawn, make_event, large_bodies)
+        self._wildcards = WildcardTable(syntax)
 
     # --- at the start ---------------------------------------------------------------------------
 
@@ -138,14 +128,14 @@ class Registry:
 
     def _restore_address(self, name: str, value: JsonObject) -> None:
         kinds = {RoutingType(kind) for kind in value["routing-types"]}
-        self.addresses[name] = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
+        self._admit(Address(name, kinds, bool(value["auto-created"]), is_bound=True))
 
     def _restore_queue(self, queue_id: int, value: JsonObject) -> None:
         kind = RoutingType(value["routing-type"])
         address = self.addresses.get(value["address"])
         if address is None:  # it was created for this queue, and its own binding was not needed
             address = Address(value["address"], {kind}, is_auto_created=True)
-            self.addresses[address.name] = address
+            self._admit(address)
         address.routing_types.add(kind)
         queue = Queue(
             queue_id,
@@ -203,8 +193,10 @@ class Registry:
         """Return the route for what senders ask for."""
         route = address.routes.get(routing_type)
         if route is None:
-            route = Route(self._core, groups_of(address.queues.values(), routing_type))
+            route = Route(self._core, groups_of(address.sources(), routing_type))
             address.routes[routing_type] = route
+            for wildcard in address.wildcards:
+                wildcard.routed[address] = None
         return route
 
     def queue_route(self, queue: Queue) -> int:
@@ -233,15 +225,8 @@ class Registry:
         """
         check_name(name, "address")
         async with self._lock:
-            await self._outlive_removal(name)
+            await self._removals.outlive(f"address/{name}")
             return await self._ensure_address(name, routing_types, is_auto_created=is_auto_created)
-
-    async def _outlive_removal(self, name: str) -> None:
-        """Wait for the end of an address of this name: written later it would end the new one."""
-        removal = self._removals.get(f"address/{name}")
-        if removal is not None:
-            with suppress(VespiaryError):  # then the old binding stands, and is written over
-                await removal.wait()
 
     async def _ensure_address(
         self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool
@@ -252,7 +237,7 @@ class Registry:
             if not is_auto_created:
                 await self._bindings.put(address.key, address.to_binding())
                 address.is_bound = True
-            self.addresses[name] = address
+            self._admit(address)
             self._note_unused(address)
         elif not routing_types <= address.routing_types or (
             address.is_auto_created and not is_auto_created
@@ -316,7 +301,8 @@ class Registry:
             # While the bindings were written the address may have gone; it comes back with its
             # queue.
             owner.routing_types.add(routing_type)
-            self.addresses.setdefault(owner.name, owner)
+            if owner.name not in self.addresses:
+                self._admit(owner)
             self._enter(queue)
             return queue
 
@@ -328,9 +314,43 @@ class Registry:
         self._unused.pop(address.name, None)
         self._refresh_routes(address)
 
+    def _admit(self, address: Address) -> None:
+        """Put an address into the table, and in touch with those whose names cover each other."""
+        self.addresses[address.name] = address
+        if not self.syntax.is_wildcard(address.name):
+            address.wildcards = self._wildcards.covering(address.name)
+            return
+        address.is_wildcard = True
+        self._wildcards.add(address)
+        pattern = Pattern(address.name, self.syntax)
+        for other in self.addresses.values():
+            if not other.is_wildcard and pattern.is_match(other.name):
+                other.wildcards += (address,)
+                if other.routes:
+                    address.routed[other] = None
+
+    def _part(self, address: Address) -> None:
+        """Take an address without queues out of the table."""
+        del self.addresses[address.name]
+        self._unused.pop(address.name, None)
+        for route in address.routes.values():
+            route.close()
+        address.routes.clear()
+        for wildcard in address.wildcards:
+            wildcard.routed.pop(address, None)
+        if address.is_wildcard:
+            self._wildcards.remove(address)
+            address.routed.clear()
+            for other in self.addresses.values():
+                if address in other.wildcards:
+                    other.wildcards = tuple(w for w in other.wildcards if w is not address)
+
     def _refresh_routes(self, address: Address) -> None:
+        """Lead senders to the queues that an address has now, itself or through a wildcard."""
         for routing_type, route in address.routes.items():
-            route.set_groups(groups_of(address.queues.values(), routing_type))
+            route.set_groups(groups_of(address.sources(), routing_type))
+        for other in address.routed:
+            self._refresh_routes(other)
 
     # --- deleting -------------------------------------------------------------------------------
 
@@ -390,7 +410,7 @@ class Registry:
             # A queue that is back after a crash has its messages: their bodies stay until then.
             if self.large_bodies is not None:
                 self.large_bodies.hold_removals()
-            self._unbind(queue.key)
+            self._removals.begin(queue.key)
         elif self.large_bodies is not None:
             self.large_bodies.look()
         if not address.queues and address.is_auto_created:
@@ -398,25 +418,6 @@ class Registry:
                 self.drop_address(address)
             else:
                 self._note_unused(address)
-
-    def _unbind(self, key: str) -> None:
-        """Remove a key from the bindings in the background."""
-        self._removals[key] = removal = _Removal(self._make_event())
-        self._spawn(self._remove(key, removal))
-
-    async def _remove(self, key: str, removal: _Removal) -> None:
-        try:
-            await self._bindings.remove(key)
-        except VespiaryError as error:
-            removal.failure = error
-            raise
-        else:
-            if self.large_bodies is not None and key.startswith("queue/"):
-                self.large_bodies.release_removals()
-        finally:
-            if self._removals.get(key) is removal:
-                del self._removals[key]
-            removal.is_over.set()
 
     async def wait_removed(self) -> None:
         """Wait until what was dropped so far is gone from the bindings.
@@ -427,8 +428,7 @@ class Registry:
 
         Durability: on return nothing of it is back after a power loss.
         """
-        for removal in list(self._removals.values()):
-            await removal.wait()
+        await self._removals.wait()
 
     def drop_address(self, address: Address) -> None:
         """Delete an address without queues.
@@ -437,14 +437,10 @@ class Registry:
             `wait_removed` returns.
         """
         assert not address.queues
-        del self.addresses[address.name]
-        self._unused.pop(address.name, None)
-        for route in address.routes.values():
-            route.close()
-        address.routes.clear()
+        self._part(address)
         if address.is_bound:
             address.is_bound = False
-            self._unbind(address.key)
+            self._removals.begin(address.key)
 
     def _note_unused(self, address: Address) -> None:
         """Remember a created address that holds nothing, and forget the oldest of too many."""

@@ -1,36 +1,54 @@
 """Routes: which queues get the messages of an address, kept in step with the core.
 
 Owns the core's route handles. The rule (the reference system's): a message goes to every MULTICAST
-queue and to one of the ANYCAST queues, in turn; a sender may ask for one kind alone. With at most
-one ANYCAST queue that is one route of the core, which connections are taught, so the core routes
-without asking. With several there is one route for each of them; nobody is taught, and the engine
-takes them in turn. Called by `registry`.
+queue and to one of the ANYCAST queues, in turn; a sender may ask for one kind alone. Wildcard
+addresses that cover the address count as well: every MULTICAST queue of theirs, and of each of them
+one of its ANYCAST queues. With at most one ANYCAST queue each that is one route of the core, which
+connections are taught, so the core routes without asking. With several there is one route for each
+turn; nobody is taught, and the engine takes them in turn. Called by `registry`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.queues import Queue
 from vespiary_spec.settings import RoutingType
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.addresses import Address
+
+_TURNS_MAX: Final = 256
+"""Most sets of queues that senders take in turn; with more, some come more often than others."""
 
 
 def groups_of(queues: Iterable[Queue], routing_type: RoutingType | None) -> list[list[int]]:
     """Return the sets of queue numbers that messages go to in turn; at least one, maybe empty.
 
     Args:
-        queues: The queues of an address.
+        queues: The queues of an address, and of the wildcard addresses that cover it.
         routing_type: What senders ask for; None is both.
     """
-    queues = list(queues)
-    anycast = [q.id for q in queues if q.routing_type is RoutingType.ANYCAST]
-    multicast = [q.id for q in queues if q.routing_type is RoutingType.MULTICAST]
-    if routing_type is RoutingType.MULTICAST:
-        return [multicast]
-    if routing_type is RoutingType.ANYCAST:
-        multicast = []
-    return [[*multicast, queue_id] for queue_id in anycast] or [multicast]
+    multicast: list[int] = []
+    anycast: dict[Address, list[int]] = {}
+    for queue in queues:
+        if routing_type not in (None, queue.routing_type):
+            continue
+        if queue.routing_type is RoutingType.MULTICAST:
+            multicast.append(queue.id)
+        else:
+            anycast.setdefault(queue.address, []).append(queue.id)
+    choices = list(anycast.values())
+    sizes = [len(choice) for choice in choices]
+    turns = math.lcm(*sizes)
+    if turns > _TURNS_MAX:
+        turns = max(sizes)
+    return [
+        [*multicast, *(choice[turn % len(choice)] for choice in choices)] for turn in range(turns)
+    ]
 
 
 class Route:

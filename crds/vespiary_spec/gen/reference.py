@@ -33,6 +33,7 @@ from vespiary_spec.settings import (
     Queue,
     Security,
     StompLimits,
+    WildcardAddresses,
 )
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus, ConditionType
 
@@ -45,6 +46,11 @@ _SECTIONS: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
         "`address-settings: {MATCH: {…}}`; `spec.addressSettings: [{match: MATCH, …}]`. A value "
         "that no match sets comes from the next wider match.",
         AddressSettings,
+    ),
+    (
+        "Wildcards",
+        "`wildcard-addresses: {…}`; `spec.config.wildcardAddresses`.",
+        WildcardAddresses,
     ),
     ("Addresses", "`addresses: [{…}]`; `spec.addresses`.", Address),
     ("Queues", "`queues: [{…}]` of an address.", Queue),

@@ -277,3 +277,14 @@ def test_contradictions_in_a_broker_are_told_in_its_own_spelling(
     with pytest.raises(ConfigError) as caught:
         from_broker(broker(spec))
     assert caught.value.path == path
+
+
+def test_wildcards_have_three_different_characters() -> None:
+    assert (
+        from_plain({"wildcard-addresses": {"delimiter": "/"}}).wildcard_addresses.delimiter == "/"
+    )
+    with pytest.raises(ConfigError, match="`single-word` and `any-words` are the same") as caught:
+        from_plain({"wildcard-addresses": {"single-word": "#"}})
+    assert caught.value.path == "wildcard-addresses.single-word"
+    with pytest.raises(ConfigError):
+        from_plain({"wildcard-addresses": {"delimiter": ".."}})

@@ -35,18 +35,12 @@ def test_destination(text: str, expected: Destination) -> None:
         ("a::b::c", "more than one ::"),
         ("a b", "blank or a control character at 1"),
         ("a\nb", "blank or a control character at 1"),
-        ("a.*", "wildcard"),
-        ("#", "wildcard"),
         ("a" * 1025, "1025 bytes"),
     ],
 )
 def test_refused_destination(text: str, reason: str) -> None:
     with pytest.raises(RemoteProtocolError, match=reason):
         destination(text)
-
-
-def test_wildcard_characters_inside_a_word_are_data() -> None:
-    assert destination("a*b.c#").address == "a*b.c#"
 
 
 def test_header_and_prefix() -> None:

@@ -97,7 +97,7 @@ def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
         administration._engine = rig.engine
         await rig.registry.create_queue("q", "a", ANYCAST)
         await rig.registry.create_address("b", {ANYCAST})
-        rig.registry._spawn = lambda work: tasks.append(asyncio.ensure_future(work))
+        rig.registry._removals._spawn = lambda work: tasks.append(asyncio.ensure_future(work))
         bindings.gate = asyncio.Event()
         tasks: list[asyncio.Future[None]] = []
         deleting = asyncio.create_task(administration.delete_queue("q"))

@@ -1,0 +1,120 @@
+import time
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax, WildcardTable
+from vespiary_spec.settings import RoutingType
+
+SLASHES = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
+
+_WORDS = st.lists(st.sampled_from(["a", "b", "ab", ""]), min_size=1, max_size=5)
+_PARTS = st.lists(st.sampled_from(["a", "b", "ab", "", "*", "#"]), min_size=1, max_size=5)
+
+
+def covers(parts: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    """Say by definition whether a pattern covers a name; the oracle."""
+
+    @cache
+    def rest(part: int, word: int) -> bool:
+        if part == len(parts):
+            return word == len(words)
+        if parts[part] == "#":
+            return any(rest(part + 1, later) for later in range(word, len(words) + 1))
+        if word == len(words):
+            return False
+        return parts[part] in ("*", words[word]) and rest(part + 1, word + 1)
+
+    return rest(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address", "expected"),
+    [
+        ("#", "a.b.c", True),
+        ("a.b", "a.b", True),
+        ("a.b", "a.b.c", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("a.#", "ab", False),
+        ("#.c", "a.b.c", True),
+        ("#.c", "c", True),
+        ("a.#.c", "a.c", True),
+        ("a.#.c", "a.b.b.c", True),
+        ("a.#.c", "a.b.b.d", False),
+        ("*.b.*", "a.b.c", True),
+        ("a.*", "a.b/c", True),
+        ("../#", "../../etc", False),
+    ],
+)
+def test_match(pattern: str, address: str, expected: bool) -> None:
+    assert Pattern(pattern).is_match(address) is expected
+
+
+@given(_PARTS, _WORDS)
+def test_match_is_what_its_definition_says(parts: list[str], words: list[str]) -> None:
+    expected = covers(tuple(parts), tuple(words))
+    assert Pattern(".".join(parts)).is_match(".".join(words)) is expected
+
+
+def test_no_pattern_takes_long() -> None:
+    begin_s = time.monotonic()
+    assert Pattern(".".join(["#"] * 200)).is_match(".".join(["a"] * 200))
+    assert not Pattern(".".join(["#", "x"] * 100)).is_match(".".join(["a"] * 400))
+    assert time.monotonic() - begin_s < 1
+
+
+def test_another_syntax() -> None:
+    assert Pattern("news/>", SLASHES).is_match("news/europe/de.fr")
+    assert Pattern("news/+/#", SLASHES).is_match("news/europe/#")
+    assert not Pattern("news/+", SLASHES).is_match("news")
+    assert SLASHES.is_wildcard("news/+")
+    assert not SLASHES.is_wildcard("news.#")
+
+
+def test_wildcard_characters_inside_a_word_are_data() -> None:
+    assert not DEFAULT_SYNTAX.is_wildcard("a*b.c#")
+    assert DEFAULT_SYNTAX.is_wildcard("a.*")
+    assert DEFAULT_SYNTAX.is_wildcard("#")
+    assert not WildcardSyntax(is_routing_enabled=False).is_wildcard("a.#")
+
+
+def _address(name: str) -> Address:
+    return Address(name, {RoutingType.MULTICAST}, is_auto_created=False)
+
+
+@given(st.sets(_PARTS.map(tuple), max_size=12), _WORDS, st.randoms())
+def test_the_tree_finds_what_covers_a_name(
+    patterns: set[tuple[str, ...]], words: list[str], random: object
+) -> None:
+    table = WildcardTable(DEFAULT_SYNTAX)
+    addresses = [_address(".".join(parts)) for parts in sorted(patterns)]
+    for address in addresses:
+        table.add(address)
+    name = ".".join(words)
+    while True:
+        expected = [a.name for a in addresses if covers(tuple(a.name.split(".")), tuple(words))]
+        assert [address.name for address in table.covering(name)] == sorted(expected)
+        if not addresses:
+            break
+        index = random.randrange(len(addresses))  # type: ignore[attr-defined]
+        table.remove(addresses.pop(index))
+    assert not table._root.children
+
+
+def test_many_patterns_are_found_quickly() -> None:
+    table = WildcardTable(DEFAULT_SYNTAX)
+    for number in range(10_000):
+        table.add(_address(f"tenant.{number}.#"))
+    table.add(_address("tenant.#"))
+    begin_s = time.monotonic()
+    for number in range(1000):
+        found = table.covering(f"tenant.{number}.orders.eu")
+        assert [address.name for address in found] == ["tenant.#", f"tenant.{number}.#"]
+    assert time.monotonic() - begin_s < 1
