@@ -343,6 +343,12 @@ class LargeMessageDamaged(StorageError):
     code = "VSP-S110"
 
 
+class PageDamaged(StorageError):
+    """A page file that the journal names is missing, or not what was written."""
+
+    code = "VSP-S111"
+
+
 # --- operator -----------------------------------------------------------------------------------
 
 
@@ -544,6 +550,14 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "The file with the body of a large message is missing, or of another size or checksum. The "
         "message is kept in its queue and not delivered; all others are.",
         "Put the file back from a backup and restart the broker; or purge the queue.",
+    ),
+    CatalogueEntry(
+        PageDamaged,
+        "A file with messages of an address that pages is missing, cut off, or fails its checksum. "
+        "At the start the broker refuses to go on; while it runs, the queue waits there and all "
+        "others go on.",
+        "Keep a copy of the paging folder and the journal, then restore the file from a backup of "
+        "the same moment.",
     ),
     CatalogueEntry(ReconcileError, "Base of the operator's errors.", "See the specific code."),
     CatalogueEntry(

@@ -109,7 +109,7 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    """A file system of one folder level, in memory.
+    """A file system in memory; a folder is there while a file is in it.
 
     Args:
         capacity_bytes: What fits; more is ENOSPC.
@@ -181,7 +181,8 @@ class MemoryDisk:
     # --- DiskLike --------------------------------------------------------------------------------
 
     def names(self, folder: Path) -> list[str]:
-        return sorted(path.name for path in self.files if path.parent == folder)
+        below = [path.relative_to(folder) for path in self.files if folder in path.parents]
+        return sorted({path.parts[0] for path in below})
 
     def make_folder(self, folder: Path) -> None:
         """Folders are there as soon as somebody speaks of them."""
@@ -217,6 +218,8 @@ class MemoryDisk:
 
     def remove(self, path: Path) -> None:
         self.step("remove", path)
+        if path not in self.files:
+            raise NativeError("cannot remove the file", errno.ENOENT, where=str(path))
         inode = self.files.pop(path)
         self.log.append(Op("remove", inode.number, name=str(path)))
 
