@@ -72,11 +72,11 @@ static void write_places(walk *w, const placed *to, uint32_t places, uint16_t ke
             continue;
         memcpy(out, place, PLACE_BYTES);
         out += PLACE_BYTES;
-        record_unpin(w->core, item); /* the slab's memory may go with it: w->at is a copy */
+        record_unpin(w->core, q, item); /* the slab's memory may go with it: w->at is a copy */
         item->slot = to->slot;
         item->offset = to->offset;
         item->places = kept;
-        record_pin(w->core, item);
+        record_pin(w->core, q, item);
         q->ack_block = 0; /* an ACK record before the copy must not be extended by it */
     }
 }

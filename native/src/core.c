@@ -112,6 +112,10 @@ vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint
     core->slabs_max = slabs_max;
     core->record_bytes_max = record_bytes_max;
     core->next_sequence = 1;
+    if (account_make(core) < 0) {
+        free(core);
+        return NULL;
+    }
     return core;
 }
 
@@ -133,6 +137,7 @@ static void files_free(vespiary_core *core)
         for (uint32_t k = 0; k < f->slab_count; k++)
             if (f->slabs[k].memory)
                 (void)munmap(f->slabs[k].memory, core->slab_bytes);
+        shared_free(&f->shared);
         free(f->cancels);
         free(f);
     }
@@ -176,6 +181,8 @@ void vespiary_core_free(vespiary_core *core)
         branch_clear(&core->branches[i]);
     branch_clear(&core->staged);
     files_free(core);
+    free(core->accounts);
+    free(core->changed);
     free(core->branches);
     free(core->consumers);
     free(core->routes);

@@ -67,6 +67,16 @@ typedef struct {
     uint8_t is_acknowledgement, is_missing;
 } vespiary_branch_member;
 
+typedef struct {
+    uint64_t bytes_max, bytes_low, messages_max, messages_low; /* UINT64_MAX: none */
+    uint32_t is_holding;
+} vespiary_account_limits;
+
+typedef struct {
+    uint64_t bytes, messages;
+    uint32_t is_full;
+} vespiary_account_statistics;
+
 vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint32_t slabs_max,
                                  uint32_t record_bytes_max);
 void vespiary_core_free(vespiary_core *core);
@@ -111,6 +121,15 @@ int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
+
+/* accounts */
+int vespiary_core_open_account(vespiary_core *core);
+int vespiary_core_close_account(vespiary_core *core, uint32_t handle);
+int vespiary_core_limit_account(vespiary_core *core, uint32_t handle, const vespiary_account_limits *limits);
+int vespiary_core_join_account(vespiary_core *core, uint32_t queue_id, uint32_t handle);
+int vespiary_core_account_statistics(const vespiary_core *core, uint32_t handle, vespiary_account_statistics *out);
+int vespiary_core_is_held(const vespiary_core *core, uint32_t route);
+int vespiary_core_take_changed_accounts(vespiary_core *core, uint32_t *out, uint32_t room);
 
 /* connections */
 int vespiary_core_open_connection(vespiary_core *core);

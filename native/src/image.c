@@ -203,6 +203,7 @@ static file *file_new(vespiary_core *core, uint64_t file_id, uint64_t salt, uint
 static void file_free(vespiary_core *core, file *which)
 {
     core->slots[which->slot] = NULL;
+    shared_free(&which->shared);
     free(which->cancels);
     free(which);
 }
@@ -351,7 +352,7 @@ static uint32_t place_bytes(const entry *item)
     return PLACE_BYTES + (item->places == 1 ? all : all / item->places);
 }
 
-void record_pin(vespiary_core *core, const entry *item)
+void record_pin(vespiary_core *core, const queue *q, const entry *item)
 {
     file *in = core->slots[item->slot];
     uint32_t bytes = place_bytes(item);
@@ -359,10 +360,12 @@ void record_pin(vespiary_core *core, const entry *item)
     in->slabs[item->offset >> core->slab_shift].live++;
     in->live_bytes += bytes;
     core->live_bytes += in->is_volatile ? 0 : bytes;
+    account_enter(core, q->account, item);
 }
 
-void record_unpin(vespiary_core *core, const entry *item)
+void record_unpin(vespiary_core *core, const queue *q, const entry *item)
 {
+    account_leave(core, q->account, item);
     file *owner = core->slots[item->slot];
     uint32_t index = item->offset >> core->slab_shift;
     slab *at = &owner->slabs[index];

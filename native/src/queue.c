@@ -122,7 +122,7 @@ entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t 
     if (old && old->state == ENTRY_READY) { /* moved to a newer file: the later record counts */
         *before = old->slot;
         q->live_bytes -= (uint64_t)old->body_length + old->properties_length;
-        record_unpin(core, old);
+        record_unpin(core, q, old);
         return old;
     }
     return entry_make(core, q, sequence);
@@ -160,7 +160,7 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
     q->live--;
     q->acknowledged++;
     q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
-    record_unpin(core, item);
+    record_unpin(core, q, item);
     uint64_t number = sequence / SEGMENT_ENTRIES;
     segment *s = segment_at(q, number);
     if (!--s->live && (number + 1) * SEGMENT_ENTRIES <= q->tail) {
@@ -232,6 +232,7 @@ int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, in
     }
     q->id = id;
     q->is_durable = durable != 0;
+    core->accounts[0].queues++;
     q->head = q->next = q->available = q->tail = tail;
     return 0;
 }
@@ -243,9 +244,10 @@ void queue_free(vespiary_core *core, queue *q)
         segment *s = q->segments[i];
         for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
             if (s->entries[k].state != ENTRY_NONE && s->entries[k].state != ENTRY_DONE)
-                record_unpin(core, &s->entries[k]);
+                record_unpin(core, q, &s->entries[k]);
         free(s);
     }
+    core->accounts[q->account].queues--;
     free(q->segments);
     free(q);
 }

@@ -1,4 +1,4 @@
-/* What the core keeps, for its own C files only (image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
+/* What the core keeps, for its own C files only (accounts.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
  * consumer.c, stomp_scan.c, delivery.c, recovery.c, compaction.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
@@ -73,6 +73,15 @@ typedef struct {
 } slab;
 
 typedef struct {
+    uint32_t offset, account, places; /* places: of the record at `offset` that live in queues of the account */
+} shared_message;
+
+typedef struct {
+    shared_message *items;
+    uint32_t capacity, used;
+} shared_table;
+
+typedef struct {
     uint64_t file_id, salt;
     uint64_t size;
     uint32_t slot;       /* index in core->slots */
@@ -84,6 +93,7 @@ typedef struct {
     bool is_closed;      /* volatile: full */
     uint32_t *cancels;   /* slots of files whose messages records of this file end (or commit) */
     uint32_t cancels_count, cancels_capacity;
+    shared_table shared;
     slab slabs[];
 } file;
 
@@ -163,9 +173,18 @@ typedef struct {
     uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
     uint32_t ack_offset; /* of that record in the block */
     uint32_t consumers;
+    uint32_t account; /* that its messages count for */
     bool is_touched_by_transaction, waits_for_slab;
     number_map large; /* its large messages by sequence */
 } queue;
+
+/* What messages cost in memory, and how much they may. */
+typedef struct {
+    uint64_t bytes, messages;
+    uint64_t bytes_max, bytes_low, messages_max, messages_low; /* UINT64_MAX: none */
+    uint32_t queues;
+    bool is_open, is_full, is_holding, is_listed; /* listed: stands in core->changed */
+} account;
 
 typedef struct {
     bool is_open;
@@ -307,6 +326,13 @@ struct vespiary_core {
     file *volatile_current;
     uint32_t volatile_position;
 
+    /* accounts; 0 is the sum of all */
+    account *accounts;
+    uint32_t accounts_count, accounts_capacity, accounts_full;
+    uint32_t accounts_free; /* none below it is free */
+    uint32_t *changed; /* accounts that became full, or are no longer */
+    uint32_t changed_count, changed_capacity;
+
     /* queues, consumers, routes, connections */
     number_map queues;
     consumer *consumers;
@@ -365,8 +391,8 @@ file *file_find(const vespiary_core *core, uint64_t file_id);
 int slab_take(vespiary_core *core, uint8_t **memory); /* a free slab, evicting if need be; -ENOSPC */
 bool slabs_obtainable(const vespiary_core *core, uint32_t count);
 void slab_close(vespiary_core *core, file *owner, uint32_t index);
-void record_pin(vespiary_core *core, const entry *item);   /* one live place more */
-void record_unpin(vespiary_core *core, const entry *item); /* one live place less */
+void record_pin(vespiary_core *core, const queue *q, const entry *item);   /* one live place more */
+void record_unpin(vespiary_core *core, const queue *q, const entry *item); /* one live place less */
 void slabs_release_durable(vespiary_core *core, uint64_t above);
 uint8_t *record_memory(const vespiary_core *core, const entry *item); /* NULL: absent */
 int place_volatile(vespiary_core *core, uint32_t length, placed *out);
@@ -378,6 +404,13 @@ int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out)
 int reserve_record(vespiary_core *core, uint32_t padded, bool is_add);
 void mark_urgent(vespiary_core *core);
 bool is_all_durable(const vespiary_core *core);
+
+/* accounts.c */
+int account_make(vespiary_core *core); /* a handle, or -ENOMEM */
+void account_enter(vespiary_core *core, uint32_t handle, const entry *item); /* a place with this entry is live */
+void account_leave(vespiary_core *core, uint32_t handle, const entry *item); /* it no longer is */
+bool is_route_held(const vespiary_core *core, const route *to);
+void shared_free(shared_table *table);
 
 /* queue.c */
 entry *queue_entry(const queue *q, uint64_t sequence); /* NULL: no such */

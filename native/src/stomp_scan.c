@@ -349,7 +349,7 @@ static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64
     if (!f->destination.length)
         return 1;
     const route *to = find_route(core, c, f->destination, f->type);
-    if (!to)
+    if (!to || (core->accounts_full && is_route_held(core, to)))
         return 1;
     message m = {.body = {f->at + f->headers_end, (uint32_t)(length - f->headers_end - 1)},
                  .protocol = 1,

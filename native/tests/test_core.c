@@ -58,6 +58,7 @@ static void open_world(world *w)
     CHECK(vespiary_core_set_ready(w->core, c, 12, 20, 1024, 4096, BODY) == 0);
     CHECK(vespiary_core_teach(w->core, c, (const uint8_t *)"/queue/one", 10, (uint32_t)w->routes[0]) == 0);
     CHECK(vespiary_core_teach(w->core, c, (const uint8_t *)"/topic/two", 10, (uint32_t)w->routes[1]) == 0);
+    CHECK(vespiary_core_open_account(w->core) == 1 && vespiary_core_open_account(w->core) == 2);
     w->buffer = vespiary_core_attach_buffer(w->core, w->memory, sizeof w->memory);
     for (uint32_t q = 0; q < QUEUES; q++)
         w->consumers[q] = vespiary_core_open_consumer(w->core, c, q + 1, q % 3, 50, (const uint8_t *)"s", 1, 12);
@@ -257,6 +258,27 @@ static void take(world *w)
         ;
 }
 
+/* Queues change their accounts, and accounts their limits; what all cost is the sum of what each holds. */
+static void account(world *w)
+{
+    vespiary_account_limits limits = {.bytes_max = below(2) ? UINT64_MAX : below(200000), .messages_max = below(300)};
+    limits.bytes_low = limits.bytes_max / 2;
+    limits.messages_low = limits.messages_max / 2;
+    limits.is_holding = below(2);
+    CHECK(vespiary_core_join_account(w->core, 1 + below(QUEUES), below(3)) == 0);
+    CHECK(vespiary_core_limit_account(w->core, 1 + below(2), &limits) == 0);
+    uint32_t changed[2];
+    while (vespiary_core_take_changed_accounts(w->core, changed, 2) == 2)
+        ;
+    vespiary_account_statistics all, each[2];
+    CHECK(vespiary_core_account_statistics(w->core, 0, &all) == 0);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK(vespiary_core_account_statistics(w->core, 1 + i, &each[i]) == 0);
+    CHECK(each[0].bytes + each[1].bytes <= all.bytes && each[0].messages + each[1].messages <= all.messages);
+    for (uint32_t r = 0; r < 3; r++)
+        CHECK(vespiary_core_is_held(w->core, (uint32_t)w->routes[r]) >= 0);
+}
+
 static void run(unsigned long long which)
 {
     static world w;
@@ -277,6 +299,8 @@ static void run(unsigned long long which)
         case 8: below(20) ? take(&w) : reopen_consumer(&w); break;
         default: reclaim(&w); break;
         }
+        if (below(30) == 0)
+            account(&w);
         if (below(400) == 0)
             CHECK(vespiary_core_purge_queue(w.core, 1 + below(QUEUES)) >= -ENOSPC);
     }

@@ -86,6 +86,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vespiary_codec.journal.record import RecordType as RecordType
+from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
@@ -106,7 +107,7 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(CoreBranches, Protocol):
+class Core(CoreAccounts, CoreBranches, Protocol):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.

@@ -29,6 +29,7 @@ from vespiary_native.abc import (
     ScanStatus,
     WriteRequest,
 )
+from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.loader import ffi, lib
 
 _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every write
@@ -47,7 +48,7 @@ def _check(result: int, what: str) -> int:
     raise ValueError(f"{what}: {os.strerror(code)}")
 
 
-class NativeCore:
+class NativeCore(NativeAccounts):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(
@@ -58,6 +59,7 @@ class NativeCore:
         slabs_max: int,
         record_bytes_max: int,
     ) -> None:
+        super().__init__()
         self._record_bytes_max = record_bytes_max
         self._slab_bytes = slab_bytes
         core = lib.vespiary_core_new(slab_bytes, block_bytes, slabs_max, record_bytes_max)

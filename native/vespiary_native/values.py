@@ -117,6 +117,29 @@ class QueueStatistics:
     live_bytes: int
 
 
+class AccountLimits(NamedTuple):
+    """What an account may hold; None: as much as there is.
+
+    It is full from `max_bytes` or `max_messages` on, until it holds at most `low_bytes` and at most
+    `low_messages`, which are not above them. `is_holding`: while it is full, the scanner leaves
+    SENDs that lead to it to Python.
+    """
+
+    max_bytes: int | None = None
+    low_bytes: int | None = None
+    max_messages: int | None = None
+    low_messages: int | None = None
+    is_holding: bool = False
+
+
+class AccountStatistics(NamedTuple):
+    """What an account holds, and whether that is too much."""
+
+    bytes: int
+    messages: int
+    is_full: bool
+
+
 class ImageStatistics(NamedTuple):
     """The image's counters (bytes and numbers of slabs, blocks, files).
 

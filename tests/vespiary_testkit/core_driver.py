@@ -16,6 +16,7 @@ from typing import Any
 
 from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord, duplicate_body
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
+from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
 from vespiary_testkit.core_pair import Both
@@ -56,6 +57,7 @@ class Driver:
         self.routes: list[int] = []
         self.connections: dict[int, tuple[int, bytearray]] = {}
         self.waiting: dict[int, bytes] = {}
+        self.accounts = [0]
         self.consumers: dict[int, int] = {}
         self.given.clear()
         self.in_flight: Any = None
@@ -383,6 +385,8 @@ class Driver:
             (1, self.core.stage_empty_block),
             (1, self.append),
             (1, self.churn),
+            (2, self.account),
+            (2, self.core.take_changed_accounts),
             (5, self.keep_files),
             (2, self.reclaim),
             (4, self.compact),
@@ -479,7 +483,31 @@ class Driver:
         elif self.consumers:
             self.core.set_credit(pick.choice(sorted(self.consumers)), pick.choice([1, 2, 40]))
 
+    def account(self) -> None:
+        """Make, fill, limit and close accounts."""
+        pick = self.random
+        act = pick.randint(0, 9)
+        if act == 0 or len(self.accounts) < 3:
+            self.accounts.append(self.core.open_account())
+        elif act == 1:
+            account = pick.choice(self.accounts)
+            self.core.close_account(account)
+            self.accounts.remove(account)
+        elif act < 5:
+            self.core.join_account(pick.choice(sorted(self.queues)), pick.choice(self.accounts))
+        else:
+            size = pick.choice([None, 0, 1000, 60_000, 400_000])
+            count = pick.choice([None, None, 1, 20])
+            limits = AccountLimits(
+                size, size and size * 4 // 5, count, count and count // 2, pick.random() < 0.6
+            )
+            self.core.limit_account(pick.choice(self.accounts), limits)
+
     def compare(self) -> None:
+        for account in self.accounts:
+            self.core.account_statistics(account)
+        for route in self.routes:
+            self.core.is_held(route)
         for queue in self.queues:
             self.core.queue_statistics(queue)
         self.core.queue_states()

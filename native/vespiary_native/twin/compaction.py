@@ -203,10 +203,11 @@ class Walk:
             message = (
                 slab, content_at, properties_bytes, body_bytes, has_escapes, share_bytes
             )  # fmt: skip
-            self._staging.unpin(queue.entries[sequence])
+            self._staging.unpin(queue, queue.entries[sequence])
             queue.entries[sequence] = message
             queue.ack_block = 0  # an ACK record before the copy must not be extended by it
             self._staging.image.pin(slab, 1, share_bytes)
+            self._staging.accounts.enter(queue.account, message)
             for consumer in self._consumers:
                 if consumer.queue is queue and sequence in consumer.held:
                     consumer.held[sequence] = message

@@ -26,6 +26,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import compaction, delivery, stomp
+from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
@@ -38,7 +39,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore:
+class TwinCore(AccountCalls):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -64,7 +65,7 @@ class TwinCore:
         )
         self._image = self._staging.image
         self._blocks = self._staging.blocks
-        self._recovery = Recovery(self._image, self._staging.large)
+        self._recovery = Recovery(self._image, self._staging.large, self._staging.accounts)
         self._queues: dict[int, Queue] = {}
         self._branches = Branches(self._queues)
         self._routes: dict[int, Route] = {}
@@ -199,7 +200,9 @@ class TwinCore:
                 f"queue {queue_id} with tail {tail} cannot be opened: its id must be new and at"
                 f" most {QUEUE_ID_MAX}, its tail at least 1"
             )
-        self._queues[queue_id] = Queue(queue_id, tail, is_durable=durable)
+        total = self._staging.accounts.total
+        total.queues += 1
+        self._queues[queue_id] = Queue(queue_id, tail, total, is_durable=durable)
 
     def _queue(self, queue_id: int) -> Queue:
         queue = self._queues.get(queue_id)
@@ -222,6 +225,7 @@ class TwinCore:
                 route.set([other for other in route.queues if other is not queue])
         del self._queues[queue_id]
         self._staging.forget_queue(queue)
+        queue.account.queues -= 1
 
     def purge_queue(self, queue_id: int) -> int:
         """See `abc.Core.purge_queue`."""

@@ -29,6 +29,7 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
+from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.branches import BRANCH_DATA_BYTES_MAX, Branch, Branches, Member
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
@@ -74,8 +75,9 @@ class _Pending:
 class Recovery:
     """Applies records in journal order."""
 
-    def __init__(self, image: Image, large: LargeMessages) -> None:
+    def __init__(self, image: Image, large: LargeMessages, accounts: Accounts) -> None:
         self._image = image
+        self._accounts = accounts
         self._large = large
         self._pending: dict[int, _Pending] = {}
         self._sequence = 0
@@ -219,11 +221,13 @@ class Recovery:
             queue.entries[sequence] = message
             queue.live_bytes += content_bytes
             self._image.pin(slab, 1, share_bytes)
+            self._accounts.enter(queue.account, message)
             if add.is_large:
                 self._large.place(queue, sequence, reference)
 
     def _forget(self, queue: Queue, message: Message) -> None:
         queue.live_bytes -= message[2] + message[3]
+        self._accounts.leave(queue.account, message)
         self._image.unpin(message[0], message[5])
 
     def _acknowledge(

@@ -28,6 +28,7 @@ from vespiary_codec.journal.record import (
     encode_record,
 )
 from vespiary_native.abc import NoRoom
+from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
 from vespiary_native.twin.branches import Branch, Member, note_queues
 from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
@@ -64,6 +65,7 @@ class Staging:
         ready: Queues to look at, in the order in which they became ready.
         released: Connections with output, in the order in which they got it.
         large: Bodies in files.
+        accounts: What messages cost in memory.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Staging:
         self.ready: dict[Queue, None] = {}
         self.released: dict[Connection, None] = {}
         self.large = LargeMessages()
+        self.accounts = Accounts()
         self._notes: deque[Note] = deque()
         self._volatile: Slab | None = None
         self._volatile_at = 0
@@ -196,6 +199,7 @@ class Staging:
         queue.tail = tail = sequence + 1
         queue.added += 1
         queue.live_bytes += message[2] + message[3]
+        self.accounts.enter(queue.account, message)
         if self.transaction:
             self._transaction_queues[queue] = None
             if self.branch is not None:
@@ -271,7 +275,7 @@ class Staging:
         queue.live_bytes -= properties_bytes + body_bytes
         if queue.large:
             self.large.ended(queue, sequence, self._block_of_now())
-        self.unpin(message)
+        self.unpin(queue, message)
         return block
 
     def _block_of_now(self) -> int | None:
@@ -287,10 +291,11 @@ class Staging:
             self.large.ended(queue, sequence, self._block_of_now())
         queue.deliveries.pop(sequence, None)
         queue.live_bytes -= message[2] + message[3]
-        self.unpin(message)
+        self.unpin(queue, message)
 
-    def unpin(self, message: Message) -> None:
-        """Count one live place less where a message stands."""
+    def unpin(self, queue: Queue, message: Message) -> None:
+        """Count one live place of a queue less where a message stands."""
+        self.accounts.leave(queue.account, message)
         slab = message[0]
         if slab.file is not None:
             self.image.unpin(slab, message[5])
@@ -516,7 +521,7 @@ class Staging:
         for sequence in list(queue.large):
             self.large.ended(queue, sequence, self._block_of_now())
         for message in queue.entries.values():
-            self.unpin(message)
+            self.unpin(queue, message)
         queue.entries.clear()
         queue.reserved.clear()
         queue.locked.clear()

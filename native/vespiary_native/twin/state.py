@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from vespiary_codec.journal.record import ADD, PLACE
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
+from vespiary_native.twin.accounts import Account
 from vespiary_native.twin.image import Slab
 
 DELIVERIES_MAX = 65535
@@ -71,6 +72,7 @@ class Queue:
         is_listed: Stands in the list of ready queues.
         waits_for_slab: A consumer met an absent slab.
         large: Its large messages, by sequence.
+        account: What its messages count for.
         reserved: Sequences of messages that branches have added and not committed yet.
         locked: Sequences of messages that branches have acknowledged and not committed yet.
     """
@@ -78,6 +80,7 @@ class Queue:
     __slots__ = (
         "_head",
         "_restored",
+        "account",
         "ack_at",
         "ack_block",
         "ack_end",
@@ -104,8 +107,9 @@ class Queue:
         "waits_for_slab",
     )
 
-    def __init__(self, queue_id: int, tail: int, *, is_durable: bool) -> None:
+    def __init__(self, queue_id: int, tail: int, account: Account, *, is_durable: bool) -> None:
         self.queue_id = queue_id
+        self.account = account
         self.is_durable = is_durable
         self.entries: dict[int, Message] = {}
         self._head = self.next = self.available = self.tail = tail

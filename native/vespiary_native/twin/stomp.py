@@ -226,6 +226,8 @@ def _take_send(
         length = _body_end(connection, data, at, end, head, announced)
         if length <= 0:
             return _LEFT
+    if staging.accounts.is_held(plan.route):
+        return _LEFT
     try:
         block = staging.add(
             plan.route,
