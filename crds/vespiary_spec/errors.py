@@ -1,7 +1,7 @@
-"""The error tree of Vespiary and the one table of its stable codes.
+"""The error tree of Vespiary and its stable codes.
 
-Owns: every exception class that crosses a package border, and the text of
-`docs/reference/errors.md`, which is generated from `CATALOGUE`.
+Owns: every exception class that crosses a package border. What each means to a reader stands in
+`error_catalogue`, from which `docs/reference/errors.md` is generated.
 Never: imports anything but the standard library (it runs under `python -S`
 on Spark executors), or puts a message's payload into an error.
 Called by: every package.
@@ -16,7 +16,7 @@ allowed, and what to do next; `str()` puts the parts together.
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 
 class VespiaryError(Exception):
@@ -48,6 +48,11 @@ class VespiaryError(Exception):
         self.measured = measured
         self.allowed = allowed
         self.cure = cure
+
+    @property
+    def details(self) -> str:
+        """Lines that an answer with room for them shows below the sentence; empty for none."""
+        return ""
 
     def __str__(self) -> str:
         """Put place, event, measurement, bounds, cure and code into one line."""
@@ -221,6 +226,48 @@ class XaError(RemoteProtocolError):
         self.xa_code = xa_code
 
 
+class InvalidSelector(RemoteProtocolError):
+    """A selector or a filter is no condition.
+
+    Attributes:
+        selector: The text; empty if it was not even looked at.
+        position: Index of the character where the mistake shows, 0 to the length of the text.
+    """
+
+    code = "VSP-P106"
+    _SHOWN_BEFORE: ClassVar[int] = 50
+    _SHOWN_AFTER: ClassVar[int] = 30
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        selector: str = "",
+        position: int = 0,
+        measured: object = None,
+        allowed: str = "",
+        cure: str = "",
+    ) -> None:
+        where = f"selector, character {position + 1}" if selector else "selector"
+        super().__init__(what, where=where, measured=measured, allowed=allowed, cure=cure)
+        self.selector = selector
+        self.position = position
+
+    @property
+    def details(self) -> str:
+        """The part of the text around the mistake, and a line with a caret below it."""
+        if not self.selector:
+            return ""
+        start = max(0, self.position - self._SHOWN_BEFORE)
+        end = self.position + self._SHOWN_AFTER
+        before = "…" if start else ""
+        shown = self.selector[start:end]
+        line = "".join(c if c.isprintable() else " " for c in shown)
+        after = "…" if end < len(self.selector) else ""
+        caret = " " * (len(before) + self.position - start) + "^"
+        return f"{before}{line}{after}\n{caret}\n"
+
+
 # --- journal ------------------------------------------------------------------------------------
 
 
@@ -385,190 +432,3 @@ class PermanentReconcileError(ReconcileError):
     """The pass is not repeated until the resource changes."""
 
     code = "VSP-R102"
-
-
-class CatalogueEntry(NamedTuple):
-    """One line of the errors reference."""
-
-    error: type[VespiaryError]
-    meaning: str
-    cure: str
-
-
-CATALOGUE: tuple[CatalogueEntry, ...] = (
-    CatalogueEntry(
-        VespiaryError, "Base of all others; never raised itself.", "Report it if you see it."
-    ),
-    CatalogueEntry(
-        ConfigError,
-        "A value of the configuration or of a resource is refused; the message leads with the "
-        "path to the field, then the value and what is allowed.",
-        "Correct the field. Nothing was changed or started.",
-    ),
-    CatalogueEntry(
-        UnknownSetting,
-        "Nobody knows a setting of this name; it is never ignored.",
-        "Use the name that the message suggests, or look it up in the configuration reference.",
-    ),
-    CatalogueEntry(
-        UnsupportedSetting,
-        "The reference system knows this name or value, but this version of Vespiary cannot do "
-        "what it asks for yet, so it is refused rather than ignored.",
-        "Take the line out, or wait for the version that supports it.",
-    ),
-    CatalogueEntry(
-        UnreadableConfig,
-        "The configuration file cannot be read or parsed.",
-        "Correct the file at the line and column that the message names.",
-    ),
-    CatalogueEntry(
-        QuantityError,
-        "A size such as `10MiB` or a duration such as `500ms` cannot be understood.",
-        "Write a whole number with one of the suffixes that the message lists.",
-    ),
-    CatalogueEntry(
-        GeneratedDrift,
-        "A generated file differs from the model that it comes from.",
-        "Run `make gen` and commit the result.",
-    ),
-    CatalogueEntry(ProtocolError, "Base of the protocol errors.", "See the specific code."),
-    CatalogueEntry(
-        LocalProtocolError,
-        "The broker itself asked for something that the protocol does not allow: a defect.",
-        "Report it with the message.",
-    ),
-    CatalogueEntry(
-        RemoteProtocolError,
-        "The client sent something that the protocol does not allow. It got an answer with the "
-        "reason and was disconnected; other clients are not affected.",
-        "Correct the client.",
-    ),
-    CatalogueEntry(
-        LimitExceeded,
-        "The client exceeded a limit of its acceptor (headers, frame, read rate, connections).",
-        "Send less, or raise the acceptor's limit that the message names.",
-    ),
-    CatalogueEntry(
-        LoginRefused,
-        "User name or password are wrong, or a login is required.",
-        "Log in with a user of the users file (`vespiary user add`).",
-    ),
-    CatalogueEntry(
-        XaError,
-        "A call on a branch of a distributed transaction is not possible; the sentence begins with "
-        "the code of the XA standard: XAER_NOTA (no such branch), XAER_DUPID (it exists already), "
-        "XAER_PROTO (not in this state), XA_RBROLLBACK and XA_RBTIMEOUT (it was rolled back), "
-        "XA_HEURCOM, XA_HEURRB and XA_HEURMIX (an administrator decided), XAER_RMERR (in "
-        "quarantine).",
-        "`vespiary transaction list` shows the branches and their states.",
-    ),
-    CatalogueEntry(JournalError, "Base of the journal errors.", "See the specific code."),
-    CatalogueEntry(
-        JournalFull,
-        "No journal file is free and none may be reclaimed. Nothing was written, nothing was "
-        "confirmed.",
-        "Consume messages, or give the journal volume more space.",
-    ),
-    CatalogueEntry(
-        WriterFailed,
-        "A write or a flush failed. The journal takes no more writes in this process and "
-        "confirms nothing; what was confirmed before is safe.",
-        "Look at the disk and the kernel log, then restart the broker.",
-    ),
-    CatalogueEntry(
-        TornTail,
-        "The end of the journal was cut off by a crash, above the last confirmed position. "
-        "Expected after a crash; only unconfirmed work is affected.",
-        "Nothing to do.",
-    ),
-    CatalogueEntry(
-        CorruptRecord,
-        "A block at or below the confirmed position does not match its checksum. The broker "
-        "stops, names file and offset, and cuts nothing off.",
-        "Keep a copy of the folder, run `vespiary journal verify`, then restore the volume.",
-    ),
-    CatalogueEntry(
-        JournalLocked,
-        "Another running broker owns the journal folder.",
-        "Stop the other broker, or give this one its own folder.",
-    ),
-    CatalogueEntry(
-        RecordTooLarge,
-        "One message does not fit into `journal-buffer-size`.",
-        "Send smaller messages, or raise `journal-buffer-size`.",
-    ),
-    CatalogueEntry(
-        ForeignJournal,
-        "A file in the folder has another format: the reference system's, a newer Vespiary's, "
-        "or none.",
-        "Give the broker its own folder, or the version that wrote the files.",
-    ),
-    CatalogueEntry(
-        BadExport,
-        "The text that `vespiary export-journal` wrote is damaged, cut off or of another version; "
-        "the message names the line. Nothing was made that a broker would take for a journal.",
-        "Copy or export the text again, then import it with `--resume`.",
-    ),
-    CatalogueEntry(
-        JournalFileOverdue,
-        "The journal has had no file to write to for longer than `journal-file-open-timeout`. "
-        "Producers wait; the broker goes on by itself when the file comes.",
-        "Look at the disk and the kernel log: making or opening a file hangs.",
-    ),
-    CatalogueEntry(
-        NativeError,
-        "A system call failed; the errno is kept and named.",
-        "Act on the system's reason in the message.",
-    ),
-    CatalogueEntry(
-        EngineUnavailable,
-        "The journal engine asked for cannot work on this machine and `journal-type-strict` "
-        "forbids another.",
-        "Raise `fs.aio-max-nr` or lower `journal-max-io`; or allow the fallback.",
-    ),
-    CatalogueEntry(StorageError, "Base of the storage errors.", "See the specific code."),
-    CatalogueEntry(
-        StorageRefused,
-        "A volume lies on a filesystem that the policy does not allow, NFS first. The broker "
-        "did not start and the store was not touched.",
-        "Give the volume that the message names an ext4 or xfs disk.",
-    ),
-    CatalogueEntry(
-        DiskFull,
-        "The disk is fuller than `max-disk-usage` or `min-disk-free` allow. Producers wait; "
-        "consumers go on.",
-        "Consume messages or enlarge the volume.",
-    ),
-    CatalogueEntry(
-        ForeignVolume,
-        "The volumes of this broker do not belong together: one was replaced by a blank or a "
-        "strange one. The broker did not start.",
-        "Attach the right volume, or restore all of them from one point in time.",
-    ),
-    CatalogueEntry(
-        LargeMessageDamaged,
-        "The file with the body of a large message is missing, or of another size or checksum. The "
-        "message is kept in its queue and not delivered; all others are.",
-        "Put the file back from a backup and restart the broker; or purge the queue.",
-    ),
-    CatalogueEntry(
-        PageDamaged,
-        "A file with messages of an address that pages is missing, cut off, or fails its checksum. "
-        "At the start the broker refuses to go on; while it runs, the queue waits there and all "
-        "others go on.",
-        "Keep a copy of the paging folder and the journal, then restore the file from a backup of "
-        "the same moment.",
-    ),
-    CatalogueEntry(ReconcileError, "Base of the operator's errors.", "See the specific code."),
-    CatalogueEntry(
-        TemporaryReconcileError,
-        "A reconcile pass was cut short by something that may pass, and is repeated.",
-        "Usually nothing; the condition's message says what it waits for.",
-    ),
-    CatalogueEntry(
-        PermanentReconcileError,
-        "The resource asks for something that cannot be done; the operator waits for a change.",
-        "Change the resource as the condition's message says.",
-    ),
-)
-"""Every error class once, in the order of the reference page."""

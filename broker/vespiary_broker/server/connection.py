@@ -412,7 +412,8 @@ class Connection(asyncio.BufferedProtocol):
         self._cycle.count_error(kind)
         log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
         version = self.session.version if self.session is not None else None
-        frame = error_frame(sentence, f"{error}\nThe connection is closed.\n", receipt_id)
+        body = f"{error}\n{error.details}The connection is closed.\n"
+        frame = error_frame(sentence, body, receipt_id)
         self.end(encode(frame, version or "1.0"))
 
     def refuse_foreign(self, foreign: Foreign) -> None:

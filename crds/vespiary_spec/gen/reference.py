@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.conversion import usable_fields
-from vespiary_spec.errors import CATALOGUE
+from vespiary_spec.error_catalogue import CATALOGUE
 from vespiary_spec.gen.schema import shown_default
 from vespiary_spec.model import FieldModel, Spelling, Unit, unwrap
 from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES

@@ -12,7 +12,8 @@ import pytest
 
 import vespiary_spec
 from vespiary_spec import errors
-from vespiary_spec.errors import CATALOGUE, ConfigError, NativeError, VespiaryError
+from vespiary_spec.error_catalogue import CATALOGUE
+from vespiary_spec.errors import ConfigError, NativeError, VespiaryError
 
 
 def subclasses(kind: type[VespiaryError]) -> set[type[VespiaryError]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vespiary_spec.errors import CATALOGUE
+from vespiary_spec.error_catalogue import CATALOGUE
 from vespiary_spec.gen import reference
 
 PAGES = {

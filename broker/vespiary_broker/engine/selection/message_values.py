@@ -1,0 +1,184 @@
+r"""Values that a selector needs, taken out of a message as it is stored.
+
+Owns which name stands for what. Must never take a message's headers apart: it finds the lines of
+the names that are asked for, and no others. Called by whoever evaluates a selector: queues whose
+order Python decides, filters, diverts, browsers.
+
+Stored properties are lines `name:value\n`, with STOMP 1.2's escapes where `is_escaped` says that
+there are any; of a name that comes more than once the first line counts (STOMP 1.2, "Repeated
+Header Entries"). Names of JMS and of the reference system that STOMP has no header for come from
+what the broker knows of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from vespiary_broker.engine.selection.expressions import Value
+from vespiary_codec.wire.stomp.errors import RemoteProtocolError
+from vespiary_codec.wire.stomp.escapes import escape, unescape
+
+
+class StoredMessage(Protocol):
+    """What is read of a message; the core's views have these fields."""
+
+    @property
+    def sequence(self) -> int:
+        """Its place in its queue."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was given to a consumer before."""
+
+    @property
+    def priority(self) -> int:
+        """0 to 9."""
+
+    @property
+    def time_ms(self) -> int:
+        """When it came, in milliseconds since the epoch."""
+
+    @property
+    def is_journalled(self) -> bool:
+        """Whether it is kept over a restart."""
+
+    @property
+    def is_escaped(self) -> bool:
+        """Whether there are escapes in `properties`."""
+
+    @property
+    def body_length(self) -> int:
+        """Bytes of its body."""
+
+    @property
+    def properties(self) -> bytes:
+        """Its headers."""
+
+
+Take = Callable[[Any, bytes], Value]
+"""From a message, and its properties behind a line feed, to a value."""
+
+
+def _needles(name: str) -> tuple[bytes, bytes]:
+    """Return how the line of a header begins, as it is and escaped, behind a line feed."""
+    return f"\n{name}:".encode(), f"\n{escape(name, '1.2')}:".encode()
+
+
+def _escaped_value(lines: bytes, needle: bytes) -> Value:
+    start = lines.find(needle)
+    if start < 0:
+        return None
+    start += len(needle)
+    text = lines[start : lines.index(b"\n", start)].decode(errors="replace")
+    try:
+        return unescape(text, "1.2") if "\\" in text else text
+    except RemoteProtocolError:
+        return text  # an escape that nobody knows: as it is
+
+
+def _header(name: str) -> Take:
+    """Return what takes the header of this name."""
+    plain, escaped = _needles(name)
+
+    def take(message: StoredMessage, lines: bytes) -> Value:
+        if message.is_escaped:
+            return _escaped_value(lines, escaped)
+        start = lines.find(plain)
+        if start < 0:
+            return None
+        start += len(plain)
+        return lines[start : lines.index(b"\n", start)].decode(errors="replace")
+
+    return take
+
+
+_DURABLE: Final = ("NON_DURABLE", "DURABLE")
+_DELIVERY_MODES: Final = ("NON_PERSISTENT", "PERSISTENT")
+
+
+def _is_persistent(message: StoredMessage, lines: bytes) -> bool:
+    return message.is_journalled or b"\npersistent:true\n" in lines
+
+
+_KNOWN: Final[dict[str, Take]] = {
+    "JMSPriority": lambda message, _: message.priority,
+    "JMSTimestamp": lambda message, _: message.time_ms,
+    "JMSDeliveryMode": lambda message, lines: _DELIVERY_MODES[_is_persistent(message, lines)],
+    "JMSXDeliveryCount": lambda message, _: message.deliveries + 1,
+    "JMSExpiration": _header("expires"),
+    "JMSCorrelationID": _header("correlation-id"),
+    "JMSType": _header("type"),
+    "JMSReplyTo": _header("reply-to"),
+    "JMSDestination": _header("destination"),
+    "AMQPriority": lambda message, _: message.priority,
+    "AMQTimestamp": lambda message, _: message.time_ms,
+    "AMQDurable": lambda message, lines: _DURABLE[_is_persistent(message, lines)],
+    "AMQExpiration": _header("expires"),
+    "AMQSize": lambda message, _: len(message.properties) + message.body_length,
+    "AMQUserID": _header("JMSMessageID"),
+    "AMQGroupID": _header("JMSXGroupID"),
+}
+"""Names that are no headers of STOMP; a header of that name counts where these give NULL."""
+
+
+def _known_or_header(known: Take, name: str) -> Take:
+    header = _header(name)
+
+    def take(message: StoredMessage, lines: bytes) -> Value:
+        value = known(message, lines)
+        return header(message, lines) if value is None else value
+
+    return take
+
+
+class Extractor:
+    """Takes the values of certain names out of messages.
+
+    Args:
+        names: The names, as `Selector.names` has them.
+        address: The address of the messages, for `AMQAddress`; empty if it is not known.
+    """
+
+    __slots__ = ("_headers", "_known")
+
+    def __init__(self, names: Iterable[str], *, address: str = "") -> None:
+        self._headers: list[tuple[str, bytes, int, bytes]] = []
+        self._known: list[tuple[str, Take]] = []
+        for name in sorted(names):
+            known = _KNOWN.get(name)
+            if name == "AMQAddress" and address:
+                self._known.append((name, lambda _message, _lines: address))
+            elif known is not None:
+                self._known.append((name, _known_or_header(known, name)))
+            else:
+                plain, escaped = _needles(name)
+                self._headers.append((name, plain, len(plain), escaped))
+
+    def values_of(self, message: StoredMessage) -> dict[str, Value]:
+        """Return the values of a message by name; those that it has not are None, or not there."""
+        lines = b"\n" + message.properties
+        values: dict[str, Value] = {}
+        if message.is_escaped:
+            for name, _, _, escaped in self._headers:
+                values[name] = _escaped_value(lines, escaped)
+        else:
+            find, index = lines.find, lines.index
+            for name, plain, length, _ in self._headers:
+                start = find(plain)
+                if start >= 0:
+                    start += length
+                    values[name] = lines[start : index(b"\n", start)].decode("utf-8", "replace")
+        for name, take in self._known:
+            values[name] = take(message, lines)
+        return values
+
+
+def values_of(message: StoredMessage, names: Iterable[str]) -> dict[str, Value]:
+    """Return the values of a message by name; for more than one message make an `Extractor`.
+
+    Args:
+        message: A message as the core shows it.
+        names: The names.
+    """
+    return Extractor(names).values_of(message)

@@ -1,0 +1,94 @@
+"""Selectors, compiled.
+
+Owns the entrance: from a text to something that says which messages match. Must never block: what
+is too long is refused before it is parsed. Called with the `selector` of a subscription, with the
+filters of queues and diverts, and by the HTTP API.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vespiary_broker.engine.selection.compiling import Evaluate, Values, compile_condition
+from vespiary_broker.engine.selection.problems import Problem
+from vespiary_spec.errors import InvalidSelector
+
+TEXT_CHARACTERS_MAX: Final = 64 * 1024
+"""Longest selector; as long as the longest header."""
+
+_CONVERT: Final = "convert_string_expressions:"
+_HYPHENATED: Final = "hyphenated_props:"
+
+
+class Selector:
+    """A condition on messages.
+
+    Attributes:
+        text: As it was given.
+        names: Names whose values it needs.
+        constant: What it always is when it needs none (None is "unknown", which selects nothing).
+    """
+
+    __slots__ = ("_evaluate", "constant", "names", "text")
+
+    def __init__(self, text: str, evaluate: Evaluate, names: frozenset[str]) -> None:
+        self.text = text
+        self.names = names
+        self._evaluate = evaluate
+        self.constant: bool | None = None if names else evaluate({})
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it says the same of all messages."""
+        return not self.names
+
+    def matches(self, values: Values) -> bool:
+        """Return whether a message with these values is selected: the condition is true.
+
+        Args:
+            values: Values of `names`; a name that is not there is NULL.
+        """
+        return self._evaluate(values) is True
+
+
+def compile_selector(text: str) -> Selector:
+    """Return a selector.
+
+    The reference system's prefix `convert_string_expressions:` is taken off: here the texts of
+    headers are always compared as what they stand beside.
+
+    Args:
+        text: At most `TEXT_CHARACTERS_MAX` characters.
+
+    Raises:
+        InvalidSelector: It is no condition; says where, and what was expected.
+    """
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise InvalidSelector(
+            "the selector is too long",
+            measured=f"{len(text)} characters",
+            allowed=f"at most {TEXT_CHARACTERS_MAX}",
+        )
+    condition = text.removeprefix(_CONVERT)
+    start = len(text) - len(condition)
+    # With the first selector alone: a broker without one never loads the parser.
+    from vespiary_broker.engine.selection.grammar import parse
+
+    try:
+        if condition.startswith(_HYPHENATED):
+            raise Problem(
+                0, f"{_HYPHENATED} is not known", "put names with hyphens into double quotes"
+            )
+        if not condition.strip():
+            raise Problem(0, "the selector is empty")
+        found = compile_condition(parse(condition))
+    except Problem as problem:
+        raise _refusal(text, start + problem.position, problem) from problem
+    return Selector(text, found.evaluate, found.names)
+
+
+def _refusal(text: str, position: int, problem: Problem) -> InvalidSelector:
+    return InvalidSelector(problem.what, selector=text, position=position, cure=problem.hint)

@@ -1,0 +1,93 @@
+"""Selectors against the model of the testkit, and against any text at all."""
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_spec.errors import InvalidSelector
+from vespiary_testkit.selector_oracle import conditions, messages, selects, text_of, truth
+
+WORDS = (
+    *("a", "b", "1", "2.5", "0x1F", "'x'", "'%'", '"c-d"', "(", ")", ",", "=", "<>", "<", "+"),
+    *("AND", "or", "NOT", "between", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "-", "*", "/"),
+    *("'", '"', ".", "1L", "07", "é", "\0", "convert_string_expressions:"),
+)
+
+
+@given(node=conditions, message=messages)
+def test_a_selector_says_what_the_model_says(node, message):
+    selector = compile_selector(text_of(node))
+    assert selector.matches(message) == selects(node, message)
+    # Its negation tells false from unknown.
+    negated = compile_selector(f"NOT ({text_of(node)})")
+    assert negated.matches(message) == (truth(node, message) is False)
+
+
+@given(node=conditions, message=messages)
+def test_only_the_names_that_it_tells_count(node, message):
+    selector = compile_selector(text_of(node))
+    needed = {name: value for name, value in message.items() if name in selector.names}
+    assert selector.matches(needed) == selector.matches(message)
+    if selector.is_constant:
+        assert (selector.constant is True) == selects(node, message)
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)))
+@example("'")
+@example("a like 'x' escape 'yy'")
+@example("9" * 5000)
+@example("1e999 = a")
+@example("\ud800")
+def test_any_text_is_a_selector_or_refused_with_its_place(text):
+    found = _compiled(text)
+    if not isinstance(found, InvalidSelector):
+        assert found.matches({}) in (True, False)
+        return
+    assert 0 <= found.position <= len(text)
+    assert text == found.selector
+    if text:
+        shown, caret, end = found.details.split("\n")
+        assert end == ""
+        assert caret.strip() == "^"
+        assert len(caret) <= len(shown) + 1
+
+
+def _compiled(text: str) -> Selector | InvalidSelector:
+    try:
+        return compile_selector(text)
+    except InvalidSelector as error:
+        return error
+
+
+LONG_TEXTS = {
+    "terms": "a=1 OR " * 9000 + "a=2",
+    "brackets": "(" * 30_000 + "a" + ")" * 30_000,
+    "open brackets": "(" * 65_000,
+    "strings": "a IN (" + "'x'," * 16_000 + "'y')",
+    "sum": "a = 1" + "+1" * 32_000,
+    "product": "a = b" + "*b" * 32_000,
+    "signs": "-" * 60_000 + "1 = a",
+    "nots": "NOT " * 16_000 + "a",
+    "quotes": "'" * 65_001,
+    "digits": "a = " + "9" * 65_000,
+    "pattern": "a LIKE '" + "%a_" * 21_000 + "'",
+}
+
+
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_the_longest_texts_take_no_longer_than_their_length(name: str):
+    text = LONG_TEXTS[name]
+    assert 60_000 < len(text) <= 65_536
+    message = {"a": "a" * 60_000, "b": "9" * 18}
+    compile_selector("a = 1")
+    started_s = time.process_time()
+    found = _compiled(text)
+    if isinstance(found, InvalidSelector):
+        assert len(str(found)) < 500
+        assert len(found.details) < 200
+    else:
+        found.matches(message)
+    assert time.process_time() - started_s < 20  # it would take hours if it were not so
