@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 4u
+#define VESPIARY_ABI 5u
 
 /* cdef-begin */
 

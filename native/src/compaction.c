@@ -47,7 +47,7 @@ static entry *movable(const walk *w, const uint8_t *place, queue **q)
     entry *item = *q && sequence < (*q)->available ? queue_entry(*q, sequence) : NULL;
     bool is_here = item && item->slot == w->from->slot && item->offset == w->offset;
     bool is_settled = is_here && (item->state == ENTRY_READY || item->state == ENTRY_DELIVERED ||
-                                  item->state == ENTRY_RETURNED);
+                                  item->state == ENTRY_RETURNED || item->state == ENTRY_ASIDE);
     return is_settled ? item : NULL;
 }
 

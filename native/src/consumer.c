@@ -124,6 +124,18 @@ int order_prepare(consumer *by, uint32_t handle, uint64_t sequence)
     return order_reserve(by);
 }
 
+void order_forget(consumer *by, uint64_t sequence)
+{
+    if (!by->is_listed)
+        return;
+    for (uint32_t i = by->order_first; i < by->order_end; i++)
+        if (by->order[i] == sequence) {
+            by->order_end--;
+            memmove(by->order + i, by->order + i + 1, (by->order_end - i) * sizeof *by->order);
+            return;
+        }
+}
+
 void order_given(consumer *by, uint64_t sequence)
 {
     by->given_last = sequence;

@@ -21,7 +21,7 @@ typedef struct {
 } vespiary_write;
 
 typedef struct {
-    uint64_t head, next, available, tail, ready, delivering, prepared;
+    uint64_t head, next, available, tail, ready, delivering, prepared, aside;
     uint64_t added, acknowledged, redelivered, live_bytes;
 } vespiary_queue_statistics;
 
@@ -76,6 +76,21 @@ typedef struct {
     uint64_t bytes, messages;
     uint32_t is_full;
 } vespiary_account_statistics;
+
+typedef struct { /* without padding: Python unpacks an array of these at once */
+    uint64_t sequence;
+    uint8_t is_returned, is_held, is_aside, zero;
+    uint16_t deliveries;
+    uint8_t priority, protocol;
+    uint64_t time_ms;
+    uint8_t is_journalled, is_special, is_large, is_escaped;
+    uint32_t body_length, properties_at, properties_end; /* positions in all that was handed out */
+} vespiary_view;
+
+typedef struct {
+    uint64_t next_sequence, absent_file, length; /* length: of the views and the properties behind them */
+    uint32_t absent_slab, count;
+} vespiary_look;
 
 vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint32_t slabs_max,
                                  uint32_t record_bytes_max);
@@ -150,7 +165,7 @@ int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t
 /* the slow path */
 int vespiary_core_publish(vespiary_core *core, uint32_t route, const uint8_t *properties, uint32_t properties_length,
                           const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
-                          uint32_t priority, int escaped, int large, uint64_t transaction);
+                          uint32_t priority, int escaped, int large, int special, uint64_t transaction);
 int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records, int is_branch);
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction);
 
@@ -187,6 +202,26 @@ int vespiary_core_holder(const vespiary_core *core, uint32_t connection, uint32_
 int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence);
 int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit);
 int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle);
+
+/* inspection: see vespiary_native/abc_inspection.py */
+/* Views, then their properties, at *data, valid until the next deliver, give or look. */
+int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,
+                       int everything, int returned_only, vespiary_look *out, const uint8_t **data);
+int64_t vespiary_core_next_deliverable(vespiary_core *core, uint32_t queue_id);
+/* Returns the length of the body at *data, NULL: there is none; valid until the next call. */
+int64_t vespiary_core_body(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const uint8_t **data);
+int vespiary_core_absent_for(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint64_t *file_id,
+                             uint32_t *index);
+/* As deliver; *passed: how many of `sequences` were gone through. */
+int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *sequences, uint32_t count,
+                       uint64_t max_bytes, vespiary_result *out, uint32_t *passed, const uint8_t **frames);
+int vespiary_core_give_large(vespiary_core *core, uint32_t handle, uint64_t sequence, vespiary_large *out,
+                             const uint8_t **head); /* as take_large */
+int vespiary_core_finish(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count,
+                         uint64_t transaction);
+int vespiary_core_finish_held(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction);
+int vespiary_core_set_aside(vespiary_core *core, uint32_t queue_id, uint64_t sequence); /* 1 done, 0 not */
+int vespiary_core_put_back(vespiary_core *core, uint32_t queue_id, uint64_t sequence);  /* 1 done, 0 not */
 
 /* recovery */
 int vespiary_core_restore_file(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);

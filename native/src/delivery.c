@@ -6,7 +6,7 @@
 
 #include "state.h"
 
-enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
 static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
@@ -59,7 +59,7 @@ static uint64_t frame_room(const consumer *by, const entry *item)
     return by->prefix_length * 2U + item->properties_length + (uint64_t)item->body_length + 160;
 }
 
-static const uint8_t *properties_of(const entry *item, const uint8_t *record)
+const uint8_t *properties_of(const entry *item, const uint8_t *record)
 {
     return record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES + (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
 }
@@ -105,36 +105,25 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
 /* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none. */
 static entry *next_entry(queue *q, uint64_t *sequence)
 {
-    uint64_t at = q->returned ? q->returned_from : q->next;
-    uint64_t end = q->returned ? q->next : q->available;
-    uint8_t wanted = q->returned ? ENTRY_RETURNED : ENTRY_READY;
-    while (at < end) {
-        entry *item = queue_entry(q, at);
-        if (item && item->state == wanted) {
-            *sequence = at;
-            break;
-        }
-        at = item ? at + 1 : (at / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
-    }
-    if (at > end)
-        at = end;
     if (q->returned) {
-        q->returned_from = at;
-    } else if (at != q->next) { /* what was skipped is done: it may have been all that held the head */
-        q->next = at;
-        queue_advance_head(q);
+        *sequence = q->returned_from = queue_next_returned(q, q->returned_from);
+        return queue_entry(q, *sequence);
     }
-    return at < end ? queue_entry(q, at) : NULL;
+    entry *item = q->next < q->available ? queue_entry(q, q->next) : NULL;
+    if (!item || item->state != ENTRY_READY) {
+        queue_skip(q);
+        item = q->next < q->available ? queue_entry(q, q->next) : NULL;
+    }
+    *sequence = q->next;
+    return item;
 }
 
 static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, uint64_t sequence)
 {
-    if (item->state == ENTRY_RETURNED) {
-        q->returned--;
-        q->returned_from = sequence + 1;
-    } else {
+    if (item->state == ENTRY_RETURNED)
+        entry_leave(q, sequence, item);
+    else if (sequence == q->next)
         q->next = sequence + 1;
-    }
     item->state = ENTRY_DELIVERED;
     item->owner = handle;
     q->delivering++;
@@ -182,8 +171,8 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             q->waits_for_slab = true;
             break;
         }
-        if (item->flags & FLAG_LARGE) {
-            out->status = LARGE;
+        if (item->flags & (FLAG_LARGE | FLAG_SPECIAL)) {
+            out->status = item->flags & FLAG_SPECIAL ? SPECIAL : LARGE;
             break;
         }
         int bad = scratch_room(core, used, frame_room(by, item));
@@ -203,9 +192,7 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             if (bad < 0) { /* no room for the acknowledgement: the message stays held, and is given when there is */
                 by->held--;
                 q->delivering--;
-                item->state = ENTRY_RETURNED;
-                q->returned_from = q->returned && q->returned_from < sequence ? q->returned_from : sequence;
-                q->returned++;
+                entry_put_first(q, sequence, item);
                 break;
             }
         }
@@ -216,6 +203,61 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
     out->position = used;
     *frames = core->scratch;
     return (int)count;
+}
+
+/* --- delivery of what Python chose ------------------------------------------------------------------------------- */
+int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *sequences, uint32_t sequences_count,
+                       uint64_t max_bytes, vespiary_result *out, uint32_t *passed, const uint8_t **frames)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    consumer *by = &core->consumers[handle];
+    queue *q = by->queue;
+    uint64_t used = 0, block = 0;
+    uint32_t count = 0, at = 0;
+    int bad = 0;
+    out->status = DRAINED;
+    for (; at < sequences_count; at++) {
+        uint64_t sequence = sequences[at];
+        entry *item = sequence < q->available ? queue_entry(q, sequence) : NULL;
+        if (!is_free(item))
+            continue;
+        out->status = LIMIT;
+        if (by->mode != 0 && by->held >= by->credit)
+            break;
+        const uint8_t *record = record_memory(core, item);
+        if (!record) {
+            out->status = ABSENT;
+            q->waits_for_slab = true;
+            break;
+        }
+        if (item->flags & FLAG_LARGE) {
+            out->status = LARGE;
+            break;
+        }
+        bad = scratch_room(core, used, frame_room(by, item));
+        if (!bad && by->mode == 1)
+            bad = order_prepare(by, handle, sequence);
+        if (bad)
+            break;
+        uint64_t length =
+            (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
+        if (count && used + length > max_bytes)
+            break;
+        if (by->mode != 0)
+            entry_given(q, by, handle, item, sequence);
+        else if (message_finish(core, q, sequence, item, &block))
+            break; /* no room for the acknowledgement: it stays where it is */
+        out->status = DRAINED;
+        used += length;
+        count++;
+    }
+    queue_skip(q);
+    out->detail = count;
+    out->position = used;
+    *passed = at;
+    *frames = core->scratch;
+    return bad && !count ? bad : (int)count; /* those that were given must leave */
 }
 
 int vespiary_core_next_large(const vespiary_core *core, uint32_t handle, vespiary_large *out)
@@ -232,11 +274,9 @@ int vespiary_core_next_large(const vespiary_core *core, uint32_t handle, vespiar
     return 1;
 }
 
-int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head)
+/* Give a large message: its frame up to the body goes to *head. 1 given, 0 not now. */
+static int give_body(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head)
 {
-    int found = vespiary_core_next_large(core, handle, out);
-    if (found <= 0)
-        return found;
     consumer *by = &core->consumers[handle];
     entry *item = queue_entry(by->queue, out->sequence);
     const uint8_t *record = record_memory(core, item);
@@ -252,6 +292,36 @@ int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_larg
     *head = core->scratch;
     entry_given(by->queue, by, handle, item, out->sequence);
     return 1;
+}
+
+int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head)
+{
+    int found = vespiary_core_next_large(core, handle, out);
+    return found > 0 ? give_body(core, handle, out, head) : found;
+}
+
+int vespiary_core_give_large(vespiary_core *core, uint32_t handle, uint64_t sequence, vespiary_large *out,
+                             const uint8_t **head)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    queue *q = core->consumers[handle].queue;
+    const large_message *body =
+        sequence < q->available && is_free(queue_entry(q, sequence)) ? map_get(&q->large, sequence) : NULL;
+    if (!body)
+        return 0;
+    *out = (vespiary_large){.id = body->id, .size = body->size, .sequence = sequence, .crc = body->crc};
+    int given = give_body(core, handle, out, head);
+    queue_skip(q);
+    return given;
+}
+int64_t vespiary_core_next_deliverable(vespiary_core *core, uint32_t queue_id)
+{
+    queue *q = queue_find(core, queue_id);
+    uint64_t sequence;
+    if (!q)
+        return -EINVAL;
+    return next_entry(q, &sequence) ? (int64_t)sequence : 0;
 }
 
 void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index)

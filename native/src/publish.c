@@ -226,7 +226,7 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
 
 int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *properties, uint32_t properties_bytes,
                           const uint8_t *body, uint32_t body_length, int persistent, uint32_t protocol,
-                          uint32_t priority, int escaped, int large, uint64_t transaction)
+                          uint32_t priority, int escaped, int large, int special, uint64_t transaction)
 {
     if (large && body_length != LARGE_REFERENCE)
         return -EINVAL;
@@ -236,7 +236,8 @@ int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *p
                  .body = {body, body_length},
                  .protocol = (uint8_t)protocol,
                  .priority = (uint8_t)priority,
-                 .flags = (uint8_t)((escaped ? FLAG_ESCAPED : 0) | (large ? FLAG_LARGE : 0)),
+                 .flags = (uint8_t)((escaped ? FLAG_ESCAPED : 0) | (large ? FLAG_LARGE : 0) |
+                                    (special ? FLAG_SPECIAL : 0)),
                  .is_persistent = persistent != 0};
     uint64_t block;
     return publish(core, &core->routes[handle], &m, &block);
@@ -306,8 +307,7 @@ bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *i
     return q->is_durable && !core->slots[item->slot]->is_volatile;
 }
 
-/* One message of a queue is done. *block: the sequence of its record's block, untouched if there is none. */
-static int finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block)
+int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block)
 {
     if (is_ack_journalled(core, q, item)) {
         int bad = stage_ack(core, q, sequence, item);
@@ -320,7 +320,7 @@ static int finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item,
         int bad = branch_add(&core->staged, (branch_member){sequence, q->id, slot, true, false});
         if (bad)
             return bad;
-        q->delivering--;
+        entry_leave(q, sequence, item);
         q->locked++;
         item->state = ENTRY_LOCKED;
         return 0;
@@ -337,7 +337,7 @@ static int acknowledge_listed(vespiary_core *core, consumer *by, uint64_t sequen
     int done = 0;
     do {
         at = by->order[by->order_first];
-        int bad = finish(core, q, at, queue_entry(q, at), block);
+        int bad = message_finish(core, q, at, queue_entry(q, at), block);
         if (bad)
             return bad;
         by->order_first++;
@@ -368,7 +368,7 @@ int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *
             continue;
         }
         if (is_held(item, handle)) {
-            int bad = finish(core, q, at, item, block);
+            int bad = message_finish(core, q, at, item, block);
             if (bad)
                 return bad;
             by->held--;
@@ -416,16 +416,15 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
             at = first_of_next_segment(at);
             continue;
         }
-        if (item->state == ENTRY_READY || item->state == ENTRY_RETURNED) {
-            bad = finish(core, q, at, item, &block);
+        if (is_free(item) || item->state == ENTRY_ASIDE) {
+            bad = message_finish(core, q, at, item, &block);
             if (bad)
                 break;
             done++;
         }
         at++;
     }
-    at = at < q->available ? at : q->available;
-    q->next = q->next > at ? q->next : at;
+    queue_skip(q);
     queue_advance_head(q);
     return bad ? bad : done;
 }
@@ -517,7 +516,7 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle)
     consumer *by = consumer_of(core, handle);
     if (!by)
         return -EINVAL;
-    int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->next) : 0;
+    int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->tail) : 0;
     by->queue->consumers--;
     free(by->prefix);
     free(by->order);

@@ -144,16 +144,27 @@ void queue_advance_head(queue *q)
     }
 }
 
+void entry_leave(queue *q, uint64_t sequence, const entry *item)
+{
+    if (item->state == ENTRY_DELIVERED) {
+        q->delivering--;
+    } else if (item->state == ENTRY_RETURNED) {
+        q->returned--;
+        segment_at(q, sequence / SEGMENT_ENTRIES)->returned--;
+        if (sequence == q->returned_from)
+            q->returned_from++;
+    } else if (item->state == ENTRY_RESERVED) {
+        q->reserved--;
+    } else if (item->state == ENTRY_LOCKED) {
+        q->locked--;
+    } else if (item->state == ENTRY_ASIDE) {
+        q->aside--;
+    }
+}
+
 void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
 {
-    if (item->state == ENTRY_DELIVERED)
-        q->delivering--;
-    else if (item->state == ENTRY_RETURNED)
-        q->returned--;
-    else if (item->state == ENTRY_RESERVED)
-        q->reserved--;
-    else if (item->state == ENTRY_LOCKED)
-        q->locked--;
+    entry_leave(q, sequence, item);
     item->state = ENTRY_DONE;
     if (item->flags & FLAG_LARGE)
         large_done(core, q, sequence);
@@ -180,6 +191,38 @@ void entry_put_first(queue *q, uint64_t sequence, entry *item)
     if (!q->returned || sequence < q->returned_from)
         q->returned_from = sequence;
     q->returned++;
+    segment_at(q, sequence / SEGMENT_ENTRIES)->returned++;
+}
+
+uint64_t queue_next_returned(const queue *q, uint64_t from)
+{
+    uint64_t at = from > q->returned_from ? from : q->returned_from;
+    while (q->returned && at < q->available) {
+        const segment *s = segment_at(q, at / SEGMENT_ENTRIES);
+        if (!s || !s->returned)
+            at = first_of_next_segment(at);
+        else if (s->entries[at % SEGMENT_ENTRIES].state == ENTRY_RETURNED)
+            return at;
+        else
+            at++;
+    }
+    return q->available;
+}
+
+void queue_skip(queue *q)
+{
+    uint64_t at = q->next;
+    while (at < q->available) {
+        const entry *item = queue_entry(q, at);
+        if (item && item->state == ENTRY_READY)
+            break;
+        at = item ? at + 1 : first_of_next_segment(at);
+    }
+    at = at < q->available ? at : q->available;
+    if (at == q->next)
+        return;
+    q->next = at;
+    queue_advance_head(q); /* what was skipped is done: it may have been all that held the head */
 }
 
 void entry_returned(queue *q, uint64_t sequence, entry *item)
@@ -306,9 +349,10 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
         .next = q->next,
         .available = q->available,
         .tail = q->tail,
-        .ready = q->live - q->delivering - prepared - (q->tail - q->available),
+        .ready = q->live - q->delivering - prepared - q->aside - (q->tail - q->available),
         .delivering = q->delivering,
         .prepared = prepared,
+        .aside = q->aside,
         .added = q->added,
         .acknowledged = q->acknowledged,
         .redelivered = q->redelivered,

@@ -283,7 +283,7 @@ static int read_add(const record *r)
                   .body_length = body,
                   .properties_length = (uint16_t)properties,
                   .state = ENTRY_READY,
-                  .flags = at[5] & (FLAG_ESCAPED | FLAG_LARGE),
+                  .flags = at[5] & (FLAG_ESCAPED | FLAG_LARGE | FLAG_SPECIAL),
                   .places = (uint16_t)places};
     pending_transaction *to = NULL;
     if (is_member && !(to = pending_record(r, get64(at + ADD_HEADER + places * PLACE_BYTES))))

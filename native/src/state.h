@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, stomp_scan.c, delivery.c, recovery.c, compaction.c). The contract that callers see stands in core.h and
+ * consumer.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
@@ -39,6 +39,7 @@ enum {
     FLAG_LARGE = 4,       /* the body is a reference to a file */
     LARGE_REFERENCE = 24,
     FLAG_MOVED = 8, /* a copy that compaction made */
+    FLAG_SPECIAL = 16,    /* Python looks at it before it is given */
     COUNT_BYTES = 24,
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 1024,
@@ -137,7 +138,8 @@ typedef enum {
     ENTRY_RETURNED,
     ENTRY_DONE,
     ENTRY_RESERVED, /* a branch has added it, and is not committed */
-    ENTRY_LOCKED    /* a branch has acknowledged it, and is not committed */
+    ENTRY_LOCKED,   /* a branch has acknowledged it, and is not committed */
+    ENTRY_ASIDE     /* given to nobody until it is put back */
 } entry_state;
 
 typedef struct {
@@ -148,13 +150,13 @@ typedef struct {
     uint16_t properties_length;
     uint16_t deliveries;
     uint8_t state;
-    uint8_t flags; /* FLAG_ESCAPED, FLAG_LARGE */
+    uint8_t flags; /* FLAG_ESCAPED, FLAG_LARGE, FLAG_SPECIAL */
     uint16_t places;
 } entry;
 _Static_assert(sizeof(entry) == 24, "an entry is 24 bytes: it is what a queued message costs");
 
 typedef struct {
-    uint32_t live;
+    uint32_t live, returned; /* entries in use; those of them in ENTRY_RETURNED */
     entry entries[SEGMENT_ENTRIES];
 } segment;
 
@@ -167,7 +169,7 @@ typedef struct {
     uint64_t first_segment; /* number of segments[0] */
     uint32_t segments_count, segments_capacity;
     uint64_t live, delivering, returned, returned_from;
-    uint64_t reserved, locked; /* entries in these states */
+    uint64_t reserved, locked, aside; /* entries in these states */
     uint64_t added, acknowledged, redelivered, live_bytes;
     uint64_t note;       /* number of its latest note plus 1 */
     uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
@@ -420,6 +422,9 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
 void queue_advance_head(queue *q);
 void entry_put_first(queue *q, uint64_t sequence, entry *item);
 void entry_returned(queue *q, uint64_t sequence, entry *item);
+void entry_leave(queue *q, uint64_t sequence, const entry *item); /* it is not counted in its state any more */
+uint64_t queue_next_returned(const queue *q, uint64_t from);      /* the first one from there on, or `available` */
+void queue_skip(queue *q); /* let `next` pass over what is not deliverable there */
 void queue_ready(vespiary_core *core, queue *q);
 queue *queue_find(const vespiary_core *core, uint32_t id);
 void queue_free(vespiary_core *core, queue *q);
@@ -436,10 +441,17 @@ void large_free(vespiary_core *core);
 /* Before and after a message is given to a cumulative consumer. */
 int order_prepare(consumer *by, uint32_t handle, uint64_t sequence);
 void order_given(consumer *by, uint64_t sequence);
+void order_forget(consumer *by, uint64_t sequence); /* it ends by itself */
 
 static inline bool is_held(const entry *item, uint32_t handle)
 {
     return item && item->state == ENTRY_DELIVERED && item->owner == handle;
+}
+
+/* Whether an entry below `available` may be given to a consumer now. */
+static inline bool is_free(const entry *item)
+{
+    return item && (item->state == ENTRY_READY || item->state == ENTRY_RETURNED);
 }
 
 static inline uint64_t first_of_next_segment(uint64_t sequence)
@@ -479,12 +491,16 @@ void branches_written(vespiary_core *core);
 void branch_clear(branch *which);
 
 int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block);
+/* One message is done, whoever has it: journalled if it is. *block: the sequence of its record's block, untouched if there
+ * is none. 0 or -errno, and nothing is changed. */
+int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block);
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
 bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
 int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
 int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item);
 
 /* delivery.c */
+const uint8_t *properties_of(const entry *item, const uint8_t *record);
 int scratch_room(vespiary_core *core, uint64_t used, uint64_t more);
 
 #endif

@@ -88,9 +88,13 @@ static bool trim(piece *name, piece *value)
 static bool is_left_to_python(piece name)
 {
     switch (name.length ? name.data[0] : 0) {
-    case '_': return NAME(name, "_AMQ_DUPL_ID");
+    case '_':
+        return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY") || NAME(name, "_AMQ_LVQ_NAME");
+    case 'A': return NAME(name, "AMQ_SCHEDULED_TIME") || NAME(name, "AMQ_SCHEDULED_DELAY");
+    case 'J': return NAME(name, "JMSXGroupID") || NAME(name, "JMSXGroupSeq") || NAME(name, "JMSExpiration");
     case 'a': return NAME(name, "ack");
     case 'd': return NAME(name, "delivery-count");
+    case 'e': return NAME(name, "expires");
     case 'm': return NAME(name, "message-id");
     case 'p': return NAME(name, "priority");
     case 'r': return NAME(name, "redelivered");

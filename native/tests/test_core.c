@@ -100,12 +100,12 @@ static void publish(world *w)
 {
     static const uint8_t properties[] = "destination:/queue/one\n";
     int places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
-                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0, 0);
+                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0, 0, 0);
     CHECK(places >= 0 || places == -ENOSPC);
     w->written += places > 0 ? (uint64_t)places : 0;
     uint64_t reference[3] = {++w->large, 1000000, 0};
     places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
-                                   (const uint8_t *)reference, sizeof reference, below(4) != 0, 1, 4, 0, 1, 0);
+                                   (const uint8_t *)reference, sizeof reference, below(4) != 0, 1, 4, 0, 1, 0, 0);
     CHECK(places >= 0 || places == -ENOSPC);
     w->written += places > 0 ? (uint64_t)places : 0;
 }
@@ -121,7 +121,7 @@ static void transaction(world *w, uint64_t id)
         return;
     for (uint32_t i = 0; i < members; i++)
         CHECK(vespiary_core_publish(w->core, (uint32_t)w->routes[below(2)], properties, sizeof properties - 1,
-                                    w->memory, below(1900), 1, 1, 4, 0, 0, id) > 0);
+                                    w->memory, below(1900), 1, 1, 4, 0, 0, 0, id) > 0);
     if (is_branch)
         CHECK(vespiary_core_prepare(w->core, id, (const uint8_t *)"name", 4) > 0);
     else
@@ -360,7 +360,7 @@ static void run_cumulative(unsigned long long which)
         switch (below(8)) {
         case 0:
         case 1:
-            CHECK(vespiary_core_publish(w.core, (uint32_t)w.routes[0], w.memory, 0, w.memory, 10, 1, 1, 4, 0, 0, 0) == 1);
+            CHECK(vespiary_core_publish(w.core, (uint32_t)w.routes[0], w.memory, 0, w.memory, 10, 1, 1, 4, 0, 0, 0, 0) == 1);
             write_out(&w, true);
             break;
         case 2:

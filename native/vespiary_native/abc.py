@@ -89,6 +89,7 @@ from vespiary_codec.journal.record import RecordType as RecordType
 from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
+from vespiary_native.abc_inspection import CoreInspection as CoreInspection
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
 from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
@@ -107,7 +108,7 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(CoreAccounts, CoreBranches, Protocol):
+class Core(CoreAccounts, CoreBranches, CoreInspection, Protocol):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
@@ -285,7 +286,7 @@ class Core(CoreAccounts, CoreBranches, Protocol):
         """
 
     def purge_queue(self, queue_id: int) -> int:
-        """Acknowledge everything deliverable in the queue (journalled); return how many.
+        """End what is deliverable or set aside in the queue (journalled); return how many.
 
         Raises:
             NoRoom: For the rest; those before are acknowledged.
@@ -351,10 +352,10 @@ class Core(CoreAccounts, CoreBranches, Protocol):
         STOMP 1.0 no blanks around names and values. Names are lower case; of `destination`,
         `destination-type`, `receipt` and `content-length` there is one at most. Then:
 
-        - SEND with a taught destination, without `priority` and the headers of journal-format §3.2
-          that are left out but `content-length` and `receipt`; no colon in a value (in RECEIPTs
-          and when stored it is escaped). It is journalled if it says `persistent:true` (the first
-          such header counts) and a queue of its route is durable.
+        - SEND with a taught destination, without the headers of journal-format §3.2 that are left
+          out but `content-length` and `receipt`, and without those that decide a message's order
+          or fate (`abc_inspection`); no colon in a value (in RECEIPTs it is escaped). It is
+          journalled if its first `persistent` says `true` and a queue of its route is durable.
         - ACK without a body, with `id` (1.2) or `message-id` (1.0, 1.1) of a message that this
           connection holds, in its one spelling, in 1.1 with the `subscription` of its consumer; no
           other headers but `subscription`, `receipt` and `content-length`, no colon in a value.
@@ -400,6 +401,7 @@ class Core(CoreAccounts, CoreBranches, Protocol):
         priority: int = 4,
         escaped: bool = False,
         large: bool = False,
+        special: bool = False,
         transaction: int = 0,
     ) -> int:
         """Stage one message to all queues of a route; return the number of places.

@@ -8,7 +8,6 @@ and pointers in and numbers and bytes out. No cffi object leaves this module. Ma
 from __future__ import annotations
 
 import errno
-import os
 from operator import attrgetter
 from typing import Any
 
@@ -23,32 +22,21 @@ from vespiary_native.abc import (
     ImageStatistics,
     LargeBody,
     LargeDelivery,
-    NoRoom,
     QueueStatistics,
     Relocation,
     ScanStatus,
     WriteRequest,
 )
+from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
+from vespiary_native.inspection import NativeInspection
 from vespiary_native.loader import ffi, lib
 
 _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every write
 _BATCH = 1024  # ids fetched with one call
 
 
-def _check(result: int, what: str) -> int:
-    """Return the result of a C call, or raise what its negative errno means."""
-    if result >= 0:
-        return result
-    code = -result
-    if code == errno.ENOSPC:
-        raise NoRoom(f"{what}: no slab or no journal file for it now")
-    if code == errno.ENOMEM:
-        raise MemoryError(f"{what}: no memory")
-    raise ValueError(f"{what}: {os.strerror(code)}")
-
-
-class NativeCore(NativeAccounts):
+class NativeCore(NativeAccounts, NativeInspection):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(
@@ -81,6 +69,7 @@ class NativeCore(NativeAccounts):
         self._file_id = ffi.new("uint64_t *")
         self._ids = ffi.new(f"uint32_t[{_BATCH}]")
         self._large = ffi.new("vespiary_large *")
+        self._look = ffi.new("vespiary_look *")
         self._large_ids = ffi.new(f"uint64_t[{_BATCH}]")
         self._buffers: dict[int, Any] = {}
 
@@ -96,11 +85,11 @@ class NativeCore(NativeAccounts):
 
     def add_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         """See `Core.add_file`."""
-        _check(lib.vespiary_core_add_file(self._core, file_id, salt, size_bytes), "add_file")
+        check(lib.vespiary_core_add_file(self._core, file_id, salt, size_bytes), "add_file")
 
     def start(self, sequence: int, previous_crc: int, durable_sequence: int) -> None:
         """See `Core.start`."""
-        _check(
+        check(
             lib.vespiary_core_start(self._core, sequence, previous_crc, durable_sequence), "start"
         )
 
@@ -133,11 +122,11 @@ class NativeCore(NativeAccounts):
 
     def live_places(self, file_id: int) -> int:
         """See `Core.live_places`."""
-        return _check(lib.vespiary_core_live_places(self._core, file_id), "live_places")
+        return check(lib.vespiary_core_live_places(self._core, file_id), "live_places")
 
     def live_bytes(self, file_id: int) -> int:
         """See `Core.live_bytes`."""
-        return _check(lib.vespiary_core_live_bytes(self._core, file_id), "live_bytes")
+        return check(lib.vespiary_core_live_bytes(self._core, file_id), "live_bytes")
 
     def relocate(
         self, file_id: int, slab: int, offset: int, record: int, max_bytes: int, max_places: int
@@ -150,7 +139,7 @@ class NativeCore(NativeAccounts):
         bad = lib.vespiary_core_relocate(
             self._core, file_id, slab, offset, record, max_bytes, max_places, out
         )
-        _check(bad, f"relocate({file_id}, {slab}, {offset}, {record})")
+        check(bad, f"relocate({file_id}, {slab}, {offset}, {record})")
         return Relocation(out.next, out.next_record, out.bytes, out.places, bool(out.is_absent))
 
     def cancels(self, file_id: int) -> list[int]:
@@ -158,14 +147,14 @@ class NativeCore(NativeAccounts):
         room = 64
         while True:
             out = ffi.new("uint64_t[]", room)
-            count = _check(lib.vespiary_core_cancels(self._core, file_id, out, room), "cancels")
+            count = check(lib.vespiary_core_cancels(self._core, file_id, out, room), "cancels")
             if count <= room:
                 return sorted(ffi.unpack(out, count)) if count else []
             room = count
 
     def forget_file(self, file_id: int) -> None:
         """See `Core.forget_file`."""
-        _check(lib.vespiary_core_forget_file(self._core, file_id), "forget_file")
+        check(lib.vespiary_core_forget_file(self._core, file_id), "forget_file")
 
     def image_statistics(self) -> ImageStatistics:
         """See `Core.image_statistics`."""
@@ -185,13 +174,13 @@ class NativeCore(NativeAccounts):
     def seal_write(self) -> WriteRequest | None:
         """See `Core.seal_write`."""
         out = self._write
-        if not _check(lib.vespiary_core_seal_write(self._core, out), "seal_write"):
+        if not check(lib.vespiary_core_seal_write(self._core, out), "seal_write"):
             return None
         return WriteRequest(out.file_id, out.offset, out.address, out.length, out.sequence)
 
     def write_done(self, sequence: int) -> None:
         """See `Core.write_done`."""
-        _check(lib.vespiary_core_write_done(self._core, sequence), f"write_done({sequence})")
+        check(lib.vespiary_core_write_done(self._core, sequence), f"write_done({sequence})")
 
     def stage_empty_block(self) -> None:
         """See `Core.stage_empty_block`."""
@@ -199,7 +188,7 @@ class NativeCore(NativeAccounts):
 
     def append_record(self, type_: int, body: bytes, *, flags: int = 0, urgent: bool = True) -> int:
         """See `Core.append_record`."""
-        return _check(
+        return check(
             lib.vespiary_core_append_record(self._core, type_, flags, body, len(body), urgent),
             "append_record",
         )
@@ -207,25 +196,25 @@ class NativeCore(NativeAccounts):
     # --- queues and routes ----------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
         """See `Core.open_queue`."""
-        _check(
+        check(
             lib.vespiary_core_open_queue(self._core, queue_id, tail, durable),
             f"open_queue({queue_id})",
         )
 
     def drop_queue(self, queue_id: int) -> None:
         """See `Core.drop_queue`."""
-        _check(lib.vespiary_core_drop_queue(self._core, queue_id), f"drop_queue({queue_id})")
+        check(lib.vespiary_core_drop_queue(self._core, queue_id), f"drop_queue({queue_id})")
 
     def purge_queue(self, queue_id: int) -> int:
         """See `Core.purge_queue`."""
-        return _check(
+        return check(
             lib.vespiary_core_purge_queue(self._core, queue_id), f"purge_queue({queue_id})"
         )
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics:
         """See `Core.queue_statistics`."""
         out = ffi.new("vespiary_queue_statistics *")
-        _check(
+        check(
             lib.vespiary_core_queue_statistics(self._core, queue_id, out),
             f"queue_statistics({queue_id})",
         )
@@ -233,51 +222,51 @@ class NativeCore(NativeAccounts):
 
     def queue_states(self) -> bytes:
         """See `Core.queue_states`."""
-        needed = _check(lib.vespiary_core_queue_states(self._core, ffi.NULL, 0), "queue_states")
+        needed = check(lib.vespiary_core_queue_states(self._core, ffi.NULL, 0), "queue_states")
         out = ffi.new("uint8_t[]", needed)
-        _check(lib.vespiary_core_queue_states(self._core, out, needed), "queue_states")
+        check(lib.vespiary_core_queue_states(self._core, out, needed), "queue_states")
         return bytes(ffi.buffer(out, needed))
 
     def open_route(self, queue_ids: list[int]) -> int:
         """See `Core.open_route`."""
-        return _check(
+        return check(
             lib.vespiary_core_open_route(self._core, queue_ids, len(queue_ids)), "open_route"
         )
 
     def set_route(self, route: int, queue_ids: list[int]) -> None:
         """See `Core.set_route`."""
-        _check(
+        check(
             lib.vespiary_core_set_route(self._core, route, queue_ids, len(queue_ids)), "set_route"
         )
 
     def close_route(self, route: int) -> None:
         """See `Core.close_route`."""
-        _check(lib.vespiary_core_close_route(self._core, route), "close_route")
+        check(lib.vespiary_core_close_route(self._core, route), "close_route")
 
     # --- connections ----------------------------------------------------------------------------
     def open_connection(self) -> int:
         """See `Core.open_connection`."""
-        return _check(lib.vespiary_core_open_connection(self._core), "open_connection")
+        return check(lib.vespiary_core_open_connection(self._core), "open_connection")
 
     def set_ready(self, connection: int, version: int, limits: tuple[int, int, int, int]) -> None:
         """See `Core.set_ready`."""
-        _check(lib.vespiary_core_set_ready(self._core, connection, version, *limits), "set_ready")
+        check(lib.vespiary_core_set_ready(self._core, connection, version, *limits), "set_ready")
 
     def teach(self, connection: int, destination: bytes, route: int) -> None:
         """See `Core.teach`."""
-        _check(
+        check(
             lib.vespiary_core_teach(self._core, connection, destination, len(destination), route),
             "teach",
         )
 
     def close_connection(self, connection: int) -> None:
         """See `Core.close_connection`."""
-        _check(lib.vespiary_core_close_connection(self._core, connection), "close_connection")
+        check(lib.vespiary_core_close_connection(self._core, connection), "close_connection")
 
     def attach_buffer(self, buffer: bytearray) -> int:
         """See `Core.attach_buffer`."""
         memory = ffi.from_buffer("uint8_t[]", buffer)
-        handle = _check(
+        handle = check(
             lib.vespiary_core_attach_buffer(self._core, memory, len(buffer)), "attach_buffer"
         )
         self._buffers[handle] = memory  # keeps the bytearray from being resized
@@ -285,7 +274,7 @@ class NativeCore(NativeAccounts):
 
     def detach_buffer(self, buffer: int) -> None:
         """See `Core.detach_buffer`."""
-        _check(lib.vespiary_core_detach_buffer(self._core, buffer), "detach_buffer")
+        check(lib.vespiary_core_detach_buffer(self._core, buffer), "detach_buffer")
         ffi.release(self._buffers.pop(buffer))
 
     def scan_stomp(
@@ -295,12 +284,12 @@ class NativeCore(NativeAccounts):
         out = self._result
         bad = lib.vespiary_core_scan_stomp(self._core, connection, buffer, start, end, out)
         if bad:
-            _check(bad, "scan_stomp")
+            check(bad, "scan_stomp")
         return _SCAN[out.status], out.position, out.detail
 
     def receipt(self, connection: int, data: bytes) -> None:
         """See `Core.receipt`."""
-        _check(lib.vespiary_core_receipt(self._core, connection, data, len(data)), "receipt")
+        check(lib.vespiary_core_receipt(self._core, connection, data, len(data)), "receipt")
 
     def take_receipts(self) -> list[tuple[int, bytes]]:
         """See `Core.take_receipts`."""
@@ -332,46 +321,45 @@ class NativeCore(NativeAccounts):
         priority: int = 4,
         escaped: bool = False,
         large: bool = False,
+        special: bool = False,
         transaction: int = 0,
     ) -> int:
         """See `Core.publish`."""
         result = lib.vespiary_core_publish(
             self._core, route, properties, len(properties), ffi.from_buffer(body), len(body),
-            persistent, protocol, priority, escaped, large, transaction,
+            persistent, protocol, priority, escaped, large, special, transaction,
         )  # fmt: skip
         if result == -errno.EMSGSIZE:
             raise ValueError(
                 f"a message of {len(properties)} bytes of headers and {len(body)} bytes of body "
                 f"does not fit into a journal record of {self._record_bytes_max} bytes"
             )
-        return _check(result, "publish")
+        return check(result, "publish")
 
     def begin(
         self, transaction: int, size_bytes: int, records: int, *, branch: bool = False
     ) -> None:
         """See `Core.begin`."""
-        _check(
+        check(
             lib.vespiary_core_begin(self._core, transaction, size_bytes, records, branch), "begin"
         )
 
     def commit(self, transaction: int) -> None:
         """See `Core.commit`."""
-        _check(lib.vespiary_core_commit(self._core, transaction), "commit")
+        check(lib.vespiary_core_commit(self._core, transaction), "commit")
 
     # --- prepared branches ----------------------------------------------------------------------
     def prepare(self, transaction: int, data: bytes) -> int:
         """See `Core.prepare`."""
-        return _check(
-            lib.vespiary_core_prepare(self._core, transaction, data, len(data)), "prepare"
-        )
+        return check(lib.vespiary_core_prepare(self._core, transaction, data, len(data)), "prepare")
 
     def resolve(self, transaction: int, *, commit: bool) -> int:
         """See `Core.resolve`."""
-        return _check(lib.vespiary_core_resolve(self._core, transaction, commit), "resolve")
+        return check(lib.vespiary_core_resolve(self._core, transaction, commit), "resolve")
 
     def branches(self) -> list[BranchFacts]:
         """See `Core.branches`."""
-        room = _check(lib.vespiary_core_branches(self._core, ffi.NULL, 0), "branches")
+        room = check(lib.vespiary_core_branches(self._core, ffi.NULL, 0), "branches")
         out = ffi.new("vespiary_branch_facts[]", room)
         lib.vespiary_core_branches(self._core, out, room)
         found = [
@@ -391,7 +379,7 @@ class NativeCore(NativeAccounts):
     def branch_members(self, transaction: int) -> list[BranchMember]:
         """See `Core.branch_members`."""
         members = lib.vespiary_core_branch_members
-        room = _check(members(self._core, transaction, ffi.NULL, 0), "branch_members")
+        room = check(members(self._core, transaction, ffi.NULL, 0), "branch_members")
         out = ffi.new("vespiary_branch_member[]", room)
         members(self._core, transaction, out, room)
         return [
@@ -401,7 +389,7 @@ class NativeCore(NativeAccounts):
 
     def branch_data(self, transaction: int) -> bytes:
         """See `Core.branch_data`."""
-        length = _check(
+        length = check(
             lib.vespiary_core_branch_data(self._core, transaction, self._frames), "branch_data"
         )
         return bytes(ffi.buffer(self._frames[0], length))
@@ -409,7 +397,7 @@ class NativeCore(NativeAccounts):
     def prepared_in(self, file_id: int) -> bool:
         """See `Core.prepared_in`."""
         return bool(
-            _check(lib.vespiary_core_prepared_in(self._core, file_id), f"prepared_in({file_id})")
+            check(lib.vespiary_core_prepared_in(self._core, file_id), f"prepared_in({file_id})")
         )
 
     # --- consumers ------------------------------------------------------------------------------
@@ -423,7 +411,7 @@ class NativeCore(NativeAccounts):
         version: int,
     ) -> int:
         """See `Core.open_consumer`."""
-        return _check(
+        return check(
             lib.vespiary_core_open_consumer(
                 self._core, connection, queue_id, mode, credit, subscription, len(subscription),
                 version,
@@ -440,15 +428,15 @@ class NativeCore(NativeAccounts):
             self._core, consumer, max_messages, max_bytes, out, frames
         )
         if count < 0:
-            _check(count, f"deliver({consumer})")
+            check(count, f"deliver({consumer})")
         data = bytes(ffi.buffer(frames[0], out.position)) if count else b""
-        return _DELIVER[out.status], count, data
+        return DELIVER_STATUS[out.status], count, data
 
     def next_large(self, consumer: int) -> LargeBody | None:
         """See `Core.next_large`."""
         out = self._large
         found = lib.vespiary_core_next_large(self._core, consumer, out)
-        if not _check(found, f"next_large({consumer})"):
+        if not check(found, f"next_large({consumer})"):
             return None
         return LargeBody(out.id, out.size, out.crc)
 
@@ -456,10 +444,7 @@ class NativeCore(NativeAccounts):
         """See `Core.take_large`."""
         out, head = self._large, self._frames
         found = lib.vespiary_core_take_large(self._core, consumer, out, head)
-        if not _check(found, f"take_large({consumer})"):
-            return None
-        data = bytes(ffi.buffer(head[0], out.head_length))
-        return LargeDelivery(out.sequence, data, LargeBody(out.id, out.size, out.crc))
+        return self._large_delivery(check(found, f"take_large({consumer})"))
 
     def take_done_large(self) -> list[int]:
         """See `Core.take_done_large`."""
@@ -487,19 +472,19 @@ class NativeCore(NativeAccounts):
         result = lib.vespiary_core_load_begin(self._core, file_id, slab, self._write)
         if result in (-errno.ENOSPC, -errno.EALREADY):
             return None
-        _check(result, f"load_begin({file_id}, {slab})")
+        check(result, f"load_begin({file_id}, {slab})")
         return self._write.address, self._write.length, self._write.offset
 
     def load_done(self, file_id: int, slab: int, *, good: bool) -> None:
         """See `Core.load_done`."""
-        _check(
+        check(
             lib.vespiary_core_load_done(self._core, file_id, slab, good),
             f"load_done({file_id}, {slab})",
         )
 
     def acknowledge(self, consumer: int, sequence: int, *, transaction: int = 0) -> int:
         """See `Core.acknowledge`."""
-        return _check(
+        return check(
             lib.vespiary_core_acknowledge(self._core, consumer, sequence, transaction),
             f"acknowledge({consumer})",
         )
@@ -510,26 +495,24 @@ class NativeCore(NativeAccounts):
 
     def give_back(self, consumer: int, sequence: int) -> int:
         """See `Core.give_back`."""
-        return _check(
+        return check(
             lib.vespiary_core_give_back(self._core, consumer, sequence), f"give_back({consumer})"
         )
 
     def set_credit(self, consumer: int, credit: int) -> None:
         """See `Core.set_credit`."""
-        _check(lib.vespiary_core_set_credit(self._core, consumer, credit), "set_credit")
+        check(lib.vespiary_core_set_credit(self._core, consumer, credit), "set_credit")
 
     def close_consumer(self, consumer: int) -> int:
         """See `Core.close_consumer`."""
-        return _check(
+        return check(
             lib.vespiary_core_close_consumer(self._core, consumer), f"close_consumer({consumer})"
         )
 
     # --- recovery -------------------------------------------------------------------------------
     def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
         """See `Core.restore_file`."""
-        _check(
-            lib.vespiary_core_restore_file(self._core, file_id, salt, size_bytes), "restore_file"
-        )
+        check(lib.vespiary_core_restore_file(self._core, file_id, salt, size_bytes), "restore_file")
 
     def restore_block(
         self, file_id: int, offset: int, block: memoryview
@@ -551,16 +534,15 @@ class NativeCore(NativeAccounts):
             )
         return [
             (other.type, bytes(block[other.offset : other.offset + other.length]))
-            for other in others[0 : _check(count, "restore_block")]
+            for other in others[0 : check(count, "restore_block")]
         ]
 
     def restore_done(self) -> int:
         """See `Core.restore_done`."""
-        return _check(lib.vespiary_core_restore_done(self._core), "restore_done")
+        return check(lib.vespiary_core_restore_done(self._core), "restore_done")
 
 
 _SCAN = [*ScanStatus]
-_DELIVER = [*DeliverStatus]
 
 
 def verify_blocks(

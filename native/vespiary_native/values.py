@@ -31,6 +31,7 @@ class DeliverStatus(IntEnum):
     LIMIT = 1  # max_messages, max_bytes or the consumer's credit reached
     ABSENT = 2  # the next message's slab is not in memory: load it (`absent_slab`)
     LARGE = 3  # the next message's body is in a file: give it by itself (`take_large`)
+    SPECIAL = 4  # Python looks at the next message first (`next_deliverable`, `give`)
 
 
 class AckMode(IntEnum):
@@ -99,9 +100,9 @@ class QueueStatistics:
     """A queue's counters.
 
     `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `prepared` = held
-    by prepared branches (added, or acknowledged, and not committed), `live_bytes` = properties and
-    bodies of all that is live, of large messages the reference. `added`, `acknowledged` and
-    `redelivered` (given back) count from the end of the recovery on.
+    by prepared branches (added, or acknowledged, and not committed), `aside` = set aside,
+    `live_bytes` = properties and bodies of all that is live, of large messages the reference.
+    `added`, `acknowledged` and `redelivered` (given back) count from the end of the recovery on.
     """
 
     head: int
@@ -111,6 +112,7 @@ class QueueStatistics:
     ready: int
     delivering: int
     prepared: int
+    aside: int
     added: int
     acknowledged: int
     redelivered: int

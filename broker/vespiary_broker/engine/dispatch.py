@@ -22,6 +22,7 @@ from vespiary_broker.engine.queues import Consumer, Queue
 
 SLICE_MESSAGES: Final = 32
 _NO_LIMIT: Final = 2**31 - 1
+_ALONE: Final = (DeliverStatus.LARGE, DeliverStatus.SPECIAL)
 
 LoadSlab = Callable[[int, int], None]
 """Begins to read (file id, slab index) from disk; the core makes its queues ready again."""
@@ -125,8 +126,23 @@ class Dispatcher:
             if status == DeliverStatus.ABSENT:
                 self._load(consumer)
                 return
-            if status == DeliverStatus.LARGE and self._give_large(consumer):
+            if status in _ALONE and self._give_alone(status, consumer):
                 idle = 0
+
+    def _give_alone(self, status: DeliverStatus, consumer: Consumer) -> bool:
+        """Give a consumer the next message, which deliver leaves to Python; False: not now."""
+        if status == DeliverStatus.LARGE:
+            return self._give_large(consumer)
+        sequence = self._core.next_deliverable(consumer.queue.id)
+        status, count, _, frames = self._core.give(consumer.handle, [sequence], _NO_LIMIT)
+        if status == DeliverStatus.LARGE:
+            return self._give_large(consumer)
+        if count:
+            self.messages_out += count
+            consumer.output.write(frames)
+        elif status == DeliverStatus.LIMIT and consumer.mode is AckMode.AUTO:
+            self._starved[consumer.queue.id] = None
+        return count > 0
 
     def _give_large(self, consumer: Consumer) -> bool:
         """Give a consumer the large message that is next, or set it aside if its body is lost."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord, decode_end, encode_end
 from vespiary_codec.journal.duplicate import DuplicateRecord, decode_duplicate, duplicate_body
 from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.record_types import RecordFlag as RecordFlag
+from vespiary_codec.journal.record_types import RecordType as RecordType
 
 START: Final = struct.Struct("<IBBH")
 """length, type, flags, depends on the type."""
@@ -47,32 +48,6 @@ QUEUE_STATE: Final = struct.Struct("<IIQQ")
 
 _TWO: Final = struct.Struct("<II")
 _MUST_KNOW: Final = 0x80
-
-
-class RecordType(IntEnum):
-    """Types of records."""
-
-    ADD = 1
-    ACK = 2
-    COUNT = 3
-    COMMIT = 4
-    FILES = 5
-    QUEUES = 6
-    SEAL = 7
-    PREPARE = 8
-    ROLLBACK = 9
-    DUPLICATE = 11
-    PUT = 32
-    REMOVE = 33
-
-
-class RecordFlag(IntFlag):
-    """Flags of ADD, ACK and DUPLICATE records."""
-
-    TRANSACTIONAL = 1
-    ESCAPED = 2
-    LARGE = 4
-    MOVED = 8
 
 
 class Place(NamedTuple):
@@ -119,6 +94,7 @@ class AddRecord(NamedTuple):
     has_escapes: bool = False
     transaction: int = 0
     is_large: bool = False
+    is_special: bool = False
     is_moved: bool = False
 
 
@@ -135,6 +111,7 @@ class AddLayout(NamedTuple):
     has_escapes: bool
     transaction: int
     is_large: bool = False
+    is_special: bool = False
 
 
 class AckRecord(NamedTuple):
@@ -345,6 +322,7 @@ def _encode_add(record: AddRecord) -> bytes:
         raise ValueError(f"priority {record.priority} is not 0 to 9")
     flags = RecordFlag.ESCAPED if record.has_escapes else 0
     flags |= RecordFlag.LARGE * record.is_large | RecordFlag.MOVED * record.is_moved
+    flags |= RecordFlag.SPECIAL * record.is_special
     middle = b"".join(PLACE.pack(queue_id, 0, sequence) for queue_id, sequence in record.places)
     if record.transaction:
         flags |= RecordFlag.TRANSACTIONAL
@@ -465,6 +443,7 @@ def decode_add_layout(raw: RawRecord) -> AddLayout:
         bool(flags & RecordFlag.ESCAPED),
         TRANSACTION.unpack_from(data, after)[0] if is_member else 0,
         bool(flags & RecordFlag.LARGE),
+        bool(flags & RecordFlag.SPECIAL),
     )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from vespiary_codec.journal.record import ADD, PLACE
+from vespiary_native.twin.tables import Tables
 from vespiary_native.values import AccountLimits, AccountStatistics
 
 if TYPE_CHECKING:
     from vespiary_native.twin.image import Slab
-    from vespiary_native.twin.staging import Staging
     from vespiary_native.twin.state import Message, Queue, Route
 
 _PLACE_BYTES: Final = PLACE.size + 24
@@ -184,11 +184,9 @@ class Accounts:
         self._changed.add(account.handle)
 
 
-class AccountCalls:
+class AccountCalls(Tables):
     """The calls of `abc_accounts.CoreAccounts`; base class of `TwinCore`."""
 
-    _staging: Staging
-    _queue: Callable[[int], Queue]
     _route: Callable[[int], Route]
 
     def open_account(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
@@ -213,7 +212,7 @@ def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) 
             return
         queue.added += 1
     if sequence < queue.next:  # consumers went past it: it is first in line now
-        heappush(queue.returned, sequence)
+        queue.returned.put(sequence)
     staging.queue_ready(queue)
 
 

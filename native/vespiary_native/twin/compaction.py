@@ -179,7 +179,7 @@ class Walk:
         middle = b"".join(PLACE.pack(place.queue.queue_id, 0, place.sequence) for place in places)
         blocks.view[at : at + length] = start + middle + content
         content_at = at + len(start) + len(middle)
-        self._point(blocks.slab, content_at, places)
+        self._point(blocks.slab, at, content_at, places)
         self._moved_bytes += length
         self._moved_places += len(places)
         self._count(counted)
@@ -196,13 +196,11 @@ class Walk:
                 return True
         return False
 
-    def _point(self, slab: Slab, content_at: int, places: list[_Place]) -> None:
+    def _point(self, slab: Slab, at: int, content_at: int, places: list[_Place]) -> None:
         """Point queues, and the consumers that hold a message, at its copy."""
-        for queue, sequence, (_, _, properties_bytes, body_bytes, has_escapes, _) in places:
+        for queue, sequence, (_, _, properties_bytes, body_bytes, flags, _, _) in places:
             share_bytes = place_bytes(len(places), properties_bytes + body_bytes)
-            message = (
-                slab, content_at, properties_bytes, body_bytes, has_escapes, share_bytes
-            )  # fmt: skip
+            message = (slab, content_at, properties_bytes, body_bytes, flags, share_bytes, at)
             self._staging.unpin(queue, queue.entries[sequence])
             queue.entries[sequence] = message
             queue.ack_block = 0  # an ACK record before the copy must not be extended by it

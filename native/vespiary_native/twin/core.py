@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vespiary_codec.journal.record import QUEUE_STATE
+from vespiary_codec.journal.record import QUEUE_STATE, RecordFlag
 from vespiary_native.abc import (
     BLOCK_BYTES,
     SLAB_BYTES,
@@ -28,6 +28,7 @@ from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.branches import Branches
+from vespiary_native.twin.inspection import TwinInspection
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, Consumer, Queue, Route
@@ -39,7 +40,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls):
+class TwinCore(AccountCalls, TwinInspection):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -57,20 +58,18 @@ class TwinCore(AccountCalls):
         slabs_max: int,
         record_bytes_max: int,
     ) -> None:
-        self._staging = Staging(
-            slab_bytes=slab_bytes,
-            block_bytes=block_bytes,
-            slabs_max=slabs_max,
-            record_bytes_max=record_bytes_max,
+        super().__init__(
+            Staging(
+                slab_bytes=slab_bytes,
+                block_bytes=block_bytes,
+                slabs_max=slabs_max,
+                record_bytes_max=record_bytes_max,
+            )
         )
-        self._image = self._staging.image
-        self._blocks = self._staging.blocks
         self._recovery = Recovery(self._image, self._staging.large, self._staging.accounts)
-        self._queues: dict[int, Queue] = {}
         self._branches = Branches(self._queues)
         self._routes: dict[int, Route] = {}
         self._connections: dict[int, Connection] = {}
-        self._consumers: dict[int, Consumer] = {}
         self._buffers: dict[int, memoryview] = {}
 
     @property
@@ -203,12 +202,6 @@ class TwinCore(AccountCalls):
         total = self._staging.accounts.total
         total.queues += 1
         self._queues[queue_id] = Queue(queue_id, tail, total, is_durable=durable)
-
-    def _queue(self, queue_id: int) -> Queue:
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            raise ValueError(f"queue {queue_id} is not open")
-        return queue
 
     def drop_queue(self, queue_id: int) -> None:
         """See `abc.Core.drop_queue`."""
@@ -381,6 +374,7 @@ class TwinCore(AccountCalls):
         priority: int = 4,
         escaped: bool = False,
         large: bool = False,
+        special: bool = False,
         transaction: int = 0,
     ) -> int:
         """See `abc.Core.publish`."""
@@ -393,17 +387,11 @@ class TwinCore(AccountCalls):
             is_persistent=persistent,
             protocol=protocol,
             priority=priority,
-            has_escapes=escaped,
-            is_large=large,
+            flags=escaped * RecordFlag.ESCAPED.value
+            | large * RecordFlag.LARGE.value
+            | special * RecordFlag.SPECIAL.value,
         )
         return len(to.queues)
-
-    def _check_transaction(self, transaction: int) -> None:
-        if transaction != self._staging.transaction:
-            raise ValueError(
-                f"transaction {transaction or 'none'} was named while"
-                f" {self._staging.transaction or 'none'} is being staged"
-            )
 
     def begin(
         self, transaction: int, size_bytes: int, records: int, *, branch: bool = False
@@ -476,12 +464,6 @@ class TwinCore(AccountCalls):
         self._staging.queue_ready(queue)
         return handle
 
-    def _consumer(self, handle: int) -> Consumer:
-        consumer = self._consumers.get(handle)
-        if consumer is None:
-            raise ValueError(f"consumer {handle} is not open")
-        return consumer
-
     def deliver(
         self, consumer: int, max_messages: int, max_bytes: int
     ) -> tuple[DeliverStatus, int, bytes]:
@@ -494,7 +476,8 @@ class TwinCore(AccountCalls):
 
     def take_large(self, consumer: int) -> LargeDelivery | None:
         """See `abc.Core.take_large`."""
-        return delivery.take_large(self._consumer(consumer))
+        known = self._consumer(consumer)
+        return delivery.give_large(known, delivery.next_sequence(known.queue))
 
     def take_done_large(self) -> list[int]:
         """See `abc.Core.take_done_large`.

@@ -203,10 +203,18 @@ class Recovery:
         reference: bytes,
     ) -> None:
         slab = file.slabs[offset >> self._image.slab_shift]
-        at = offset % self._image.slab_bytes + add.properties_at
+        record_at = offset % self._image.slab_bytes
+        at = record_at + add.properties_at
         content_bytes = add.properties_bytes + add.body_bytes
         share_bytes = place_bytes(len(add.places), content_bytes)
-        message = (slab, at, add.properties_bytes, add.body_bytes, add.has_escapes, share_bytes)
+        flags = (
+            add.has_escapes * RecordFlag.ESCAPED.value
+            | add.is_large * RecordFlag.LARGE.value
+            | add.is_special * RecordFlag.SPECIAL.value
+        )
+        message = (
+            slab, at, add.properties_bytes, add.body_bytes, flags, share_bytes, record_at
+        )  # fmt: skip
         for queue_id, sequence in add.places:
             queue = queues.get(queue_id)
             if queue is None:

@@ -47,7 +47,6 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"))
 _FLAGS_AT: Final = 5  # in a record's start
-_ESCAPED: Final = RecordFlag.ESCAPED.value
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 _LARGE: Final = RecordFlag.LARGE.value
 PROPERTIES_BYTES_MAX: Final = 65535
@@ -108,16 +107,17 @@ class Staging:
         is_persistent: bool,
         protocol: int = 1,
         priority: int = 4,
-        has_escapes: bool = False,
-        is_large: bool = False,
+        flags: int = 0,
     ) -> int:
         """Stage a message to all queues of a route; return its block, 0 if it is not journalled.
+
+        `flags` are those of its record: ESCAPED, LARGE, SPECIAL.
 
         Raises:
             NoRoom: No slab or no file; nothing was staged.
             ValueError: The record would be too large.
         """
-        queues = route.queues
+        queues, is_large = route.queues, flags & _LARGE
         if is_large and len(body) != REFERENCE_BYTES:
             raise ValueError(f"a reference of {len(body)} bytes: {REFERENCE_BYTES} are allowed")
         if not queues:
@@ -132,30 +132,28 @@ class Staging:
         ):
             raise self._too_large(length, properties_bytes, len(queues))
         is_journalled = is_persistent and route.has_durable
+        blocks = self.blocks
         if is_journalled:
-            blocks = self.blocks
             at = blocks.place(length, is_add=not self.transaction)
             slab, view = blocks.slab, blocks.view
-            # The first place goes with the start: mostly it is the only one.
-            first = queues[0]
-            _ADD_AND_PLACE.pack_into(
-                view, at, length, 1,
-                (_ESCAPED if has_escapes else 0) | (_LARGE if is_large else 0), protocol, priority,
-                blocks.now_ms, body_bytes, properties_bytes, len(queues),
-                first.queue_id, 0, first.tail,
-            )  # fmt: skip
-            if self.transaction or len(queues) > 1:
-                self._add_rest(view, at, queues)
         else:
             slab, at = self._place_volatile(length)
             assert slab.view is not None
             view = slab.view
+        # The first place goes with the start: mostly it is the only one.
+        first = queues[0]
+        _ADD_AND_PLACE.pack_into(
+            view, at, length, 1, flags, protocol, priority, blocks.now_ms, body_bytes,
+            properties_bytes, len(queues), first.queue_id, 0, first.tail,
+        )  # fmt: skip
+        if self.transaction or len(queues) > 1:
+            self._add_rest(view, at, queues)
         properties_at = at + start
         body_at = properties_at + properties_bytes
         view[properties_at:body_at] = properties
         view[body_at : at + length] = body
         share_bytes = place_bytes(len(queues), properties_bytes + body_bytes)
-        message = (slab, properties_at, properties_bytes, body_bytes, has_escapes, share_bytes)
+        message = (slab, properties_at, properties_bytes, body_bytes, flags, share_bytes, at)
         for queue in queues:
             if is_large:
                 self.large.place(queue, queue.tail, body)
@@ -249,7 +247,7 @@ class Staging:
         Raises:
             NoRoom: No slab or no file for the record; nothing was changed.
         """
-        slab, _, properties_bytes, body_bytes, _, _ = message
+        slab, _, properties_bytes, body_bytes, _, _, _ = message
         file = slab.file
         block = 0
         if file is not None and queue.is_durable:
@@ -526,5 +524,7 @@ class Staging:
         queue.reserved.clear()
         queue.locked.clear()
         queue.returned.clear()
+        queue.aside.clear()
+        queue.taken.clear()
         queue.next = queue.available = queue.staged_tail = queue.tail
         self.ready.pop(queue, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from heapq import heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from vespiary_codec.journal.record import ADD, PLACE
@@ -22,10 +22,10 @@ SHAPE_PATIENCE = 4
 """Frames before a connection learns their shape: who sends one or two is not worth it."""
 
 
-Message = tuple[Slab, int, int, int, bool, int]
+Message = tuple[Slab, int, int, int, int, int, int]
 """Where a message stands: slab, position of its properties in the slab's memory, their bytes, bytes
-of the body, whether the properties have escapes, and what one place counts for in its file
-(`place_bytes`). Made for every message, so it is a plain tuple."""
+of the body, the flags ESCAPED, LARGE and SPECIAL of its record, what one place counts for in its
+file (`place_bytes`), and position of its record. Made for every message, so it is a plain tuple."""
 
 
 def place_bytes(places: int, content_bytes: int) -> int:
@@ -50,6 +50,31 @@ class LargeMessage:
         self.block: int | None = 0
 
 
+class Returned(set[int]):
+    """Sequences that came back, with the lowest at hand; what went may linger in its heap."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[int] = []
+
+    def put(self, sequence: int) -> None:
+        """Take in a sequence that is not there."""
+        self.add(sequence)
+        if len(self._heap) > 2 * len(self) + 64:
+            self._heap = list(self)
+            heapify(self._heap)
+        else:
+            heappush(self._heap, sequence)
+
+    def first(self) -> int:
+        """Return the lowest; there must be one."""
+        while self._heap[0] not in self:
+            heappop(self._heap)
+        return self._heap[0]
+
+
 class Queue:
     """A queue: head <= next <= available <= tail.
 
@@ -62,7 +87,9 @@ class Queue:
         tail: Next sequence to assign.
         staged_tail: One above the last sequence that waits for a flush.
         note: Its latest note.
-        returned: Given-back sequences, a heap.
+        returned: Sequences given back or put back, and deliverable.
+        aside: Sequences that are set aside.
+        taken: Held ones that were at `next` or behind it when they were given.
         deliveries: How often a message was given out and came back, if ever.
         delivering: Number of messages given out.
         ack_block: Sequence of the block with its latest ACK record that may be extended, 0 none.
@@ -86,6 +113,7 @@ class Queue:
         "ack_end",
         "acknowledged",
         "added",
+        "aside",
         "available",
         "consumers",
         "deliveries",
@@ -104,6 +132,7 @@ class Queue:
         "returned",
         "staged_tail",
         "tail",
+        "taken",
         "waits_for_slab",
     )
 
@@ -115,7 +144,9 @@ class Queue:
         self._head = self.next = self.available = self.tail = tail
         self.staged_tail = 0
         self.note: Note | None = None
-        self.returned: list[int] = []
+        self.returned = Returned()
+        self.aside: set[int] = set()
+        self.taken: set[int] = set()
         self.deliveries: dict[int, int] = {}
         self.delivering = self.added = self.acknowledged = self.redelivered = 0
         self.live_bytes = 0
@@ -150,14 +181,19 @@ class Queue:
         return min(at, end)
 
     def is_free(self, sequence: int) -> bool:
-        """Whether a message is there and no branch has it."""
-        is_held = sequence in self.reserved or sequence in self.locked
-        return sequence in self.entries and not is_held
+        """Whether a message at `next` or behind it is there, and nobody has it."""
+        return sequence in self.entries and not (
+            sequence in self.reserved
+            or sequence in self.locked
+            or sequence in self.taken
+            or sequence in self.returned
+            or sequence in self.aside
+        )
 
     def first_ready(self, at: int, end: int) -> int:
-        """Return the first live sequence from `at` on that no branch holds, or `end`."""
+        """Return the first free sequence from `at` on, at `next` or behind it, or `end`."""
         at = self.first_live(at, end)
-        while at < end and (at in self.reserved or at in self.locked):
+        while at < end and not self.is_free(at):
             at = self.first_live(at + 1, end)
         return at
 
@@ -174,7 +210,8 @@ class Queue:
         """Take back a message that was given out; return how often it has been now."""
         deliveries = min(self.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
         self.deliveries[sequence] = deliveries
-        heappush(self.returned, sequence)
+        self.taken.discard(sequence)
+        self.returned.put(sequence)
         self.delivering -= 1
         self.redelivered += 1
         return deliveries
@@ -189,9 +226,14 @@ class Queue:
             next=self.next,
             available=self.available,
             tail=self.tail,
-            ready=live - self.delivering - prepared - (self.tail - self.available),
+            ready=live
+            - self.delivering
+            - prepared
+            - len(self.aside)
+            - (self.tail - self.available),
             delivering=self.delivering,
             prepared=prepared,
+            aside=len(self.aside),
             added=self.added,
             acknowledged=self.acknowledged,
             redelivered=self.redelivered,

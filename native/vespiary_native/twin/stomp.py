@@ -33,9 +33,17 @@ _NOT_PLAIN: Final = b"\\\r\0"
 _BLANKS: Final = b" \t"
 _LEFT_TO_PYTHON: Final = frozenset(
     {
+        b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_TIME",
+        b"JMSExpiration",
+        b"JMSXGroupID",
+        b"JMSXGroupSeq",
         b"_AMQ_DUPL_ID",
+        b"_AMQ_LVQ_NAME",
+        b"_AMQ_SCHED_DELIVERY",
         b"ack",
         b"delivery-count",
+        b"expires",
         b"message-id",
         b"priority",
         b"redelivered",

@@ -53,6 +53,9 @@ RECORDS = st.one_of(
         priority=st.integers(0, 9),
         has_escapes=st.booleans(),
         transaction=U64,
+        is_large=st.booleans(),
+        is_special=st.booleans(),
+        is_moved=st.booleans(),
     ),
     st.builds(
         AckRecord,

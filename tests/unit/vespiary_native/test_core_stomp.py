@@ -58,6 +58,20 @@ LEFT_TO_PYTHON = {
     "a priority": send(b"priority:4\n"),
     "a duplicate id": send(b"_AMQ_DUPL_ID:1\n"),
     "a message id": send(b"message-id:1-1\n"),
+    **{
+        f"a header that decides order or fate: {name}": send(name.encode() + b":1\n")
+        for name in (
+            "priority",
+            "expires",
+            "JMSExpiration",
+            "JMSXGroupID",
+            "JMSXGroupSeq",
+            "_AMQ_LVQ_NAME",
+            "AMQ_SCHEDULED_TIME",
+            "AMQ_SCHEDULED_DELAY",
+            "_AMQ_SCHED_DELIVERY",
+        )
+    },
     "an escape": send(b"x:a\\cb\n"),
     "an escape in the receipt": send(b"receipt:a\\cb\n"),
     "a second colon": send(b"reply-to:queue://b\n"),
@@ -248,3 +262,9 @@ def test_other_acks_are_left_to_python(
 )
 def test_limits_are_those_of_the_codec(rig: CoreRig, headers: bytes, status: ScanStatus) -> None:
     assert rig.scan(send(headers))[0] == status
+
+
+@pytest.mark.parametrize("name", [b"Priority", b"expire", b"expiresAt", b"JMSXGroupIDs", b"_AMQ_X"])
+def test_names_that_are_like_theirs_are_plain(rig: CoreRig, name: bytes) -> None:
+    assert rig.scan(send(name + b":1\n"))[0] == ScanStatus.NEED_DATA
+    assert rig.core.queue_statistics(1).added == 1

@@ -172,3 +172,17 @@ def test_absent_slab_is_asked_for_once_and_its_queues_served_when_it_is_there() 
     rig.turn()
     assert len(rig.loads) == 2  # it was not read after all, so it is asked for again
     assert sorted(received) == bodies[: len(received)]  # they share; none is skipped or doubled
+
+
+@pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.INDIVIDUAL])
+def test_a_special_message_is_given_in_its_turn(mode: AckMode) -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", mode)
+    _send(rig, 2)
+    route = rig.core.open_route([consumer.queue.id])
+    rig.core.publish(route, b"destination:q\n", b"special", persistent=True, special=True)
+    _send(rig, 1)
+    rig.turn()
+    assert output.bodies() == [b"0000000000", b"0000000001", b"special", b"0000000000"]
+    assert rig.dispatcher.messages_out == 4
