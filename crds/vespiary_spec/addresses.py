@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS, LifecycleSettings
 from vespiary_spec.model import Change, setting
 
 ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
@@ -33,45 +34,13 @@ class DiskFullPolicy(enum.StrEnum):
 
 
 class AddressSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    LifecycleSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
     """Settings of the addresses that a match covers; None takes the next wider match's value.
 
     The widest match is `#`; below it lie the defaults of `ADDRESS_DEFAULTS`.
     """
 
-    auto_create_queues: Annotated[
-        bool | None,
-        setting(
-            "Create a queue when a client first uses it.",
-            change=Change.RESTART,
-            default_text="true",
-        ),
-    ] = None
-    auto_create_addresses: Annotated[
-        bool | None,
-        setting(
-            "Create an address when a client first uses it.",
-            change=Change.RESTART,
-            default_text="true",
-        ),
-    ] = None
-    auto_delete_queues: Annotated[
-        bool | None,
-        setting(
-            "Delete a created queue when it is empty and its last consumer has gone.",
-            change=Change.RESTART,
-            default_text="true",
-        ),
-    ] = None
-    auto_delete_addresses: Annotated[
-        bool | None,
-        setting(
-            "Delete a created address when its last queue has gone.",
-            change=Change.RESTART,
-            default_text="true",
-        ),
-    ] = None
     default_address_routing_type: Annotated[
         RoutingType | None,
         setting(
@@ -113,10 +82,7 @@ class AddressSettings(
 
 
 ADDRESS_DEFAULTS = AddressSettings(
-    auto_create_queues=True,
-    auto_create_addresses=True,
-    auto_delete_queues=True,
-    auto_delete_addresses=True,
+    **LIFECYCLE_DEFAULTS,
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,
@@ -149,6 +115,25 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         bool,
         setting("Whether queue and messages survive a restart.", change=Change.RESTART),
     ] = True
+    max_consumers: Annotated[
+        int | None,
+        setting(
+            "Most consumers at a time; -1 is any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+            default_text="`default-max-consumers`",
+        ),
+    ] = None
+    purge_on_no_consumers: Annotated[
+        bool | None,
+        setting(
+            "Empty the queue when its last consumer goes, and let it take nothing until the next "
+            "one comes.",
+            change=Change.RESTART,
+            default_text="`default-purge-on-no-consumers`",
+        ),
+    ] = None
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

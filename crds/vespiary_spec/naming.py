@@ -1,6 +1,6 @@
-"""Settings of the whole broker about names: wildcards in addresses and in matches.
+"""Settings of the whole broker about names: wildcards, and how long what has a name lasts.
 
-Owns: what separates words, and which words are wildcards.
+Owns: what separates words, which words are wildcards, and the period of automatic deletion.
 Never: matches a name (that is the engine).
 Called by: `settings`, whose `BrokerSettings` they are part of.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from vespiary_spec.model import Change, setting
+from vespiary_spec.model import Change, Unit, setting
 
 _SIGN_PATTERN = r"^[^\x00-\x20\x7f:]$"
 """One printable character; a colon would read as the separator of fully qualified names."""
@@ -55,3 +55,14 @@ class NamingSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         WildcardAddresses,
         setting("Wildcards in addresses and in matches of settings.", change=Change.RESTART),
     ] = WildcardAddresses()
+    address_queue_scan_period: Annotated[
+        int,
+        setting(
+            "Time between two looks for queues and addresses that are to be deleted "
+            "automatically; 0 never looks.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=86_400_000,
+        ),
+    ] = 30_000

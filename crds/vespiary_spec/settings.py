@@ -40,6 +40,7 @@ from vespiary_spec.journal_kinds import (
     PreallocationScope,
     PreallocationStrategy,
 )
+from vespiary_spec.lifecycle import DeletionPolicy
 from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.naming import NamingSettings, WildcardAddresses
 
@@ -54,6 +55,7 @@ __all__ = [
     "Admin",
     "BrokerSettings",
     "Configuration",
+    "DeletionPolicy",
     "Directories",
     "DiskFullPolicy",
     "JournalType",

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.cli.api_client import ApiClient
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import wait_for
 
 
 @pytest.fixture
@@ -73,3 +75,74 @@ def test_another_syntax_of_wildcards(tmp_path: Path, clients: Any) -> None:
         late = clients(broker)
         late.subscribe("/queue/orders/eu")
         assert [frame.body for frame in late.recorder.take(1)] == ["2"]
+
+
+def _names(broker: BrokerProcess, what: str = "queues") -> set[str]:
+    client = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+    return {item["name"] for item in client.items(f"/{what}")}
+
+
+def test_queues_and_addresses_go_by_themselves(tmp_path: Path, clients: Any) -> None:
+    settings = (
+        "address-queue-scan-period=50ms",
+        "address-settings.#.auto-delete-queues-delay=100ms",
+        "address-settings.#.auto-delete-addresses-delay=100ms",
+        "address-settings.kept.#.auto-delete-queues=false",
+    )
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        client = clients(broker)
+        client.send("/queue/a", "1")
+        client.send("/queue/kept.a", "1")
+        assert _names(broker) == {"a", "kept.a"}
+        client.subscribe("/queue/a")
+        client.recorder.take(1)
+        client.connection.unsubscribe("1")
+        wait_for(lambda: _names(broker) == {"kept.a"})
+        wait_for(lambda: _names(broker, "addresses") == {"kept.a"})
+        broker.kill()
+        broker.start()
+        assert _names(broker) == {"kept.a"}
+
+
+def test_consumers_are_bounded_and_purged(tmp_path: Path, clients: Any) -> None:
+    settings = (
+        "address-settings.one.default-max-consumers=1",
+        "address-settings.live.default-purge-on-no-consumers=true",
+        "address-settings.#.auto-delete-queues=false",
+    )
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        first, second = clients(broker), clients(broker)
+        first.subscribe("/queue/one")
+        second.connection.subscribe("/queue/one", id="1")
+        error = second.recorder.errors.get(timeout=10)
+        assert "allowed: at most 1 (max-consumers)" in error.headers["message"]
+        viewer = clients(broker)
+        viewer.subscribe("/queue/live", "client-individual")
+        first.send("/queue/live", "1")
+        viewer.recorder.take(1)
+        viewer.disconnect()
+        api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+        wait_for(lambda: api.call("GET", "/queues/live")["messages"] == 0)
+        first.send("/queue/live", "nobody is there")
+        assert api.call("GET", "/queues/live")["messages"] == 0
+
+
+def test_what_is_not_configured_any_more(tmp_path: Path, clients: Any) -> None:
+    file = tmp_path / "broker.yaml"
+    text = """
+addresses:
+  - {name: orders, queues: [{name: orders}, {name: audit}]}
+  - {name: gone, queues: [{name: gone}]}
+address-settings:
+  "#": {config-delete-queues: FORCE}
+"""
+    file.write_text(text)
+    with BrokerProcess(tmp_path / "data", configuration=file) as broker:
+        clients(broker).send("/queue/gone", "1")
+        clients(broker).send("orders::audit", "1")
+        assert _names(broker) == {"orders", "audit", "gone"}
+        broker.kill()
+        file.write_text(text.replace(", {name: audit}", "").replace("queues: [{name: gone}]", ""))
+        broker.start()
+        assert _names(broker) == {"orders"}
+        assert _names(broker, "addresses") == {"orders", "gone"}

@@ -39,6 +39,7 @@ class BrokerProcess:
         settings: Further `NAME=VALUE` settings.
         log: File for what it logs; None puts it beside the data folder.
         has_free_ports: Whether every listener takes a free port; else the settings say which.
+        configuration: File with its configuration; None for none.
         under: Command in front, such as a tracer; the broker has to keep the process's number.
     """
 
@@ -48,11 +49,13 @@ class BrokerProcess:
         *settings: str,
         log: Path | None = None,
         has_free_ports: bool = True,
+        configuration: Path | None = None,
         under: Sequence[str] = (),
     ) -> None:
         self.under = list(under)
         self.has_free_ports = has_free_ports
         self.data = data
+        self.configuration = configuration
         self.settings = settings
         self.log = log or data.with_name(f"{data.name}.log")
         self.events: list[dict[str, Any]] = []
@@ -72,6 +75,8 @@ class BrokerProcess:
         arguments = ["run", "--json", "--data", str(self.data)]
         if self.has_free_ports:
             arguments += ["--port", "0"]
+        if self.configuration is not None:
+            arguments += ["-c", str(self.configuration)]
         for setting in self.settings:
             arguments += ["--set", setting]
         with self.log.open("a") as log:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.names import Destination, parse_destination
+from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import SubscriptionRequest, open_subscription
 from vespiary_broker.engine.users import User
-from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, WildcardSyntax
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal, NoLock
@@ -64,7 +65,7 @@ class FakeOutput:
 
 
 class Rig:
-    """An engine and what it stands on."""
+    """An engine and what it stands on. Its monotonic clock is `now_s`, which tests move."""
 
     def __init__(
         self,
@@ -74,8 +75,9 @@ class Rig:
         users: Mapping[str, User] | None = None,
         journal: MemoryJournal | None = None,
         duplicates: DuplicateIds | None = None,
-        syntax: WildcardSyntax = DEFAULT_SYNTAX,
+        naming: NamingRules | None = None,
     ) -> None:
+        self.now_s = 1000.0
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
         self.bindings = bindings or MemoryBindings()
@@ -94,7 +96,7 @@ class Rig:
             address_settings=settings or {},
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
-            syntax=syntax,
+            naming=replace(naming or NamingRules(), clock_s=lambda: self.now_s),
         )
         self.registry = self.engine.registry
         self.dispatcher = self.engine.dispatcher

@@ -31,10 +31,11 @@ from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
-from vespiary_broker.app.naming import wildcard_syntax
+from vespiary_broker.app.naming import naming_rules
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.engine.config_deletion import delete_unconfigured
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
@@ -220,7 +221,7 @@ class BrokerApp(Administration):
             transaction_timeout_s=configuration.transaction_timeout / 1000,
             transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
             large_bodies=large,
-            syntax=wildcard_syntax(configuration),
+            naming=naming_rules(configuration),
         )
         self._engine = engine
         if configuration.log_journal_write_rate:
@@ -229,6 +230,7 @@ class BrokerApp(Administration):
         engine.registry.restore()
         engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
+        await delete_unconfigured(engine.registry, configuration.addresses)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
         journal.on_durable = cycle.on_durable

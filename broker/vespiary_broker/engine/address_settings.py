@@ -40,6 +40,7 @@ class AddressSettingsTable:
     ) -> None:
         self.syntax = syntax
         self._cache: dict[str, AddressSettings] = {}
+        self._merged: dict[tuple[int, ...], AddressSettings] = {}
         self._matches: list[tuple[Pattern, AddressSettings]] = []
         self.replace(matches or {})
 
@@ -48,6 +49,7 @@ class AddressSettingsTable:
         narrow_first = sorted(matches, key=lambda match: _width(match, self.syntax))
         self._matches = [(Pattern(match, self.syntax), matches[match]) for match in narrow_first]
         self._cache.clear()
+        self._merged.clear()
 
     @property
     def has_disk_full_policies(self) -> bool:
@@ -70,11 +72,22 @@ class AddressSettingsTable:
         return found
 
     def _merge(self, address: str) -> AddressSettings:
-        values: dict[str, object] = {}
-        for pattern, settings in self._matches:
-            if pattern.text == address or pattern.is_match(address):
+        covering = tuple(
+            index
+            for index, (pattern, _) in enumerate(self._matches)
+            if pattern.text == address or pattern.is_match(address)
+        )
+        found = self._merged.get(covering)
+        if found is None:
+            values: dict[str, object] = {}
+            for index in covering:
+                settings = self._matches[index][1]
                 for name in settings.__struct_fields__:
                     value = getattr(settings, name)
                     if value is not None:
                         values.setdefault(name, value)
-        return msgspec.structs.replace(ADDRESS_DEFAULTS, **values)
+            found = msgspec.structs.replace(ADDRESS_DEFAULTS, **values)
+            if len(self._merged) >= _CACHE_ENTRIES_MAX:
+                self._merged.clear()
+            self._merged[covering] = found
+        return found

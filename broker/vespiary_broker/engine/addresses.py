@@ -25,6 +25,9 @@ class Address:
         is_bound: Whether it stands in the bindings.
         queues: Its queues by name, in the order in which they were made.
         routes: Its routes by the routing type that senders ask for; None for those who say nothing.
+        is_configured: Whether it stands in the configuration, or did when that was last read.
+        idle_since_s: When its last queue went, or when it was made or read back.
+        was_used: Whether it ever had a queue.
         is_wildcard: Whether it stands for all addresses that its name covers; it has no routes.
         wildcards: Of a plain address: the wildcard addresses that cover it, whose queues get its
             messages too.
@@ -37,6 +40,9 @@ class Address:
     is_bound: bool = False
     queues: dict[str, Queue] = field(default_factory=dict)
     routes: dict[RoutingType | None, Route] = field(default_factory=dict)
+    is_configured: bool = False
+    idle_since_s: float = 0.0
+    was_used: bool = False
     is_wildcard: bool = False
     wildcards: tuple[Address, ...] = ()
     routed: dict[Address, None] = field(default_factory=dict)
@@ -48,16 +54,20 @@ class Address:
 
     def to_binding(self) -> JsonObject:
         """Return its value in the bindings."""
-        return {
+        value: JsonObject = {
             "routing-types": sorted(str(kind) for kind in self.routing_types),
             "auto-created": self.is_auto_created,
         }
+        if self.is_configured:
+            value["configured"] = True
+        return value
 
     def sources(self) -> Iterator[Queue]:
         """Yield the queues that its messages can go to: its own, and those of its wildcards."""
-        yield from self.queues.values()
-        for wildcard in self.wildcards:
-            yield from wildcard.queues.values()
+        for address in (self, *self.wildcards):
+            for queue in address.queues.values():
+                if queue.is_open:
+                    yield queue
 
     def queues_of(self, routing_type: RoutingType) -> list[Queue]:
         """Return the queues of one routing type, oldest first."""
@@ -75,4 +85,7 @@ class Address:
             routing_type is None and RoutingType.MULTICAST in self.routing_types
         ):
             return True
-        return any(q.routing_type is RoutingType.ANYCAST for q in self.sources())
+        owners = (self, *self.wildcards)
+        return any(
+            q.routing_type is RoutingType.ANYCAST for owner in owners for q in owner.queues.values()
+        )

@@ -95,7 +95,7 @@ class Dispatcher:
         work.update(dict.fromkeys(ready))
         for queue_id in work:
             queue = self._queues.get(queue_id)
-            if queue is not None and queue.consumers:
+            if queue is not None and queue.consumers and not queue.is_paused:
                 self._serve(queue)
 
     def _serve(self, queue: Queue) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.automatic_deletion import Reaper
 from vespiary_broker.engine.branches import Branches
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
@@ -18,10 +19,10 @@ from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.full_disk import FullDisk
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
-from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, WildcardSyntax
 from vespiary_spec.settings import AddressSettings
 
 
@@ -40,6 +41,7 @@ class Engine:
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
         transaction_scan_period_s: Seconds between two looks for transactions that take too long.
         quarantine: Holds messages whose body is lost.
+        reaper: Deletes what is to go by itself.
     """
 
     core: Core
@@ -52,6 +54,7 @@ class Engine:
     transaction_bytes_max: int
     transaction_scan_period_s: float
     quarantine: Quarantine
+    reaper: Reaper
 
 
 def make_engine(
@@ -73,7 +76,7 @@ def make_engine(
     transaction_scan_period_s: float = 1.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     large_bodies: LargeBodies | None = None,
-    syntax: WildcardSyntax = DEFAULT_SYNTAX,
+    naming: NamingRules = DEFAULT_RULES,
 ) -> Engine:
     """Put an engine together.
 
@@ -97,14 +100,14 @@ def make_engine(
         transaction_scan_period_s: Seconds between two looks for those that take longer.
         clock_ms: Milliseconds since 1970.
         large_bodies: Bodies in files; None: there are none.
-        syntax: What wildcards look like, in addresses and in matches.
+        naming: Rules about what has a name.
     """
-    settings = AddressSettingsTable(address_settings, syntax)
+    settings = AddressSettingsTable(address_settings, naming.syntax)
     quarantine = Quarantine(core)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
-        large_bodies=large_bodies, quarantine=quarantine, syntax=syntax,
+        large_bodies=large_bodies, quarantine=quarantine, naming=naming,
     )  # fmt: skip
     branches = Branches(
         core, registry, bindings, duplicates,
@@ -122,4 +125,5 @@ def make_engine(
         transaction_bytes_max,
         transaction_scan_period_s,
         quarantine,
+        Reaper(registry, naming.clock_s, naming.scan_period_s),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.ports import Bindings, JsonObject, Output
+from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ class Queue:
         is_auto_created: Whether it goes when it is empty and unused, if the settings say so.
         is_temporary: Whether it goes with its only consumer, with all that is in it.
         client_id: Client that a durable subscription belongs to; empty otherwise.
+        traits: What is particular about it.
+        idle_since_s: When its last consumer went, or when it was made or read back.
+        was_used: Whether it ever had a consumer.
+        is_open: Whether it takes messages: False while it has no consumer and is one of those
+            that are purged then.
+        is_paused: Whether its consumers get nothing for now.
+        is_pause_kept: Whether a restart leaves it paused.
         consumers: Those that share its messages.
         turn: Index of the consumer that is served next.
         route: The core's route to this queue alone; -1 until it is asked for.
@@ -74,6 +82,12 @@ class Queue:
     is_auto_created: bool
     is_temporary: bool = False
     client_id: str = ""
+    traits: QueueTraits = NO_TRAITS
+    idle_since_s: float = 0.0
+    was_used: bool = False
+    is_open: bool = True
+    is_paused: bool = False
+    is_pause_kept: bool = False
     consumers: list[Consumer] = field(default_factory=list)
     turn: int = 0
     route: int = -1
@@ -94,7 +108,9 @@ class Queue:
         }
         if self.client_id:
             value["client-id"] = self.client_id
-        return value
+        if self.is_pause_kept:
+            value["paused"] = True
+        return value | self.traits.to_binding()
 
 
 class QueueIds:

@@ -14,18 +14,23 @@ messages whose records still stand in the journal's files. Who promises more tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.automatic_deletion import is_address_due
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
-from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Consumer, Queue, QueueIds
+from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
+from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
 from vespiary_broker.engine.removals import Removals
 from vespiary_broker.engine.routing import Route, groups_of
-from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax, WildcardTable
+from vespiary_broker.engine.usage import Usage
+from vespiary_broker.engine.wildcards import Pattern, WildcardTable
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
@@ -49,6 +54,8 @@ class Registry:
         addresses: Addresses by name.
         queues: Queues by name.
         queues_by_id: Queues by number.
+        usage: What becomes of queues as consumers come and go.
+        unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
         large_bodies: Bodies in files; None: there are none.
@@ -65,7 +72,7 @@ class Registry:
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         large_bodies: Bodies in files; None: there are none.
         quarantine: Holds messages whose body is lost; None makes one.
-        syntax: What wildcards in addresses look like.
+        naming: Rules about what has a name.
     """
 
     def __init__(
@@ -81,9 +88,9 @@ class Registry:
         is_persistent: bool = True,
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
-        syntax: WildcardSyntax = DEFAULT_SYNTAX,
+        naming: NamingRules = DEFAULT_RULES,
     ) -> None:
-        self.syntax = syntax
+        self.syntax = naming.syntax
         self.large_bodies = large_bodies
         self.transaction_room_bytes = transaction_room_bytes
         self._quarantine = quarantine or Quarantine(core)
@@ -98,9 +105,11 @@ class Registry:
         self._settings = settings
         self._is_persistent = is_persistent
         self._ids = QueueIds(bindings)
-        self._unused: dict[str, None] = {}
+        self.unused: dict[str, None] = {}
+        self._clock_s = naming.clock_s
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
-        self._wildcards = WildcardTable(syntax)
+        self._wildcards = WildcardTable(naming.syntax)
+        self.usage = Usage(core, self, self._quarantine, naming.clock_s)
 
     # --- at the start ---------------------------------------------------------------------------
 
@@ -128,7 +137,9 @@ class Registry:
 
     def _restore_address(self, name: str, value: JsonObject) -> None:
         kinds = {RoutingType(kind) for kind in value["routing-types"]}
-        self._admit(Address(name, kinds, bool(value["auto-created"]), is_bound=True))
+        address = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
+        address.is_configured = bool(value.get("configured", False))
+        self._admit(address)
 
     def _restore_queue(self, queue_id: int, value: JsonObject) -> None:
         kind = RoutingType(value["routing-type"])
@@ -145,7 +156,9 @@ class Registry:
             is_durable=True,
             is_auto_created=bool(value["auto-created"]),
             client_id=value.get("client-id", ""),
+            traits=QueueTraits.from_binding(value),
         )
+        queue.is_paused = queue.is_pause_kept = bool(value.get("paused", False))
         self._enter(queue)
 
     async def configure(self, addresses: Iterable[ConfiguredAddress]) -> None:
@@ -163,11 +176,21 @@ class Registry:
             kinds = set(wanted.routing_types) | {queue.routing_type for queue in wanted.queues}
             default = self.settings_for(wanted.name).default_address_routing_type
             assert default is not None
-            await self.create_address(wanted.name, kinds or {default})
+            await self.create_address(wanted.name, kinds or {default}, is_configured=True)
             for queue in wanted.queues:
-                await self.create_queue(
-                    queue.name, wanted.name, queue.routing_type, is_durable=queue.durable
+                traits = QueueTraits(
+                    is_configured=True,
+                    max_consumers=queue.max_consumers,
+                    is_purged_when_unused=queue.purge_on_no_consumers,
                 )
+                made = await self.create_queue(
+                    queue.name,
+                    wanted.name,
+                    queue.routing_type,
+                    is_durable=queue.durable,
+                    traits=traits,
+                )
+                await self.change_traits(made, replace(traits, user=made.traits.user))
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -202,13 +225,18 @@ class Registry:
     def queue_route(self, queue: Queue) -> int:
         """Return the core's route to one queue alone."""
         if queue.route < 0:
-            queue.route = self._core.open_route([queue.id])
+            queue.route = self._core.open_route([queue.id] if queue.is_open else [])
         return queue.route
 
     # --- making ---------------------------------------------------------------------------------
 
     async def create_address(
-        self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool = False
+        self,
+        name: str,
+        routing_types: set[RoutingType],
+        *,
+        is_auto_created: bool = False,
+        is_configured: bool = False,
     ) -> Address:
         """Return the address, made or widened by routing types if need be.
 
@@ -216,6 +244,7 @@ class Registry:
             name: Its name.
             routing_types: Types that it has to serve.
             is_auto_created: Whether it may be deleted automatically, if it is made.
+            is_configured: Whether it stands in the configuration.
 
         Raises:
             RemoteProtocolError: The name may not be one.
@@ -226,7 +255,13 @@ class Registry:
         check_name(name, "address")
         async with self._lock:
             await self._removals.outlive(f"address/{name}")
-            return await self._ensure_address(name, routing_types, is_auto_created=is_auto_created)
+            address = await self._ensure_address(
+                name, routing_types, is_auto_created=is_auto_created
+            )
+            if is_configured and not address.is_configured:
+                address.is_configured = True
+                await self._bindings.put(address.key, address.to_binding())
+            return address
 
     async def _ensure_address(
         self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool
@@ -259,6 +294,7 @@ class Registry:
         is_auto_created: bool = False,
         is_temporary: bool = False,
         client_id: str = "",
+        traits: QueueTraits = NO_TRAITS,
     ) -> Queue:
         """Return the queue of this name, made if it does not exist, and its address with it.
 
@@ -270,6 +306,7 @@ class Registry:
             is_auto_created: Whether it may be deleted automatically.
             is_temporary: Whether it goes with its only consumer.
             client_id: Owner of a durable subscription; empty for none.
+            traits: What is particular about it, if it is made.
 
         Raises:
             RemoteProtocolError: A name may not be one, or the queue exists in another address,
@@ -284,9 +321,8 @@ class Registry:
             if queue is not None:
                 return _check_same(queue, routing_type, client_id)
             owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
-            queue_id = await self._ids.take()
             queue = Queue(
-                queue_id,
+                await self._ids.take(),
                 name,
                 owner,
                 routing_type,
@@ -294,29 +330,72 @@ class Registry:
                 is_auto_created=is_auto_created,
                 is_temporary=is_temporary,
                 client_id=client_id,
+                traits=traits,
             )
-            if is_durable:
-                await self._bindings.put(queue.key, queue.to_binding())
-            self._core.open_queue(queue_id, durable=is_durable and self._is_persistent)
-            # While the bindings were written the address may have gone; it comes back with its
-            # queue.
-            owner.routing_types.add(routing_type)
-            if owner.name not in self.addresses:
-                self._admit(owner)
-            self._enter(queue)
+            await self._open(queue)
             return queue
+
+    async def _open(self, queue: Queue) -> None:
+        """Write a new queue down, then let messages in."""
+        if queue.is_durable:
+            await self._bindings.put(queue.key, queue.to_binding())
+        self._core.open_queue(queue.id, durable=queue.is_durable and self._is_persistent)
+        # While the bindings were written the address may have gone; it comes back with its queue.
+        owner = queue.address
+        owner.routing_types.add(queue.routing_type)
+        if owner.name not in self.addresses:
+            self._admit(owner)
+        self._enter(queue)
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
         address.queues[queue.name] = queue
         self.queues[queue.name] = queue
         self.queues_by_id[queue.id] = queue
-        self._unused.pop(address.name, None)
-        self._refresh_routes(address)
+        self.unused.pop(address.name, None)
+        queue.idle_since_s = self._clock_s()
+        queue.is_open = not self.usage.is_purged_when_unused(queue)
+        address.was_used = True
+        self.refresh_routes(address)
+
+    async def change_traits(self, queue: Queue, traits: QueueTraits) -> None:
+        """Give a queue other traits.
+
+        Durability: on return a durable queue has them after a power loss too.
+        """
+        if queue.traits == traits or queue.is_deleted:
+            return
+        queue.traits = traits
+        self.usage.open_or_close(queue)
+        await self._write_again(queue)
+
+    async def pause(self, queue: Queue, *, is_paused: bool, is_kept: bool = False) -> None:
+        """Stop or begin giving a queue's messages to its consumers.
+
+        The dispatcher has to be poked when it goes on.
+
+        Args:
+            queue: The queue.
+            is_paused: Whether to stop.
+            is_kept: Whether a restart leaves it paused; for durable queues only.
+
+        Durability: on return what a restart does survives a power loss.
+        """
+        was_kept = queue.is_pause_kept
+        queue.is_paused = is_paused
+        queue.is_pause_kept = is_paused and is_kept and queue.is_durable
+        if queue.is_pause_kept is not was_kept:
+            await self._write_again(queue)
+
+    async def _write_again(self, queue: Queue) -> None:
+        async with self._lock:
+            if queue.is_durable and not queue.is_deleted:
+                await self._bindings.put(queue.key, queue.to_binding())
 
     def _admit(self, address: Address) -> None:
         """Put an address into the table, and in touch with those whose names cover each other."""
         self.addresses[address.name] = address
+        address.idle_since_s = self._clock_s()
         if not self.syntax.is_wildcard(address.name):
             address.wildcards = self._wildcards.covering(address.name)
             return
@@ -332,7 +411,7 @@ class Registry:
     def _part(self, address: Address) -> None:
         """Take an address without queues out of the table."""
         del self.addresses[address.name]
-        self._unused.pop(address.name, None)
+        self.unused.pop(address.name, None)
         for route in address.routes.values():
             route.close()
         address.routes.clear()
@@ -345,30 +424,14 @@ class Registry:
                 if address in other.wildcards:
                     other.wildcards = tuple(w for w in other.wildcards if w is not address)
 
-    def _refresh_routes(self, address: Address) -> None:
+    def refresh_routes(self, address: Address) -> None:
         """Lead senders to the queues that an address has now, itself or through a wildcard."""
         for routing_type, route in address.routes.items():
             route.set_groups(groups_of(address.sources(), routing_type))
         for other in address.routed:
-            self._refresh_routes(other)
+            self.refresh_routes(other)
 
     # --- deleting -------------------------------------------------------------------------------
-
-    def consumer_closed(self, consumer: Consumer) -> None:
-        """Delete the consumer's queue if nothing keeps it any more.
-
-        Args:
-            consumer: A consumer that was closed in the core and taken off its queue.
-        """
-        queue = consumer.queue
-        if queue.is_deleted or queue.consumers:
-            return
-        if queue.is_temporary:
-            self.drop_queue(queue)
-        elif queue.is_auto_created and self.settings_for(queue.address.name).auto_delete_queues:
-            statistics = self._core.queue_statistics(queue.id)
-            if statistics.head == statistics.tail:
-                self.drop_queue(queue)
 
     def check_not_prepared(self, queue: Queue) -> None:
         """Refuse to delete a queue that prepared branches need.
@@ -397,7 +460,7 @@ class Registry:
         address = queue.address
         queue.is_deleted = True
         del address.queues[queue.name], self.queues[queue.name], self.queues_by_id[queue.id]
-        self._refresh_routes(address)
+        self.refresh_routes(address)
         if queue.route >= 0:
             self._core.close_route(queue.route)
             queue.route = -1
@@ -413,8 +476,10 @@ class Registry:
             self._removals.begin(queue.key)
         elif self.large_bodies is not None:
             self.large_bodies.look()
-        if not address.queues and address.is_auto_created:
-            if self.settings_for(address.name).auto_delete_addresses:
+        if not address.queues:
+            address.idle_since_s = self._clock_s()
+            settings = self.settings_for(address.name)
+            if is_address_due(address, settings, address.idle_since_s):
                 self.drop_address(address)
             else:
                 self._note_unused(address)
@@ -446,9 +511,9 @@ class Registry:
         """Remember a created address that holds nothing, and forget the oldest of too many."""
         if not address.is_auto_created or address.queues:
             return
-        self._unused[address.name] = None
-        if len(self._unused) > UNUSED_ADDRESSES_MAX:
-            self.drop_address(self.addresses[next(iter(self._unused))])
+        self.unused[address.name] = None
+        if len(self.unused) > UNUSED_ADDRESSES_MAX:
+            self.drop_address(self.addresses[next(iter(self.unused))])
 
 
 def _check_same(queue: Queue, routing_type: RoutingType, client_id: str) -> Queue:

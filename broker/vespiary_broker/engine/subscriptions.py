@@ -81,11 +81,13 @@ async def open_subscription(
             f"the durable subscription {queue.name} is in use by another connection",
             cure="close that one first, or use another client-id or name",
         )
+    registry.usage.check_consumers(queue)
     handle = core.open_consumer(
         output.handle, queue.id, request.mode, request.credit, request.header, request.version
     )
     consumer = Consumer(handle, queue, output, request.mode, request.subscription, request.credit)
     queue.consumers.append(consumer)
+    registry.usage.consumer_opened(consumer)
     return consumer
 
 
@@ -96,7 +98,7 @@ def close_subscription(core: Core, registry: Registry, consumer: Consumer) -> No
     consumer.is_open = False
     core.close_consumer(consumer.handle)
     consumer.queue.consumers.remove(consumer)
-    registry.consumer_closed(consumer)
+    registry.usage.consumer_closed(consumer)
 
 
 def delete_durable_subscription(registry: Registry, client_id: str, durable_name: str) -> None:

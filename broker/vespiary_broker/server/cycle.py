@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_spec.errors import JournalError
 
@@ -71,17 +72,20 @@ class Cycle:
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._sweep: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
+        self._reaping = Reaping(engine.reaper, self.loop, self.touch)
 
     def start(self) -> None:
         """Begin to watch for connections that send too slowly, and transactions without end."""
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
         self._scan_transactions()
+        self._reaping.start()
 
     def close(self) -> None:
         """Stop watching, and let go of who waits for room; the listeners close connections."""
         for timer in (self._sweep, self._scan):
             if timer is not None:
                 timer.cancel()
+        self._reaping.close()
         self._let_go_on()
         self._passwords.shutdown(wait=False, cancel_futures=True)
 

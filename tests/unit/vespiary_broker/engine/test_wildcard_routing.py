@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
@@ -104,7 +105,7 @@ def test_nothing_is_sent_to_a_wildcard(text: str) -> None:
 
 
 def test_switched_off_wildcards_are_characters() -> None:
-    rig = Rig(syntax=WildcardSyntax(is_routing_enabled=False))
+    rig = Rig(naming=NamingRules(syntax=WildcardSyntax(is_routing_enabled=False)))
     output = rig.output()
     rig.subscribe(output, "/topic/a.#", AckMode.AUTO)
     rig.send("/topic/a.b", b"1")
@@ -113,7 +114,7 @@ def test_switched_off_wildcards_are_characters() -> None:
 
 
 def test_another_delimiter() -> None:
-    rig = Rig(syntax=WildcardSyntax(delimiter="/"))
+    rig = Rig(naming=NamingRules(syntax=WildcardSyntax(delimiter="/")))
     output = rig.output()
     rig.subscribe(output, "/topic/a/*", AckMode.AUTO)
     rig.send("/topic/a/b.c", b"1")
@@ -145,7 +146,7 @@ class Routing(RuleBasedStateMachine):
 
     @rule(address=_PLAIN | _WILD, kind=_KIND)
     def create(self, address: str, kind: RoutingType) -> None:
-        name = f"{address}/{kind}"
+        name = address if kind is ANYCAST else f"{address}/{kind}"  # a sender makes the first
         do(self.rig.registry.create_queue(name, address, kind, is_auto_created=True))
         self.kinds[name] = (address, kind)
 

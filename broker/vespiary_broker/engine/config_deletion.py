@@ -1,0 +1,79 @@
+"""What was configured and is not any more: left alone, or deleted at the start, as settings say.
+
+Owns `config-delete-addresses` and `config-delete-queues`. Must never touch what was made by other
+ways than the configuration. Called by `app` at the start, before clients come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.registry import Registry
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import Address as ConfiguredAddress
+from vespiary_spec.settings import DeletionPolicy
+
+log = logging.getLogger(__name__)
+
+
+async def delete_unconfigured(registry: Registry, configured: Iterable[ConfiguredAddress]) -> int:
+    """Delete addresses and queues that the configuration had and has no more.
+
+    Queues that prepared transactions need stay, which is logged: the next start tries again.
+
+    Args:
+        registry: Addresses and queues; nobody uses them yet.
+        configured: `addresses` of the configuration.
+
+    Returns:
+        Number of addresses and queues that were deleted.
+
+    Raises:
+        JournalError: A removal could not be stored.
+
+    Durability: on return they will not come back after a power loss.
+    """
+    configured = list(configured)
+    names = {address.name for address in configured}
+    queue_names = {queue.name for address in configured for queue in address.queues}
+    count = 0
+    for address in list(registry.addresses.values()):
+        settings = registry.settings_for(address.name)
+        is_leaving = (
+            address.is_configured
+            and address.name not in names
+            and settings.config_delete_addresses is DeletionPolicy.FORCE
+        )
+        is_emptied = settings.config_delete_queues is DeletionPolicy.FORCE
+        for queue in list(address.queues.values()):
+            is_gone = queue.traits.is_configured and queue.name not in queue_names
+            if is_leaving or (is_emptied and is_gone):
+                count += _drop_queue(registry, queue)
+        if is_leaving:
+            count += _drop_address(registry, address)
+    if count:
+        await registry.wait_removed()
+    return count
+
+
+def _drop_queue(registry: Registry, queue: Queue) -> bool:
+    try:
+        registry.check_not_prepared(queue)
+    except RemoteProtocolError as error:
+        log.warning("a queue that is not configured any more stays: %s", error)
+        return False
+    log.info("queue deleted, it is not configured any more name=%r", queue.name)
+    registry.drop_queue(queue)
+    return True
+
+
+def _drop_address(registry: Registry, address: Address) -> bool:
+    if address.queues:
+        return False
+    log.info("address deleted, it is not configured any more name=%r", address.name)
+    if address.name in registry.addresses:
+        registry.drop_address(address)
+    return True

@@ -1,0 +1,59 @@
+"""What is particular about a queue, beyond its name, address and routing type.
+
+Owns the list of such traits and their form in the bindings: a trait that is not there has its
+default. Must never change once a queue has it: another set is put in its place. Used by `queues`,
+`registry` and whoever makes queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from vespiary_broker.engine.ports import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTraits:
+    """The traits of a queue.
+
+    Attributes:
+        is_configured: Whether it stands in the configuration, so nothing deletes it by itself.
+        max_consumers: Most consumers at a time, -1 for any number; None: the address settings say.
+        is_purged_when_unused: Whether it is emptied when its last consumer goes, and takes nothing
+            until the next one comes; None: the address settings say.
+        user: Who made it, counted against that user's limit; empty for nobody.
+    """
+
+    is_configured: bool = False
+    max_consumers: int | None = None
+    is_purged_when_unused: bool | None = None
+    user: str = ""
+
+    def to_binding(self) -> JsonObject:
+        """Return what goes into the value of its queue in the bindings."""
+        value: JsonObject = {}
+        if self.is_configured:
+            value["configured"] = True
+        if self.max_consumers is not None:
+            value["max-consumers"] = self.max_consumers
+        if self.is_purged_when_unused is not None:
+            value["purge-on-no-consumers"] = self.is_purged_when_unused
+        if self.user:
+            value["user"] = self.user
+        return value
+
+    @classmethod
+    def from_binding(cls, value: JsonObject) -> QueueTraits:
+        """Return the traits that the value of a queue in the bindings has."""
+        traits = cls(
+            is_configured=bool(value.get("configured", False)),
+            max_consumers=value.get("max-consumers"),
+            is_purged_when_unused=value.get("purge-on-no-consumers"),
+            user=value.get("user", ""),
+        )
+        return NO_TRAITS if traits == NO_TRAITS else traits
+
+
+NO_TRAITS: Final = QueueTraits()
+"""The traits of a queue that has nothing particular; one object for all of them."""

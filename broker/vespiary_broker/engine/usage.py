@@ -1,0 +1,123 @@
+"""What becomes of queues as consumers come and go: their number, purging, deletion.
+
+Owns these rules. Must never make a queue. Called by `subscriptions`, `automatic_deletion` and
+`registry`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from vespiary_broker.engine.automatic_deletion import is_queue_due, may_delete_queue
+from vespiary_broker.engine.core import Core, NoRoom
+from vespiary_broker.engine.large_bodies import Quarantine
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_spec.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.registry import Registry
+
+
+class Usage:
+    """The rules, for all queues of a registry.
+
+    Args:
+        core: The core.
+        registry: Addresses and queues.
+        quarantine: Holds messages whose body is lost.
+        clock_s: A monotonic clock.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        registry: Registry,
+        quarantine: Quarantine,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._core = core
+        self._registry = registry
+        self._quarantine = quarantine
+        self._clock_s = clock_s
+
+    def is_purged_when_unused(self, queue: Queue) -> bool:
+        """Return whether a queue is emptied when its last consumer goes."""
+        own = queue.traits.is_purged_when_unused
+        settings = self._registry.settings_for(queue.address.name)
+        return bool(settings.default_purge_on_no_consumers if own is None else own)
+
+    def check_consumers(self, queue: Queue) -> None:
+        """Refuse one more consumer than a queue may have.
+
+        Raises:
+            RemoteProtocolError: It has as many as it may.
+        """
+        own = queue.traits.max_consumers
+        settings = self._registry.settings_for(queue.address.name)
+        allowed = settings.default_max_consumers if own is None else own
+        assert allowed is not None
+        if 0 <= allowed <= len(queue.consumers):
+            raise RemoteProtocolError(
+                f"the queue {queue.name} has as many consumers as it may",
+                measured=len(queue.consumers) + 1,
+                allowed=f"at most {allowed} (max-consumers)",
+                cure="wait until one goes, or raise max-consumers of the queue",
+            )
+
+    def consumer_opened(self, consumer: Consumer) -> None:
+        """Note that a queue has a consumer: one that takes nothing without does so again."""
+        queue = consumer.queue
+        queue.was_used = True
+        self.open_or_close(queue)
+
+    def open_or_close(self, queue: Queue) -> None:
+        """Let a queue take messages, or not, after what it depends on has changed."""
+        is_open = bool(queue.consumers) or not self.is_purged_when_unused(queue)
+        if is_open is queue.is_open:
+            return
+        queue.is_open = is_open
+        self._registry.refresh_routes(queue.address)
+        if queue.route >= 0:
+            self._core.set_route(queue.route, [queue.id] if is_open else [])
+
+    def consumer_closed(self, consumer: Consumer) -> None:
+        """Purge or delete the consumer's queue if nothing keeps its messages, or it, any more.
+
+        Args:
+            consumer: A consumer that was closed in the core and taken off its queue.
+        """
+        queue = consumer.queue
+        if queue.is_deleted or queue.consumers:
+            return
+        queue.idle_since_s = self._clock_s()
+        if queue.is_temporary:
+            self._registry.drop_queue(queue)
+            return
+        self.open_or_close(queue)
+        self.settle(queue, queue.idle_since_s)
+
+    def settle(self, queue: Queue, now_s: float) -> bool:
+        """Purge a queue without consumers and delete it, whatever of it is due.
+
+        Args:
+            queue: A queue without consumers.
+            now_s: The registry's clock.
+
+        Returns:
+            Whether it was deleted.
+
+        Durability: as of acknowledgements, and as of `drop_queue`.
+        """
+        settings = self._registry.settings_for(queue.address.name)
+        if not queue.is_open:
+            self._quarantine.release(queue.id)
+            with suppress(NoRoom):  # the rest goes with the next scan
+                self._core.purge_queue(queue.id)
+        if not may_delete_queue(queue, settings):
+            return False
+        if not is_queue_due(queue, settings, self._core.queue_statistics(queue.id), now_s):
+            return False
+        self._registry.drop_queue(queue)
+        return True

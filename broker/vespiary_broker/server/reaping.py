@@ -1,0 +1,56 @@
+"""The timer of automatic deletion: a scan every period, one step a turn of the loop.
+
+Owns the timer. Must never decide what goes: the engine's `Reaper` does. Called by `cycle`; owner:
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from vespiary_broker.engine.automatic_deletion import Reaper
+
+
+class Reaping:
+    """Runs the scans.
+
+    Args:
+        reaper: What scans.
+        loop: The event loop.
+        touch: Called when something has gone.
+    """
+
+    def __init__(
+        self,
+        reaper: Reaper,
+        loop: asyncio.AbstractEventLoop,
+        touch: Callable[[], None],
+    ) -> None:
+        self._reaper = reaper
+        self._loop = loop
+        self._touch = touch
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        """Begin: the first scan comes after one period."""
+        if self._reaper.period_s > 0:
+            self._timer = self._loop.call_later(self._reaper.period_s, self._begin)
+
+    def close(self) -> None:
+        """Stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        self._step(self._reaper.scan())
+
+    def _step(self, scan: Iterator[int]) -> None:
+        gone = next(scan, None)
+        if gone is None:
+            self.start()
+            return
+        if gone:
+            self._touch()
+        self._timer = self._loop.call_soon(self._step, scan)
