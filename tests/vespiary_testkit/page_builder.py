@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vespiary_broker.store.paging.page_files import PagePiece
+from vespiary_broker.store.paging.page_files import PagePart
 from vespiary_codec.journal.block import FIRST_OFFSET, FLAG_SEAL, BlockHeader, encode_block
 from vespiary_codec.journal.page import (
     HEADER_BYTES,
@@ -115,9 +115,9 @@ def build_page(
     return bytes(data) + footer
 
 
-def pieces_of(page: bytes, piece_bytes: int = 8192) -> list[PagePiece]:
+def parts_of(page: bytes, piece_bytes: int = 8192) -> list[PagePart]:
     """Return a page behind its header in pieces, as the core hands it over."""
     return [
-        PagePiece(memoryview(page[at : at + piece_bytes]), HEADER_BYTES + at)
+        PagePart(memoryview(page[at : at + piece_bytes]), HEADER_BYTES + at)
         for at in range(0, len(page), piece_bytes)
     ]

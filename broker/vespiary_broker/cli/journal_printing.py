@@ -72,7 +72,7 @@ def _print(
         if is_json:
             terminal.show_json(entry.to_json())
         else:
-            click.echo(_line(entry))
+            click.echo(entry_line(entry))
     live = LiveSet()
     report = read_journal(place, form=form, disk=disk, verify=verify, live=live)
     names.update(queue_names(live.bindings))
@@ -88,7 +88,8 @@ def _time(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03}Z"
 
 
-def _line(entry: Entry) -> str:
+def entry_line(entry: Entry) -> str:
+    """Return an entry as a line for people."""
     freed = " (freed)" if entry.is_reclaimed else ""
     place = f"{entry.file}:{entry.offset}"
     if entry.event == "file":

@@ -84,6 +84,7 @@ COMMANDS: Final = (
     ),
     CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
     CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
+    CommandEntry("page", "pages:page", JOURNALS, "Look at page files on disk."),
     CommandEntry(
         "export-journal",
         "journal_text:export_journal_command",

@@ -17,6 +17,7 @@ from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import FileForm
 from vespiary_broker.store.scanning import Block, scan_file, scan_folder
 from vespiary_broker.store.survey import SurveyedFile
+from vespiary_codec.journal.block import BlockHeader
 from vespiary_codec.journal.branch import PrepareRecord, decode_branch
 from vespiary_codec.journal.description import details, operation, type_name
 from vespiary_codec.journal.errors import JournalFormatError
@@ -164,10 +165,45 @@ def _file(
 
 
 def _block(block: Block, *, is_safe: bool, is_reclaimed: bool) -> Iterator[Entry]:
-    start = block.facts.offset + 64
-    name = block.file.path.name
+    facts = block.facts
+    return _records(
+        block.file.path.name,
+        facts.offset,
+        (facts.sequence, facts.records, facts.time_ms),
+        block.data[64:],
+        is_safe=is_safe,
+        is_reclaimed=is_reclaimed,
+    )
+
+
+def entries_of(
+    name: str, offset: int, block: BlockHeader, payload: memoryview, *, is_safe: bool
+) -> Iterator[Entry]:
+    """Yield the records of a block.
+
+    Args:
+        name: Name of the file.
+        offset: Offset of the block in it.
+        block: Its header.
+        payload: Its payload.
+        is_safe: Leave content out.
+    """
+    facts = (block.sequence, block.records, block.time_ms)
+    return _records(name, offset, facts, payload, is_safe=is_safe, is_reclaimed=False)
+
+
+def _records(
+    name: str,
+    block_at: int,
+    facts: tuple[int, int, int],
+    payload: memoryview,
+    *,
+    is_safe: bool,
+    is_reclaimed: bool,
+) -> Iterator[Entry]:
+    sequence, records, time_ms = facts
     try:
-        for raw in walk_records(block.data[64:], block.facts.records, offset=start):
+        for raw in walk_records(payload, records, offset=block_at + 64):
             properties, content = _content(raw)
             if is_safe:
                 properties = tuple((key, _HIDDEN) for key, _ in properties)
@@ -176,8 +212,8 @@ def _block(block: Block, *, is_safe: bool, is_reclaimed: bool) -> Iterator[Entry
                 event="record",
                 file=name,
                 offset=raw.offset,
-                block=block.facts.sequence,
-                time_ms=block.facts.time_ms,
+                block=sequence,
+                time_ms=time_ms,
                 operation=operation(raw),
                 type=raw.type,
                 flags=raw.flags,
@@ -192,8 +228,8 @@ def _block(block: Block, *, is_safe: bool, is_reclaimed: bool) -> Iterator[Entry
             event="hole",
             file=name,
             offset=error.offset,
-            block=block.facts.sequence,
-            time_ms=block.facts.time_ms,
+            block=sequence,
+            time_ms=time_ms,
             operation=f"a valid block with a bad record: {error}",
             is_reclaimed=is_reclaimed,
         )

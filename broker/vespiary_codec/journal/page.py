@@ -98,7 +98,7 @@ class PageHeader:
     """What the first 4096 bytes of a page say.
 
     Attributes:
-        page_id: 1, 2, 3, … over all pages of a journal, below 2**62, never used twice.
+        page_id: Ascending over all pages of a journal, below 2**62, never used twice.
         salt: 64 random bits, the seed of all checksums of this file but the header's.
         journal_id: 16 bytes: the journal that names this page.
         address: Name of the address that its messages were sent to.

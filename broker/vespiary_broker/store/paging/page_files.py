@@ -48,7 +48,7 @@ _FULL: Final = "the disk for pages is full"
 log = logging.getLogger(__name__)
 
 
-class PagePiece(NamedTuple):
+class PagePart(NamedTuple):
     """A part of a page as it stands in memory, both multiples of 4096."""
 
     data: memoryview
@@ -75,12 +75,13 @@ class PageFile:
 class PageFiles:
     """The files of pages. Owner: paging's thread; `path` may be called anywhere.
 
+    They are flushed in class D1 as well: nobody waits for it.
+
     Args:
         folders: Where they lie.
         disk: The file system.
         journal_id: 16 bytes: the journal that names the pages.
         is_direct: Open with O_DIRECT.
-        is_flushed: Flush files and folders; False is durability class D1.
         limits: When the disk counts as full.
     """
 
@@ -91,14 +92,12 @@ class PageFiles:
         *,
         journal_id: bytes,
         is_direct: bool = True,
-        is_flushed: bool = True,
         limits: SpaceLimits = NO_LIMITS,
     ) -> None:
         self.folders = folders
         self.disk = disk
         self.journal_id = journal_id
         self._is_direct = is_direct
-        self._is_flushed = is_flushed
         self._limits = limits
 
     def path(self, address: str, page_id: int) -> Path:
@@ -108,7 +107,7 @@ class PageFiles:
     # --- writing ----------------------------------------------------------------------------------
 
     def write(
-        self, address: str, page_id: int, salt: int, created_ms: int, pieces: Sequence[PagePiece]
+        self, address: str, page_id: int, salt: int, created_ms: int, parts: Sequence[PagePart]
     ) -> PageFile:
         """Write a page, flush it, and give it its name.
 
@@ -117,7 +116,7 @@ class PageFiles:
             page_id: Never used before.
             salt: The seed of its checksums.
             created_ms: Milliseconds since 1970.
-            pieces: All of the file behind the header, in order, without gaps.
+            parts: All of the file behind the header, in order, without gaps.
 
         Raises:
             DiskFull: There is no room for it; nothing is left of it.
@@ -138,10 +137,9 @@ class PageFiles:
         unfinished = path.with_name(unfinished_name(page_id))
         try:
             folder = self.folders.make(address)
-            size_bytes = self._write(unfinished, encode_page_header(header), pieces)
+            size_bytes = self._write(unfinished, encode_page_header(header), parts)
             self.disk.rename(unfinished, path)
-            if self._is_flushed:
-                self.disk.flush_folder(folder)
+            self.disk.flush_folder(folder)
         except NativeError as error:
             self._throw_away(unfinished, path)
             self.folders.forget(address)
@@ -152,7 +150,7 @@ class PageFiles:
             raise
         return PageFile(page_id, salt, address, size_bytes)
 
-    def _write(self, path: Path, header: bytes, pieces: Sequence[PagePiece]) -> int:
+    def _write(self, path: Path, header: bytes, parts: Sequence[PagePart]) -> int:
         """Write and flush all of a file; return its size."""
         file = self.disk.create(path, is_direct=self._is_direct)
         try:
@@ -160,14 +158,13 @@ class PageFiles:
             first.memoryview[:] = header
             file.write(first.memoryview, 0)
             end = HEADER_BYTES
-            for piece in pieces:
-                assert piece.offset == end, (piece.offset, end)
-                for at in range(0, len(piece.data), WRITE_BYTES_MAX):
-                    part = piece.data[at : at + WRITE_BYTES_MAX]
-                    file.write(part, end)
-                    end += len(part)
-            if self._is_flushed:
-                file.flush()
+            for part in parts:
+                assert part.offset == end, (part.offset, end)
+                for at in range(0, len(part.data), WRITE_BYTES_MAX):
+                    data = part.data[at : at + WRITE_BYTES_MAX]
+                    file.write(data, end)
+                    end += len(data)
+            file.flush()
         except BaseException:
             self._close_failed(file)
             raise

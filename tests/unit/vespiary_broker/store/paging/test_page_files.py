@@ -15,13 +15,13 @@ from vespiary_broker.store.paging.page_files import (
     WRITE_BYTES_MAX,
     PageFile,
     PageFiles,
-    PagePiece,
+    PagePart,
 )
 from vespiary_codec.journal.page import decode_footer
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import DiskFull, ForeignJournal, NativeError, PageDamaged
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
-from vespiary_testkit.page_builder import JOURNAL_ID, SALT, build_page, messages, pieces_of
+from vespiary_testkit.page_builder import JOURNAL_ID, SALT, build_page, messages, parts_of
 from vespiary_testkit.small_disk import MIB, small_disk
 
 ROOT = Path("/paging")
@@ -33,7 +33,7 @@ def page_files(disk: MemoryDisk | Disk, root: Path = ROOT, **options: object) ->
 
 
 def written(files: PageFiles, page: bytes = PAGE, page_id: int = 1) -> PageFile:
-    return files.write("orders", page_id, SALT, 5, pieces_of(page))
+    return files.write("orders", page_id, SALT, 5, parts_of(page))
 
 
 def test_a_page_is_flushed_before_it_has_its_name_and_its_name_before_it_counts() -> None:
@@ -50,20 +50,11 @@ def test_a_page_is_flushed_before_it_has_its_name_and_its_name_before_it_counts(
     assert disk.open_files == {}
 
 
-def test_without_flushes_a_page_has_no_power_cut_to_fear() -> None:
-    disk = MemoryDisk()
-    files = page_files(disk, is_flushed=False)
-    files.folders.make("orders")
-    disk.log.clear()
-    written(files)
-    assert not {"flush", "folder"} & {op.kind for op in disk.log}
-
-
 def test_no_write_is_larger_than_one_of_the_journal() -> None:
     disk = MemoryDisk()
     files = page_files(disk)
     page = bytes(3 * WRITE_BYTES_MAX + 4096)
-    files.write("orders", 1, SALT, 5, [PagePiece(memoryview(page), 4096)])
+    files.write("orders", 1, SALT, 5, [PagePart(memoryview(page), 4096)])
     assert max(len(op.data) for op in disk.log) == WRITE_BYTES_MAX
     assert len(disk.files[files.path("orders", 1)].data) == len(page) + 4096
 
@@ -279,7 +270,7 @@ def test_pages_are_removed_and_what_fails_is_told() -> None:
     assert files.path("orders", 1) not in disk.files
 
 
-def _fill(files: PageFiles, pieces: list[PagePiece]) -> int:
+def _fill(files: PageFiles, pieces: list[PagePart]) -> int:
     """Write pages until the disk is full; return how many there was room for."""
     for page_id in range(3, 20):
         try:
@@ -293,7 +284,7 @@ def test_a_small_disk_fills_up_and_lets_go(tmp_path: Path) -> None:
     with small_disk(tmp_path, 16 * MIB) as mount:
         files = page_files(Disk(), mount / "paging")
         data = AlignedBuffer(4 * MIB)
-        pieces = [PagePiece(data.memoryview, 4096)]
+        pieces = [PagePart(data.memoryview, 4096)]
         for page_id in (1, 2):
             files.write("orders", page_id, SALT, 5, pieces)
         stored = 2 + _fill(files, pieces)
@@ -309,6 +300,6 @@ def test_a_page_on_a_real_disk_is_read_back(tmp_path: Path, *, is_direct: bool) 
     files = page_files(Disk(), tmp_path, is_direct=is_direct)
     content = AlignedBuffer(len(PAGE))
     content.memoryview[:] = PAGE
-    page = files.write("a/b", 1, SALT, 5, [PagePiece(content.memoryview, 4096)])
+    page = files.write("a/b", 1, SALT, 5, [PagePart(content.memoryview, 4096)])
     assert files.look(files.path("a/b", 1), 1, SALT) == page
     assert len(decode_footer(files.read_footer(page), page_id=1, salt=SALT).records) == 30

@@ -13,7 +13,7 @@ from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.page_recovery import remove_leftovers, survey_pages
 from vespiary_spec.errors import ForeignJournal, NativeError, PageDamaged
 from vespiary_testkit.faulty_disk import Inode, MemoryDisk
-from vespiary_testkit.page_builder import JOURNAL_ID, SALT, build_page, messages, pieces_of
+from vespiary_testkit.page_builder import JOURNAL_ID, SALT, build_page, messages, parts_of
 
 ROOT = Path("/paging")
 
@@ -24,7 +24,7 @@ def page_files(disk: MemoryDisk) -> PageFiles:
 
 def written(files: PageFiles, page_id: int, address: str = "orders") -> PageFile:
     page = build_page(messages(3), page_id=page_id)
-    return files.write(address, page_id, SALT, 5, pieces_of(page))
+    return files.write(address, page_id, SALT, 5, parts_of(page))
 
 
 def test_pages_that_the_journal_names_are_found_in_all_folders() -> None:
