@@ -134,6 +134,17 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
             default_text="`default-purge-on-no-consumers`",
         ),
     ] = None
+    filter_string: Annotated[
+        str,
+        setting(
+            "Selector that messages have to pass to come into the queue, such as `price < 10 AND "
+            "colour = 'red'`; empty for every message. Changed at a restart, it holds for the "
+            "messages from then on.",
+            change=Change.RESTART,
+            max_length=limits.SELECTOR_CHARACTERS_MAX,
+            default_text="none",
+        ),
+    ] = ""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

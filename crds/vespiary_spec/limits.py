@@ -31,6 +31,9 @@ DUPLICATE_IDS_MAX = 1_000_000
 ADDRESS_NAME_CHARACTERS_MAX = 1024
 """Longest name of an address or a queue, in UTF-8 bytes."""
 
+SELECTOR_CHARACTERS_MAX = 64 * 1024
+"""Longest selector; as long as the longest header."""
+
 TERMINATION_MESSAGE_BYTES = 4096
 """What the kubelet keeps of one container's termination message."""
 

@@ -88,6 +88,7 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
         "is_durable": True,
         "is_auto_created": False,
         "is_temporary": False,
+        "filter_string": "",
         "consumers": 0,
         "messages": 0,
         "ready": 0,
@@ -211,6 +212,7 @@ class MemoryBroker:
             duplicates_discarded=4,
             duplicate_ids=5,
             messages_dropped=0,
+            messages_unrouted=0,
             journal=self.journal,
             large=LARGE,
         )
@@ -290,6 +292,7 @@ class MemoryBroker:
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
+        filter_string: str = "",
     ) -> object:
         self._fail()
         found = self.queue_states.get(name)
@@ -297,7 +300,11 @@ class MemoryBroker:
             raise RemoteProtocolError(f"the queue {name} belongs to the address {found.address}")
         await self.create_address(address, {routing_type})
         made = queue_state(
-            name, address=address, routing_type=str(routing_type), is_durable=is_durable
+            name,
+            address=address,
+            routing_type=str(routing_type),
+            is_durable=is_durable,
+            filter_string=filter_string,
         )
         return self.queue_states.setdefault(name, made)
 

@@ -98,7 +98,7 @@ class Producer:
 
     def publish(self, message: Outgoing) -> bool:
         queue = self.registry.queues[message.destination.address]
-        target = Target(self.registry.queue_route(queue), is_teachable=True)
+        target = Target(self.registry.queue_route(queue).next_handle(), is_teachable=True)
         return stage_once(self.core, self.registry, self.ids, message, target)
 
     async def send(self, count: int) -> None:

@@ -19,6 +19,7 @@ from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import SubscriptionRequest, open_subscription
+from vespiary_broker.engine.transactions import Outgoing, publish
 from vespiary_broker.engine.users import User
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder
 from vespiary_spec.settings import AddressSettings, RoutingType
@@ -104,11 +105,26 @@ class Rig:
     def output(self, room: int = 1 << 20) -> FakeOutput:
         return FakeOutput(self.core, room)
 
-    def send(self, text: str, body: bytes, *, persistent: bool = True) -> None:
+    def send(
+        self,
+        text: str,
+        body: bytes,
+        *,
+        persistent: bool = True,
+        routing_type: RoutingType | None = None,
+        **headers: str,
+    ) -> None:
         """Send as a session does, with automatic creation."""
-        where = destination(text)
+        where = destination(text, routing_type)
         target = find_target(self.registry, where) or do(make_target(self.registry, where))
-        self.core.publish(target.route, b"destination:x\n", body, persistent=persistent)
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        message = Outgoing(
+            destination=where,
+            properties=f"destination:x\n{lines}".encode(),
+            body=body,
+            is_persistent=persistent,
+        )
+        publish(self.core, None, message, target)
 
     def subscribe(
         self,

@@ -129,6 +129,7 @@ def broker_record(broker: Broker) -> records.Broker:
         client_errors=statistics.errors,
         logins_refused=statistics.logins_refused,
         messages_dropped=statistics.messages_dropped,
+        messages_unrouted=statistics.messages_unrouted,
         large_messages=statistics.large,
     )
 
@@ -267,13 +268,20 @@ class Api:
         _check_name(address, "address")
         is_new = self.broker.queue(wanted.name) is None
         state = await self.broker.create_queue(
-            wanted.name, address, wanted.routing_type, is_durable=wanted.durable
+            wanted.name,
+            address,
+            wanted.routing_type,
+            is_durable=wanted.durable,
+            filter_string=wanted.filter_string,
         )
         value = shown(state, records.Queue)
         if value.is_durable is not wanted.durable:
             raise Refused(
                 409, f"The queue {wanted.name} exists, but with durable: {value.is_durable}."
             )
+        if value.filter_string != wanted.filter_string.strip():
+            own = repr(value.filter_string[:200]) if value.filter_string else "no filter"
+            raise Refused(409, f"The queue {wanted.name} exists, but with {own}.")
         return Answer(value, 201 if is_new else 200, _path("queues", value.name))
 
     async def delete_queue(self, call: Call) -> Answer:

@@ -197,6 +197,11 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         "Messages dropped because the disk was full and their disk-full-policy is DROP.",
         statistics.messages_dropped,
     )
+    yield _counter(
+        "messages_unrouted",
+        "Messages that the filters of queues and diverts kept out of every queue.",
+        statistics.messages_unrouted,
+    )
     yield _gauge("addresses", "Addresses.", scrape.addresses)
     yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)

@@ -124,6 +124,7 @@ class Broker(Protocol):
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
+        filter_string: str = "",
     ) -> object:
         """Make a queue, and its address if need be."""
 

@@ -12,6 +12,7 @@ from typing import Final
 from vespiary_broker.admin.records import Problem
 from vespiary_spec.errors import (
     DiskFull,
+    InvalidSelector,
     JournalError,
     LoginRefused,
     RemoteProtocolError,
@@ -72,6 +73,8 @@ def _status(error: VespiaryError) -> int:
         return HTTPStatus.UNAUTHORIZED
     if isinstance(error, JournalError | DiskFull):
         return HTTPStatus.SERVICE_UNAVAILABLE
+    if isinstance(error, InvalidSelector):
+        return HTTPStatus.BAD_REQUEST
     if isinstance(error, RemoteProtocolError):
         return HTTPStatus.CONFLICT
     return HTTPStatus.INTERNAL_SERVER_ERROR

@@ -73,6 +73,7 @@ class Broker(Record, frozen=True):
         client_errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
         messages_dropped: Messages dropped because the disk was full.
+        messages_unrouted: Messages that filters kept out of every queue.
         large_messages: Large messages; null without persistence.
     """
 
@@ -93,6 +94,7 @@ class Broker(Record, frozen=True):
     client_errors: dict[str, int]
     logins_refused: int
     messages_dropped: int
+    messages_unrouted: int
     large_messages: LargeMessages | None = None
 
 
@@ -106,6 +108,7 @@ class Queue(Record, frozen=True):
         is_durable: Whether it survives a restart.
         is_auto_created: Whether a client's use made it.
         is_temporary: Whether it goes with its consumer.
+        filter_string: Selector that messages have to pass to come in; empty for none.
         consumers: Number of consumers.
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
@@ -123,6 +126,7 @@ class Queue(Record, frozen=True):
     is_durable: bool
     is_auto_created: bool
     is_temporary: bool
+    filter_string: str
     consumers: int
     messages: int
     ready: int
@@ -320,12 +324,14 @@ class NewQueue(Body, frozen=True):
         address: Name of its address, which is made if need be; null for one of the queue's name.
         routing_type: ANYCAST: each message goes to one consumer. MULTICAST: a subscription.
         durable: Whether queue and messages survive a restart.
+        filter_string: Selector that messages have to pass to come in; empty for none.
     """
 
     name: Name
     address: Name | None = None
     routing_type: RoutingType = RoutingType.ANYCAST
     durable: bool = True
+    filter_string: str = ""
 
 
 class JmsObject(Record, frozen=True):

@@ -45,6 +45,7 @@ class Statistics(records.Record, frozen=True):
         duplicates_discarded: Messages discarded for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
+        messages_unrouted: Messages that filters kept out of every queue.
         large: Large messages; None without persistence.
     """
 
@@ -60,6 +61,7 @@ class Statistics(records.Record, frozen=True):
     errors: dict[str, int]
     logins_refused: int
     messages_dropped: int
+    messages_unrouted: int
     transactions: Transactions
     duplicates_discarded: int
     duplicate_ids: int

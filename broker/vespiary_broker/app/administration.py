@@ -17,6 +17,8 @@ from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.store.journal import Journal
@@ -220,16 +222,22 @@ class Administration:
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
+        filter_string: str = "",
     ) -> states.QueueState:
         """Make a queue, and its address if need be.
 
         Raises:
+            InvalidSelector: The filter is none.
             RemoteProtocolError: A name may not be one, or the queue exists otherwise.
 
         Durability: on return a durable queue survives a power loss.
         """
         queue = await self.engine.registry.create_queue(
-            name, address, routing_type, is_durable=is_durable
+            name,
+            address,
+            routing_type,
+            is_durable=is_durable,
+            traits=QueueTraits(selector=compile_filter(filter_string)),
         )
         return states.queue_state(self.engine, queue)
 

@@ -51,6 +51,7 @@ class QueueState:
         is_durable: Whether it survives a restart.
         is_auto_created: Whether a client's use made it.
         is_temporary: Whether it goes with its consumer.
+        filter_string: Selector that messages have to pass to come in; empty for none.
         consumers: Number of consumers.
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
@@ -69,6 +70,7 @@ class QueueState:
     is_durable: bool
     is_auto_created: bool
     is_temporary: bool
+    filter_string: str
     consumers: int
     messages: int
     ready: int
@@ -171,6 +173,7 @@ class BrokerStatistics:
         duplicates_discarded: Messages discarded since the start, for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
+        messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
         large: Large messages; None without persistence.
     """
@@ -190,6 +193,7 @@ class BrokerStatistics:
     duplicates_discarded: int
     duplicate_ids: int
     messages_dropped: int
+    messages_unrouted: int
     journal: JournalStatistics
     large: LargeMessageStatistics | None = None
 
@@ -205,6 +209,7 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         is_durable=queue.is_durable,
         is_auto_created=queue.is_auto_created,
         is_temporary=queue.is_temporary,
+        filter_string=queue.traits.filter_string,
         consumers=len(queue.consumers),
         messages=counters.ready
         + counters.delivering
@@ -312,6 +317,7 @@ def broker_statistics(
         duplicates_discarded=engine.duplicates.discarded,
         duplicate_ids=engine.duplicates.count,
         messages_dropped=engine.full_disk.dropped_count,
+        messages_unrouted=engine.registry.switch_counters.unrouted,
         journal=journal,
         large=cycle.large.statistics() if cycle.large is not None else None,
     )

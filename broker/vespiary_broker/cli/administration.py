@@ -117,12 +117,14 @@ def show_queue(name: str, api_url: str, password_file: Path | None, is_json: boo
 @click.option("--address", help="Its address, made if need be (default: one of the same name).")
 @_routing_type_option
 @click.option("--durable/--no-durable", default=True, help="Survives a restart (default) or not.")
+@click.option("--filter", "filter_string", default="", help="Selector that lets messages in.")
 @api_options
 def create_queue(
     name: str,
     address: str | None,
     routing_type: str,
     durable: bool,
+    filter_string: str,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
@@ -133,6 +135,7 @@ def create_queue(
         "address": address,
         "routingType": routing_type.upper(),
         "durable": durable,
+        "filterString": filter_string,
     }
     made = ApiClient(api_url, password_file).call("POST", "/queues", body)
     if is_json:

@@ -1,7 +1,7 @@
 """Sending: from a destination to the core's route, with automatic creation.
 
-Owns the rule where a message goes. Must never see a message's bytes. Called by the server's
-sessions for every destination that the core was not taught, and by the admin API.
+Owns the rule where a message goes. Must never look into a message: filters do that. Called by the
+server's sessions for every destination that the core was not taught, and by the admin API.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.switching import SentMessage, Switch
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
@@ -20,12 +22,18 @@ class Target:
     """Where one message goes.
 
     Attributes:
-        route: The core's route.
+        route: The core's route; -1 where it depends on the message.
         is_teachable: Whether the next messages to the destination go the same way.
+        switch: Chooses by message where filters stand in the way.
     """
 
     route: int
     is_teachable: bool
+    switch: Switch | None = None
+
+    def route_for(self, message: SentMessage) -> int:
+        """Return the core's route for a message."""
+        return self.route if self.switch is None else self.switch.handle_for(message)
 
 
 def find_target(registry: Registry, destination: Destination) -> Target | None:
@@ -36,14 +44,17 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
     """
     if destination.queue is not None:
         queue = registry.queue_of(destination.address, destination.queue)
-        return None if queue is None else Target(registry.queue_route(queue), is_teachable=True)
+        return None if queue is None else _target(registry.queue_route(queue))
     address = registry.addresses.get(destination.address)
     if address is not None and address.is_wildcard:
         raise _refuse_wildcard(destination)
     if address is None or not address.serves(destination.routing_type):
         return None
-    route = registry.route_of(address, destination.routing_type)
-    return Target(route.next_handle(), route.is_teachable)
+    return _target(registry.route_of(address, destination.routing_type))
+
+
+def _target(route: Route) -> Target:
+    return Target(route.next_handle(), route.is_teachable, route.switch)
 
 
 async def make_target(registry: Registry, destination: Destination) -> Target:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vespiary_broker.engine.ports import JsonObject
+from vespiary_broker.engine.selection.selector import Selector, compile_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,19 @@ class QueueTraits:
         is_purged_when_unused: Whether it is emptied when its last consumer goes, and takes nothing
             until the next one comes; None: the address settings say.
         user: Who made it, counted against that user's limit; empty for nobody.
+        selector: Its filter: only messages that pass it come in; None lets every message in.
     """
 
     is_configured: bool = False
     max_consumers: int | None = None
     is_purged_when_unused: bool | None = None
     user: str = ""
+    selector: Selector | None = None
+
+    @property
+    def filter_string(self) -> str:
+        """The text of its filter; empty for none."""
+        return "" if self.selector is None else self.selector.text
 
     def to_binding(self) -> JsonObject:
         """Return what goes into the value of its queue in the bindings."""
@@ -41,16 +49,23 @@ class QueueTraits:
             value["purge-on-no-consumers"] = self.is_purged_when_unused
         if self.user:
             value["user"] = self.user
+        if self.selector is not None:
+            value["filter-string"] = self.selector.text
         return value
 
     @classmethod
     def from_binding(cls, value: JsonObject) -> QueueTraits:
-        """Return the traits that the value of a queue in the bindings has."""
+        """Return the traits that the value of a queue in the bindings has.
+
+        Raises:
+            InvalidSelector: Its filter is none.
+        """
         traits = cls(
             is_configured=bool(value.get("configured", False)),
             max_consumers=value.get("max-consumers"),
             is_purged_when_unused=value.get("purge-on-no-consumers"),
             user=value.get("user", ""),
+            selector=compile_filter(value.get("filter-string", "")),
         )
         return NO_TRAITS if traits == NO_TRAITS else traits
 

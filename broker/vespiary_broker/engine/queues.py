@@ -16,6 +16,7 @@ from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
+    from vespiary_broker.engine.routing import Route
 
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
 _QUEUE_ID_END: Final = 2**31
@@ -70,7 +71,7 @@ class Queue:
         is_pause_kept: Whether a restart leaves it paused.
         consumers: Those that share its messages.
         turn: Index of the consumer that is served next.
-        route: The core's route to this queue alone; -1 until it is asked for.
+        route: The route to this queue alone; None until it is asked for.
         is_deleted: Whether it is gone.
     """
 
@@ -90,7 +91,7 @@ class Queue:
     is_pause_kept: bool = False
     consumers: list[Consumer] = field(default_factory=list)
     turn: int = 0
-    route: int = -1
+    route: Route | None = None
     is_deleted: bool = False
 
     @property

@@ -27,13 +27,17 @@ from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
+from vespiary_broker.engine.reach import Reach, reach_of, reach_of_queue
 from vespiary_broker.engine.removals import Removals
-from vespiary_broker.engine.routing import Route, groups_of
+from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.switching import SwitchCounters
 from vespiary_broker.engine.usage import Usage
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_spec.settings import Queue as ConfiguredQueue
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""
@@ -58,6 +62,7 @@ class Registry:
         unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
+        switch_counters: Counts messages that filters kept out of every queue.
         large_bodies: Bodies in files; None: there are none.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
 
@@ -99,6 +104,7 @@ class Registry:
         self.queues_by_id: dict[int, Queue] = {}
         self.dropped_added = 0
         self.dropped_acknowledged = 0
+        self.switch_counters = SwitchCounters()
         self._core = core
         self._bindings = bindings
         self._lock = lock
@@ -132,7 +138,7 @@ class Registry:
             key = f"queue/{queue_id}"
             try:
                 self._restore_queue(queue_id, snapshot[key])
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, InvalidSelector) as error:
                 raise ValueError(f"binding {key} cannot be understood: {error}") from error
 
     def _restore_address(self, name: str, value: JsonObject) -> None:
@@ -168,6 +174,7 @@ class Registry:
             addresses: `addresses` of the configuration.
 
         Raises:
+            ConfigError: A filter is none.
             RemoteProtocolError: A queue exists under another address or with another type.
 
         Durability: on return they survive a restart.
@@ -178,11 +185,7 @@ class Registry:
             assert default is not None
             await self.create_address(wanted.name, kinds or {default}, is_configured=True)
             for queue in wanted.queues:
-                traits = QueueTraits(
-                    is_configured=True,
-                    max_consumers=queue.max_consumers,
-                    is_purged_when_unused=queue.purge_on_no_consumers,
-                )
+                traits = _configured_traits(queue, wanted.name)
                 made = await self.create_queue(
                     queue.name,
                     wanted.name,
@@ -216,17 +219,23 @@ class Registry:
         """Return the route for what senders ask for."""
         route = address.routes.get(routing_type)
         if route is None:
-            route = Route(self._core, groups_of(address.sources(), routing_type))
+            reach = self._reach(address, routing_type)
+            route = Route(self._core, reach, address.name, self.switch_counters)
             address.routes[routing_type] = route
             for wildcard in address.wildcards:
                 wildcard.routed[address] = None
         return route
 
-    def queue_route(self, queue: Queue) -> int:
-        """Return the core's route to one queue alone."""
-        if queue.route < 0:
-            queue.route = self._core.open_route([queue.id] if queue.is_open else [])
+    def queue_route(self, queue: Queue) -> Route:
+        """Return the route to one queue alone."""
+        if queue.route is None:
+            reach = reach_of_queue(queue)
+            queue.route = Route(self._core, reach, queue.address.name, self.switch_counters)
         return queue.route
+
+    def _reach(self, address: Address, routing_type: RoutingType | None) -> Reach:
+        """Return what messages of an address can get to now."""
+        return reach_of(address.sources(), routing_type)
 
     # --- making ---------------------------------------------------------------------------------
 
@@ -368,6 +377,9 @@ class Registry:
         queue.traits = traits
         self.usage.open_or_close(queue)
         await self._write_again(queue)
+        if queue.route is not None:
+            queue.route.lead(reach_of_queue(queue))
+        self.refresh_routes(queue.address)
 
     async def pause(self, queue: Queue, *, is_paused: bool, is_kept: bool = False) -> None:
         """Stop or begin giving a queue's messages to its consumers.
@@ -427,7 +439,7 @@ class Registry:
     def refresh_routes(self, address: Address) -> None:
         """Lead senders to the queues that an address has now, itself or through a wildcard."""
         for routing_type, route in address.routes.items():
-            route.set_groups(groups_of(address.sources(), routing_type))
+            route.lead(self._reach(address, routing_type))
         for other in address.routed:
             self.refresh_routes(other)
 
@@ -461,9 +473,9 @@ class Registry:
         queue.is_deleted = True
         del address.queues[queue.name], self.queues[queue.name], self.queues_by_id[queue.id]
         self.refresh_routes(address)
-        if queue.route >= 0:
-            self._core.close_route(queue.route)
-            queue.route = -1
+        if queue.route is not None:
+            queue.route.close()
+            queue.route = None
         counters = self._core.queue_statistics(queue.id)
         self.dropped_added += counters.added
         self.dropped_acknowledged += counters.acknowledged
@@ -514,6 +526,23 @@ class Registry:
         self.unused[address.name] = None
         if len(self.unused) > UNUSED_ADDRESSES_MAX:
             self.drop_address(self.addresses[next(iter(self.unused))])
+
+
+def _configured_traits(queue: ConfiguredQueue, address: str) -> QueueTraits:
+    try:
+        selector = compile_filter(queue.filter_string)
+    except InvalidSelector as error:
+        raise ConfigError(
+            f"the filter of the queue {queue.name} of the address {address} is none: {error}",
+            path="filter-string",
+            value=queue.filter_string,
+        ) from error
+    return QueueTraits(
+        is_configured=True,
+        max_consumers=queue.max_consumers,
+        is_purged_when_unused=queue.purge_on_no_consumers,
+        selector=selector,
+    )
 
 
 def _check_same(queue: Queue, routing_type: RoutingType, client_id: str) -> Queue:

@@ -1,72 +1,46 @@
-"""Routes: which queues get the messages of an address, kept in step with the core.
+"""Routes: the core's handles for where the messages of an address go, kept in step with it.
 
-Owns the core's route handles. The rule (the reference system's): a message goes to every MULTICAST
-queue and to one of the ANYCAST queues, in turn; a sender may ask for one kind alone. Wildcard
-addresses that cover the address count as well: every MULTICAST queue of theirs, and of each of them
-one of its ANYCAST queues. With at most one ANYCAST queue each that is one route of the core, which
-connections are taught, so the core routes without asking. With several there is one route for each
-turn; nobody is taught, and the engine takes them in turn. Called by `registry`.
+Owns these handles. With at most one ANYCAST queue for each address, and no filters, there is one
+route of the core, which connections are taught, so the core routes without asking. With several
+there is one route for each turn; nobody is taught, and the engine takes them in turn. With filters
+on queues or diverts a `Switch` chooses by message. Called by `registry`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
-
 from vespiary_broker.engine.core import Core
-from vespiary_broker.engine.queues import Queue
-from vespiary_spec.settings import RoutingType
-
-if TYPE_CHECKING:
-    from vespiary_broker.engine.addresses import Address
-
-_TURNS_MAX: Final = 256
-"""Most sets of queues that senders take in turn; with more, some come more often than others."""
-
-
-def groups_of(queues: Iterable[Queue], routing_type: RoutingType | None) -> list[list[int]]:
-    """Return the sets of queue numbers that messages go to in turn; at least one, maybe empty.
-
-    Args:
-        queues: The queues of an address, and of the wildcard addresses that cover it.
-        routing_type: What senders ask for; None is both.
-    """
-    multicast: list[int] = []
-    anycast: dict[Address, list[int]] = {}
-    for queue in queues:
-        if routing_type not in (None, queue.routing_type):
-            continue
-        if queue.routing_type is RoutingType.MULTICAST:
-            multicast.append(queue.id)
-        else:
-            anycast.setdefault(queue.address, []).append(queue.id)
-    choices = list(anycast.values())
-    sizes = [len(choice) for choice in choices]
-    turns = math.lcm(*sizes)
-    if turns > _TURNS_MAX:
-        turns = max(sizes)
-    return [
-        [*multicast, *(choice[turn % len(choice)] for choice in choices)] for turn in range(turns)
-    ]
+from vespiary_broker.engine.reach import Reach
+from vespiary_broker.engine.switching import Switch, SwitchCounters
 
 
 class Route:
     """Where the messages of an address go, for one routing type.
 
-    Invariant: a connection knows `handles[0]` only while it is the only one.
+    Invariant: a connection knows `handles[0]` only while it is the only one, and there is no
+        switch.
+
+    Attributes:
+        places_max: Most queues that a message can get to.
+        switch: Chooses by message; None where all messages are alike.
 
     Args:
         core: The core.
-        groups: Sets of queue numbers, taken in turn.
+        reach: What messages can get to.
+        address: Name of the address that they are sent to.
+        counters: Where what goes nowhere is counted.
     """
 
-    __slots__ = ("_core", "_handles", "_turn")
+    __slots__ = ("_address", "_core", "_counters", "_handles", "_turn", "places_max", "switch")
 
-    def __init__(self, core: Core, groups: list[list[int]]) -> None:
+    def __init__(self, core: Core, reach: Reach, address: str, counters: SwitchCounters) -> None:
         self._core = core
-        self._handles = [core.open_route(group) for group in groups]
+        self._address = address
+        self._counters = counters
+        self._handles: list[int] = []
         self._turn = 0
+        self.places_max = 0
+        self.switch: Switch | None = None
+        self.lead(reach)
 
     @property
     def is_teachable(self) -> bool:
@@ -74,15 +48,31 @@ class Route:
         return len(self._handles) == 1
 
     def next_handle(self) -> int:
-        """Return the core's route for the next message."""
+        """Return the core's route for the next message; -1 if the switch has to be asked."""
         handles = self._handles
         if len(handles) == 1:
             return handles[0]
+        if self.switch is not None:
+            return -1
         self._turn = (self._turn + 1) % len(handles)
         return handles[self._turn]
 
-    def set_groups(self, groups: list[list[int]]) -> None:
-        """Route to other queues; connections that were taught ask again where that is needed."""
+    def lead(self, reach: Reach) -> None:
+        """Lead to other queues; connections that were taught ask again where that is needed."""
+        self.places_max = len({queue.id for queue in reach.queues})
+        if next(reach.selectors, None) is not None:
+            self._close_handles()
+            if self.switch is None:
+                self.switch = Switch(self._core, reach, self._address, self._counters)
+            else:
+                self.switch.lead(reach)
+            return
+        if self.switch is not None:
+            self.switch.close()
+            self.switch = None
+        self._set_groups(reach.groups())
+
+    def _set_groups(self, groups: list[list[int]]) -> None:
         core, handles = self._core, self._handles
         if len(handles) == 1 and len(groups) > 1:
             core.close_route(handles.pop())
@@ -92,8 +82,13 @@ class Route:
             core.set_route(handle, group)
         handles.extend(core.open_route(group) for group in groups[len(handles) :])
 
-    def close(self) -> None:
-        """Forget it; connections that were taught it ask again."""
+    def _close_handles(self) -> None:
         for handle in self._handles:
             self._core.close_route(handle)
         self._handles.clear()
+
+    def close(self) -> None:
+        """Forget it; connections that were taught it ask again."""
+        self._close_handles()
+        if self.switch is not None:
+            self.switch.close()

@@ -97,7 +97,7 @@ def publish(
         ValueError: The record would be too large.
     """
     places = core.publish(
-        target.route,
+        target.route_for(message),
         message.properties,
         message.body,
         persistent=message.is_persistent,
@@ -523,4 +523,6 @@ def _most_acknowledged(core: Core, acknowledgements: list[Acknowledgement]) -> i
 
 def _most_places(registry: Registry, destination: Destination) -> int:
     address = registry.addresses.get(destination.address)
-    return max(1, len(address.queues)) if address is not None else 1
+    if address is None or destination.queue is not None:
+        return 1
+    return max(1, registry.route_of(address, destination.routing_type).places_max)

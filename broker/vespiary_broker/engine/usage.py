@@ -14,6 +14,7 @@ from vespiary_broker.engine.automatic_deletion import is_queue_due, may_delete_q
 from vespiary_broker.engine.core import Core, NoRoom
 from vespiary_broker.engine.large_bodies import Quarantine
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_spec.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class Usage:
             return
         queue.is_open = is_open
         self._registry.refresh_routes(queue.address)
-        if queue.route >= 0:
-            self._core.set_route(queue.route, [queue.id] if is_open else [])
+        if queue.route is not None:
+            queue.route.lead(reach_of_queue(queue))
 
     def consumer_closed(self, consumer: Consumer) -> None:
         """Purge or delete the consumer's queue if nothing keeps its messages, or it, any more.

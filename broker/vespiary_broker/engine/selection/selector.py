@@ -12,9 +12,7 @@ from typing import Final
 from vespiary_broker.engine.selection.compiling import Evaluate, Values, compile_condition
 from vespiary_broker.engine.selection.problems import Problem
 from vespiary_spec.errors import InvalidSelector
-
-TEXT_CHARACTERS_MAX: Final = 64 * 1024
-"""Longest selector; as long as the longest header."""
+from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX
 
 _CONVERT: Final = "convert_string_expressions:"
 _HYPHENATED: Final = "hyphenated_props:"
@@ -36,6 +34,12 @@ class Selector:
         self.names = names
         self._evaluate = evaluate
         self.constant: bool | None = None if names else evaluate({})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Selector) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -61,16 +65,16 @@ def compile_selector(text: str) -> Selector:
     headers are always compared as what they stand beside.
 
     Args:
-        text: At most `TEXT_CHARACTERS_MAX` characters.
+        text: At most `SELECTOR_CHARACTERS_MAX` characters.
 
     Raises:
         InvalidSelector: It is no condition; says where, and what was expected.
     """
-    if len(text) > TEXT_CHARACTERS_MAX:
+    if len(text) > SELECTOR_CHARACTERS_MAX:
         raise InvalidSelector(
             "the selector is too long",
             measured=f"{len(text)} characters",
-            allowed=f"at most {TEXT_CHARACTERS_MAX}",
+            allowed=f"at most {SELECTOR_CHARACTERS_MAX}",
         )
     condition = text.removeprefix(_CONVERT)
     start = len(text) - len(condition)
@@ -88,6 +92,19 @@ def compile_selector(text: str) -> Selector:
     except Problem as problem:
         raise _refusal(text, start + problem.position, problem) from problem
     return Selector(text, found.evaluate, found.names)
+
+
+def compile_filter(text: str) -> Selector | None:
+    """Return the selector of a filter; None for an empty one, which lets everything pass.
+
+    Args:
+        text: At most `SELECTOR_CHARACTERS_MAX` characters.
+
+    Raises:
+        InvalidSelector: It is no condition.
+    """
+    text = text.strip()
+    return compile_selector(text) if text else None
 
 
 def _refusal(text: str, position: int, problem: Problem) -> InvalidSelector:

@@ -53,9 +53,11 @@ def test_one_queue_is_shown(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
 
 def test_a_queue_is_created_where_it_should_be(rig: AdminRig, capsys):
     options = ["--address", "prices", "--routing-type", "multicast", "--no-durable"]
+    options += ["--filter", "price < 10"]
     assert ask(rig, "queue", "create", "audit", *options) == 0
     state = rig.broker.queue_states["audit"]
     assert (state.address, state.routing_type, state.is_durable) == ("prices", "MULTICAST", False)
+    assert state.filter_string == "price < 10"
     assert "queue audit of address prices, MULTICAST" in capsys.readouterr().out
 
 

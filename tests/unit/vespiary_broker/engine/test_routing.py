@@ -1,4 +1,4 @@
-from vespiary_broker.engine.routing import groups_of
+from vespiary_broker.engine.reach import reach_of
 from vespiary_spec.settings import RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 
@@ -20,10 +20,10 @@ def test_groups() -> None:
     _queues(rig, a=ANYCAST, b=ANYCAST, m=MULTICAST, n=MULTICAST)
     queues = list(rig.registry.queues.values())
     a, b, m, n = (queue.id for queue in queues)
-    assert groups_of(queues, None) == [[m, n, a], [m, n, b]]
-    assert groups_of(queues, ANYCAST) == [[a], [b]]
-    assert groups_of(queues, MULTICAST) == [[m, n]]
-    assert groups_of([], None) == groups_of([], ANYCAST) == [[]]
+    assert reach_of(queues, None).groups() == [[m, n, a], [m, n, b]]
+    assert reach_of(queues, ANYCAST).groups() == [[a], [b]]
+    assert reach_of(queues, MULTICAST).groups() == [[m, n]]
+    assert reach_of([], None).groups() == reach_of([], ANYCAST).groups() == [[]]
 
 
 def test_anycast_takes_turns_and_multicast_gets_all() -> None:

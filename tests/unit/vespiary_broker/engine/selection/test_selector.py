@@ -3,8 +3,9 @@ import sys
 
 import pytest
 
-from vespiary_broker.engine.selection.selector import TEXT_CHARACTERS_MAX, compile_selector
+from vespiary_broker.engine.selection.selector import compile_selector
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
+from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX
 
 MESSAGE = {
     "colour": "red",
@@ -215,9 +216,9 @@ def test_only_the_neighbourhood_of_a_mistake_is_shown():
 
 
 def test_too_long():
-    compile_selector("a" + " " * (TEXT_CHARACTERS_MAX - 1))
+    compile_selector("a" + " " * (SELECTOR_CHARACTERS_MAX - 1))
     with pytest.raises(InvalidSelector, match=r"too long \(got 65537 characters, allowed"):
-        compile_selector("a" + " " * TEXT_CHARACTERS_MAX)
+        compile_selector("a" + " " * SELECTOR_CHARACTERS_MAX)
 
 
 def test_brackets_alone_may_be_deep():

@@ -1,0 +1,244 @@
+"""Queues with filters: which messages come in, whose turn it is, and what the core is taught."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vespiary_broker.engine import switching
+from vespiary_broker.engine.publishing import find_target
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Address, Queue, RoutingType
+from vespiary_testkit.engine_rig import Rig, destination, do
+from vespiary_testkit.memory_journal import MemoryBindings
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+def _queue(rig: Rig, name: str, kind: RoutingType, filter_string: str = "") -> None:
+    traits = QueueTraits(selector=compile_filter(filter_string))
+    do(rig.registry.create_queue(name, "x", kind, traits=traits))
+
+
+def _ready(rig: Rig, *names: str) -> list[int]:
+    rig.journal.flush()
+    return [rig.core.queue_statistics(rig.registry.queues[name].id).ready for name in names]
+
+
+def test_only_what_passes_comes_in() -> None:
+    rig = Rig()
+    _queue(rig, "red", MULTICAST, "colour = 'red'")
+    _queue(rig, "cheap", MULTICAST, "price < 10")
+    _queue(rig, "all", MULTICAST)
+    rig.send("/topic/x", b"1", colour="red", price="5")
+    rig.send("/topic/x", b"2", colour="red", price="15")
+    rig.send("/topic/x", b"3", colour="blue", price="5")
+    rig.send("/topic/x", b"4")
+    assert _ready(rig, "red", "cheap", "all") == [2, 2, 4]
+    assert rig.registry.switch_counters.unrouted == 0
+
+
+def test_what_passes_nowhere_is_counted() -> None:
+    rig = Rig()
+    _queue(rig, "red", ANYCAST, "colour = 'red'")
+    rig.send("/queue/x", b"1", colour="blue")
+    rig.send("/queue/x", b"2", colour="red")
+    assert _ready(rig, "red") == [1]
+    assert rig.registry.switch_counters.unrouted == 1
+
+
+def test_anycast_takes_the_next_in_turn_that_lets_a_message_in() -> None:
+    rig = Rig()
+    _queue(rig, "a", ANYCAST, "size > 0")
+    _queue(rig, "b", ANYCAST, "size > 10")
+    _queue(rig, "c", ANYCAST)
+    for _ in range(6):
+        rig.send("/queue/x", b"", size="20")
+    assert _ready(rig, "a", "b", "c") == [2, 2, 2]
+    for _ in range(6):
+        rig.send("/queue/x", b"", size="5")
+    assert _ready(rig, "a", "b", "c") == [5, 2, 5]
+    rig.send("/queue/x", b"", size="0")
+    rig.send("/queue/x", b"")
+    assert _ready(rig, "a", "b", "c") == [5, 2, 7]
+
+
+def test_connections_are_not_taught_and_those_that_were_ask_again() -> None:
+    rig = Rig()
+    output = rig.output()
+    buffer = bytearray(b"SEND\ndestination:x\n\nbody\0")
+    handle = rig.core.attach_buffer(buffer)
+    _queue(rig, "all", MULTICAST)
+    target = find_target(rig.registry, destination("x"))
+    assert target is not None
+    assert target.is_teachable
+    rig.core.teach(output.handle, b"x", target.route)
+    assert rig.core.scan_stomp(output.handle, handle, 0, len(buffer))[0] == 0
+    _queue(rig, "some", MULTICAST, "TRUE AND a IS NULL")
+    target = find_target(rig.registry, destination("x"))
+    assert target is not None
+    assert not target.is_teachable
+    status, position, length = rig.core.scan_stomp(output.handle, handle, 0, len(buffer))
+    assert (status, position, length) == (1, 0, len(buffer))
+    rig.registry.drop_queue(rig.registry.queues["some"])
+    target = find_target(rig.registry, destination("x"))
+    assert target is not None
+    assert target.is_teachable
+    rig.send("x", b"")
+    assert _ready(rig, "all") == [2]
+
+
+def test_a_queue_by_its_full_name_keeps_its_filter() -> None:
+    rig = Rig()
+    _queue(rig, "red", MULTICAST, "colour = 'red'")
+    rig.send("x::red", b"", colour="red")
+    rig.send("x::red", b"", colour="blue")
+    assert _ready(rig, "red") == [1]
+    assert rig.registry.switch_counters.unrouted == 1
+
+
+def test_a_wildcard_queue_with_a_filter() -> None:
+    rig = Rig()
+    traits = QueueTraits(selector=compile_filter("AMQAddress = 'x.y'"))
+    do(rig.registry.create_queue("w", "x.#", MULTICAST, traits=traits))
+    rig.send("/topic/x.y", b"")
+    rig.send("/topic/x.z", b"")
+    assert _ready(rig, "w") == [1]
+
+
+def test_what_the_broker_knows_of_an_arriving_message() -> None:
+    rig = Rig()
+    _queue(rig, "p", MULTICAST, "JMSPriority = 4 AND JMSDeliveryMode = 'PERSISTENT'")
+    _queue(rig, "s", MULTICAST, "AMQSize = 22 AND JMSTimestamp > 1600000000000")
+    rig.send("/topic/x", b"12345678")  # and 14 bytes of headers
+    rig.send("/topic/x", b"123", persistent=False)
+    assert _ready(rig, "p", "s") == [1, 1]
+
+
+def test_transactions_choose_by_message() -> None:
+    rig = Rig()
+    _queue(rig, "red", MULTICAST, "colour = 'red'")
+    _queue(rig, "blue", MULTICAST, "colour = 'blue'")
+    work = Transaction()
+    for colour in ("red", "blue", "blue", "green"):
+        message = Outgoing(
+            destination=destination("/topic/x"),
+            properties=f"colour:{colour}\n".encode(),
+            body=b"",
+            is_persistent=True,
+        )
+        work.sends.append(message)
+    do(prepare(rig.registry, work))
+    stage(rig.core, rig.registry, rig.duplicates, work)
+    assert _ready(rig, "red", "blue") == [1, 2]
+
+
+def test_routes_of_the_core_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "ROUTES_MAX", 3)
+    rig = Rig()
+    for number in range(4):
+        _queue(rig, f"q{number}", MULTICAST, f"mask{number} = 1")
+    opened: list[int] = []
+    closed: list[int] = []
+    open_route, close_route = rig.core.open_route, rig.core.close_route
+    monkeypatch.setattr(
+        rig.core, "open_route", lambda ids: opened.append(open_route(ids)) or opened[-1]
+    )
+    monkeypatch.setattr(
+        rig.core, "close_route", lambda handle: closed.append(handle) or close_route(handle)
+    )
+    for mask in range(16):
+        rig.send("x", b"", **{f"mask{n}": str(mask >> n & 1) for n in range(4)})
+    assert _ready(rig, "q0", "q1", "q2", "q3") == [8, 8, 8, 8]
+    assert len(opened) == 16
+    assert len(opened) - len(closed) == 3
+    for number in range(4):
+        rig.registry.drop_queue(rig.registry.queues[f"q{number}"])
+    assert sorted(set(opened)) == sorted(set(opened) & set(closed))
+
+
+def test_filters_survive_a_restart() -> None:
+    bindings = MemoryBindings()
+    rig = Rig(bindings=bindings)
+    _queue(rig, "red", MULTICAST, " colour = 'red' ")
+    again = Rig(bindings=bindings)
+    again.registry.restore()
+    again.core.open_queue(again.registry.queues["red"].id, durable=True)
+    assert again.registry.queues["red"].traits.filter_string == "colour = 'red'"
+    again.send("/topic/x", b"", colour="red")
+    again.send("/topic/x", b"", colour="blue")
+    assert _ready(again, "red") == [1]
+
+
+def test_a_binding_with_a_filter_that_is_none_is_named() -> None:
+    bindings = MemoryBindings()
+    _queue(Rig(bindings=bindings), "red", MULTICAST, "colour = 'red'")
+    key = next(key for key in bindings.snapshot() if key.startswith("queue/"))
+    do(bindings.put(key, bindings.snapshot()[key] | {"filter-string": "colour ="}))
+    with pytest.raises(ValueError, match=f"binding {key} cannot be understood.*ends too early"):
+        Rig(bindings=bindings).registry.restore()
+
+
+def test_the_configuration_changes_filters() -> None:
+    bindings = MemoryBindings()
+
+    def configured(filter_string: str) -> Rig:
+        rig = Rig(bindings=bindings)
+        rig.registry.restore()
+        for queue in rig.registry.queues.values():
+            rig.core.open_queue(queue.id, durable=True)
+        wanted = Queue(name="q", routing_type=ANYCAST, filter_string=filter_string)
+        do(rig.registry.configure([Address(name="x", queues=(wanted,))]))
+        rig.send("/queue/x", b"", price="5")
+        rig.send("/queue/x", b"", price="15")
+        return rig
+
+    assert _ready(configured("price < 10"), "q") == [1]
+    assert _ready(configured("price < 20"), "q") == [2]
+    assert _ready(configured("price < 0"), "q") == [0]
+    rig = configured("")
+    assert _ready(rig, "q") == [2]
+    assert "filter-string" not in str(bindings.snapshot())
+    with pytest.raises(ConfigError, match="the filter of the queue q of the address x is none"):
+        configured("price <")
+
+
+def test_a_changed_filter_holds_for_senders_that_were_there() -> None:
+    rig = Rig()
+    _queue(rig, "q", ANYCAST)
+    rig.send("x", b"", price="5")
+    rig.send("x::q", b"", price="5")
+    wanted = Queue(name="q", routing_type=ANYCAST, filter_string="price < 0")
+    do(rig.registry.configure([Address(name="x", queues=(wanted,))]))
+    rig.send("x", b"", price="5")
+    rig.send("x::q", b"", price="5")
+    assert _ready(rig, "q") == [2]
+
+
+queues = st.lists(st.tuples(st.sampled_from((ANYCAST, MULTICAST)), st.integers(-1, 3)), max_size=5)
+
+
+@given(queues=queues, sizes=st.lists(st.integers(0, 3), max_size=12))
+def test_every_message_is_where_the_rule_says(
+    queues: list[tuple[RoutingType, int]], sizes: list[int]
+) -> None:
+    rig = Rig()
+    do(rig.registry.create_address("x", {MULTICAST}))
+    for number, (kind, least) in enumerate(queues):
+        _queue(rig, f"q{number}", kind, f"size >= {least}" if least >= 0 else "")
+    for size in sizes:
+        rig.send("x", b"", size=str(size))
+    names = [f"q{number}" for number in range(len(queues))]
+    ready = _ready(rig, *names)
+    anycast = 0
+    for (kind, least), count in zip(queues, ready, strict=True):
+        passing = sum(size >= least for size in sizes)
+        if kind is MULTICAST:
+            assert count == passing
+        else:
+            assert count <= passing
+            anycast += count
+    lowest = min((least for kind, least in queues if kind is ANYCAST), default=9)
+    assert anycast == sum(size >= lowest for size in sizes)
