@@ -100,7 +100,7 @@ static void publish(world *w)
 {
     static const uint8_t properties[] = "destination:/queue/one\n";
     int places = vespiary_core_publish(w->core, (uint32_t)w->routes[below(3)], properties, sizeof properties - 1,
-                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0, 0, 0);
+                                       w->memory, below(BODY), below(4) != 0, 1, 4, 0, 0, below(50) == 0, 0);
     CHECK(places >= 0 || places == -ENOSPC);
     w->written += places > 0 ? (uint64_t)places : 0;
     uint64_t reference[3] = {++w->large, 1000000, 0};
@@ -200,6 +200,10 @@ static void deliver(world *w)
     for (int i = 0; i < bodies; i++)
         CHECK(gone[i] && gone[i] <= w->large);
     w->large_done += (uint64_t)bodies;
+    if (out.status == 4) { /* special */
+        uint64_t next = (uint64_t)vespiary_core_next_deliverable(w->core, q + 1);
+        CHECK(next && vespiary_core_set_aside(w->core, q + 1, next) == 1);
+    }
     if (out.status == 2) { /* absent: the bytes that were there come back */
         uint64_t file_id;
         uint32_t index;
@@ -210,6 +214,67 @@ static void deliver(world *w)
     }
 }
 
+/* Look at a queue, and do something to what was seen: give it, end it, set it aside. Returns how many were seen. */
+static uint32_t look(world *w, uint32_t queue_id, bool is_everything, uint64_t *seen, uint32_t room)
+{
+    vespiary_queue_statistics s;
+    vespiary_look out;
+    const uint8_t *data;
+    CHECK(vespiary_core_queue_statistics(w->core, queue_id, &s) == 0);
+    int count = vespiary_core_look(w->core, queue_id, s.head + below(20), room, is_everything, below(4) == 0, &out, &data);
+    CHECK(count >= 0 && (uint32_t)count <= room && (uint32_t)count == out.count);
+    for (uint32_t i = 0; i < out.count; i++) {
+        vespiary_view view;
+        memcpy(&view, data + i * sizeof view, sizeof view);
+        CHECK(!i || view.sequence > seen[i - 1]);
+        CHECK(view.sequence < s.available && view.properties_at <= view.properties_end &&
+              view.properties_end <= out.length && view.is_held + view.is_aside + view.is_returned <= 1);
+        CHECK(is_everything || (!view.is_held && !view.is_aside));
+        seen[i] = view.sequence;
+    }
+    return out.count;
+}
+
+static void inspect(world *w)
+{
+    enum { SEEN = 8 };
+    uint32_t q = below(QUEUES), passed, index;
+    uint64_t seen[SEEN], file_id;
+    uint32_t count = look(w, q + 1, below(2), seen, SEEN);
+    if (!count)
+        return;
+    uint64_t one = seen[below(count)];
+    uint32_t consumer = (uint32_t)w->consumers[q];
+    vespiary_result out;
+    vespiary_large body;
+    const uint8_t *data;
+    int done = 0;
+    switch (below(6)) {
+    case 0:
+        for (uint32_t i = 0; i < count; i++)
+            if (seen[i] > one) { /* in no order */
+                uint64_t kept = seen[i];
+                seen[i] = seen[0];
+                seen[0] = kept;
+            }
+        done = vespiary_core_give(w->core, consumer, seen, count, 20000, &out, &passed, &data);
+        CHECK(done >= 0 && passed <= count && (done == 0 || data[out.position - 1] == 0));
+        if (out.status == 3) /* large */
+            CHECK(vespiary_core_give_large(w->core, consumer, seen[passed], &body, &data) == 1);
+        w->delivered += (uint64_t)done + (out.status == 3);
+        return;
+    case 1: done = vespiary_core_finish(w->core, q + 1, seen, count, 0); break;
+    case 2: done = vespiary_core_finish_held(w->core, consumer, one, 0); break;
+    case 3: done = vespiary_core_set_aside(w->core, q + 1, one); break;
+    case 4: done = vespiary_core_put_back(w->core, q + 1, one); break;
+    default:
+        CHECK(vespiary_core_body(w->core, q + 1, one, &data) >= 0 && data);
+        CHECK(vespiary_core_absent_for(w->core, q + 1, one, &file_id, &index) == 0 && !file_id);
+        CHECK(vespiary_core_next_deliverable(w->core, q + 1) >= 0);
+    }
+    CHECK(done >= 0 || done == -ENOSPC);
+}
+
 static void settle(world *w)
 {
     uint32_t q = below(QUEUES);
@@ -217,7 +282,7 @@ static void settle(world *w)
     CHECK(vespiary_core_queue_statistics(w->core, q + 1, &s) == 0);
     CHECK(s.head <= s.next && s.next <= s.available && s.available <= s.tail);
     CHECK(s.added + reserved(w, q + 1) ==
-          s.acknowledged + s.ready + s.delivering + s.prepared + (s.tail - s.available));
+          s.acknowledged + s.ready + s.delivering + s.prepared + s.aside + (s.tail - s.available));
     if (s.next == s.head)
         return;
     uint64_t sequence = s.head + below((uint32_t)(s.next - s.head));
@@ -286,11 +351,12 @@ static void run(unsigned long long which)
     state = which * 2654435761u + 88172645463325252u;
     open_world(&w);
     for (uint32_t step = 1; step <= STEPS; step++) {
-        switch (below(11)) {
+        switch (below(12)) {
         case 0: scan(&w); break;
         case 1: publish(&w); break;
         case 2: transaction(&w, step); break;
         case 10: resolve(&w); break;
+        case 11: inspect(&w); break;
         case 3:
         case 4: write_out(&w, true); break;
         case 5:

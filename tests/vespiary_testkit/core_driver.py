@@ -11,14 +11,14 @@ import ctypes
 import random
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord, duplicate_body
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
+from vespiary_testkit.core_driver_inspection import InspectionCalls
+from vespiary_testkit.core_driver_transactions import TransactionCalls
 from vespiary_testkit.core_pair import Both
 from vespiary_testkit.stomp_stream import FrameSource
 
@@ -27,7 +27,7 @@ LIMITS = (12, 300, 1200, 30_000)
 SALT = 0x9E3779B97F4A7C15
 
 
-class Driver:
+class Driver(InspectionCalls, TransactionCalls):
     """One run: two cores, the files they write, the clients that use them."""
 
     def __init__(self, seed: int) -> None:
@@ -59,6 +59,7 @@ class Driver:
         self.waiting: dict[int, bytes] = {}
         self.accounts = [0]
         self.consumers: dict[int, int] = {}
+        self.choosers: dict[int, int] = {}
         self.given.clear()
         self.in_flight: Any = None
         self.is_started = False
@@ -257,57 +258,23 @@ class Driver:
             priority=pick.randint(0, 9),
             escaped=pick.random() < 0.5,
             large=large,
+            special=pick.random() < 0.1,
             transaction=transaction,
         )
-
-    def transaction(self) -> None:
-        pick = self.random
-        self.last_transaction += 1
-        name = self.last_transaction
-        members = pick.randint(0, 12)
-        is_branch = pick.random() < 0.5
-        size = pick.choice([1000, 30_000, 31_000 * members])
-        self.core.begin(name, size, members * 3, branch=is_branch)
-        for _ in range(members):
-            try:
-                if pick.random() < 0.2:
-                    self.core.append_record(11, self.duplicate(name), flags=1)
-                elif pick.random() < 0.4 and self.given and self.consumers:
-                    sequence = pick.choice(self.given)[1]
-                    consumer = pick.choice(sorted(self.consumers))
-                    self.core.acknowledge(consumer, sequence, transaction=name)
-                else:
-                    self.publish(name)
-            except (NoRoom, ValueError):
-                pass  # both said the same
-        data = pick.randbytes(pick.choice([0, 20, 300]))
-        end = partial(self.core.prepare, name, data) if is_branch else None
-        end = end or partial(self.core.commit, name)
-        try:
-            end()
-        except NoRoom:
-            self.add_file()
-            self.flush()
-            end()
-
-    def resolve(self) -> None:
-        """End a prepared branch, or try to."""
-        known = [facts.transaction for facts in self.core.branches()]
-        transaction = self.random.choice(known or [self.last_transaction])
-        self.core.resolve(transaction, commit=self.random.random() < 0.6)
 
     def open_consumer(self) -> None:
         pick = self.random
         connection = pick.choice(sorted(self.connections))
+        queue = pick.choice(sorted(self.queues))
         handle = self.core.open_consumer(
             connection,
-            pick.choice(sorted(self.queues)),
+            queue,
             AckMode(pick.choice([0, 1, 2, 2])),
             pick.choice([1, 3, 50, 2**31 - 1]),
             pick.choice([b"s1", b"", b"sub\\cx"]),
             pick.choice([10, 11, 12]),
         )
-        self.consumers[handle] = connection
+        self.consumers[handle], self.choosers[handle] = connection, queue
 
     def deliver(self) -> None:
         pick = self.random
@@ -321,6 +288,8 @@ class Driver:
             self.note_given(frames)
             if status == DeliverStatus.LARGE:
                 self.take_large(consumer)
+            elif status == DeliverStatus.SPECIAL and self.decide(consumer):
+                continue
             if status != DeliverStatus.ABSENT:
                 return
             self.load(consumer)
@@ -376,6 +345,7 @@ class Driver:
             (12, self.written),
             (3, self.open_consumer),
             (14, self.deliver),
+            (12, self.inspect),
             (6, self.settle_message),
             (1, self.close_a_consumer),
             (3, self.disorder),
@@ -435,16 +405,6 @@ class Driver:
             pick.randbytes(pick.choice([0, 8, 17, 300])),
             urgent=pick.random() < 0.5,
         )
-
-    def duplicate(self, transaction: int) -> bytes:
-        """Return the body of a DUPLICATE record; now and then of another transaction."""
-        pick = self.random
-        name = transaction if pick.random() < 0.95 else transaction + 1
-        ids = tuple(
-            DuplicateId(pick.randint(1, 99), pick.randbytes(pick.choice([0, 1, 36])))
-            for _ in range(pick.choice([0, 1, 1, 3]))
-        )
-        return duplicate_body(DuplicateRecord("orders", ids, name))
 
     def keep_files(self) -> None:
         wanted = 2

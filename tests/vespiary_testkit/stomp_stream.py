@@ -98,7 +98,9 @@ class FrameSource:
                  b"umlaut:\xc3\xa4", b"message-id:3", b"destination:/queue/1", b"cr:x\r",
                  b"content-length:3", b"Receipt:x", b"url:http://x", b"x: 1", b"x:1 ", b"x :1",
                  b"persistent: true", b"content-length: 3", b"receipt: 9", b"receipt:a:b", b":",
-                 b"redelivered:true", b"delivery-count:3", b"_AMQ_DUPL_ID:d-1", b"_AMQ_DUPL_IDS:1"],
+                 b"redelivered:true", b"delivery-count:3", b"_AMQ_DUPL_ID:d-1", b"_AMQ_DUPL_IDS:1",
+                 b"_AMQ_LVQ_NAME:a", b"JMSXGroupID:g", b"JMSXGroupSeq:1", b"JMSExpiration:1",
+                 b"JMSXGroup:g", b"AMQ_SCHEDULED_DELAY:5", b"AMQ_SCHEDULED_TIME:5"],
                 k=pick.randint(1, 3),
             )  # fmt: skip
         pick.shuffle(lines)
