@@ -11,8 +11,9 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
-from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS, LifecycleSettings
+from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS
 from vespiary_spec.model import Change, setting
+from vespiary_spec.queue_kinds import KIND_DEFAULTS, QueueKindDefaults, QueueKindProperties
 
 ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
 """Names of addresses and queues: no control characters and no blanks."""
@@ -34,7 +35,7 @@ class DiskFullPolicy(enum.StrEnum):
 
 
 class AddressSettings(
-    LifecycleSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    QueueKindDefaults, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
     """Settings of the addresses that a match covers; None takes the next wider match's value.
 
@@ -83,6 +84,7 @@ class AddressSettings(
 
 ADDRESS_DEFAULTS = AddressSettings(
     **LIFECYCLE_DEFAULTS,
+    **KIND_DEFAULTS,
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,
@@ -91,7 +93,7 @@ ADDRESS_DEFAULTS = AddressSettings(
 """What holds for an address when no match says otherwise; no field is None."""
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A queue that exists from the start."""
 
     name: Annotated[

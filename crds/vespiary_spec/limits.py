@@ -34,6 +34,10 @@ ADDRESS_NAME_CHARACTERS_MAX = 1024
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 """Longest selector; as long as the longest header."""
 
+CONSUMERS_BEFORE_DISPATCH_MAX = 10_000
+DELAY_BEFORE_DISPATCH_MS_MAX = 24 * 60 * 60 * 1000
+"""Bounds on what a queue waits for before it begins to hand out."""
+
 TERMINATION_MESSAGE_BYTES = 4096
 """What the kubelet keeps of one container's termination message."""
 

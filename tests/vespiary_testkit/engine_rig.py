@@ -112,6 +112,8 @@ class Rig:
         *,
         persistent: bool = True,
         routing_type: RoutingType | None = None,
+        priority: int = 4,
+        properties: bytes = b"",
         **headers: str,
     ) -> None:
         """Send as a session does, with automatic creation."""
@@ -120,9 +122,11 @@ class Rig:
         lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         message = Outgoing(
             destination=where,
-            properties=f"destination:x\n{lines}".encode(),
+            properties=f"destination:x\n{lines}".encode() + properties,
             body=body,
             is_persistent=persistent,
+            priority=priority,
+            is_special=priority != 4 or b"JMSXGroupID:" in properties,
         )
         publish(self.core, None, message, target)
 
@@ -135,6 +139,9 @@ class Rig:
         credit: int = 1000,
         client_id: str = "",
         durable_name: str = "",
+        selector: str = "",
+        priority: int = 0,
+        is_exclusive: bool = False,
     ) -> Consumer:
         request = SubscriptionRequest(
             destination=destination(text),
@@ -145,6 +152,9 @@ class Rig:
             credit=credit,
             client_id=client_id,
             durable_name=durable_name,
+            selector=selector,
+            priority=priority,
+            is_exclusive=is_exclusive,
         )
         return do(open_subscription(self.core, self.registry, output, request))
 
@@ -152,6 +162,14 @@ class Rig:
         """Write what is staged and deliver what became ready."""
         self.journal.flush()
         self.dispatcher.dispatch(self.core.take_ready_queues())
+
+    def turns(self, most: int = 1000) -> int:
+        """Turn until there is nothing more to do; return how many turns it took."""
+        for count in range(1, most):
+            self.turn()
+            if not self.dispatcher.has_more:
+                return count
+        raise AssertionError(f"{most} turns were not enough")
 
 
 def destination(text: str, routing_type: RoutingType | None = None) -> Destination:
@@ -169,3 +187,8 @@ def do(work: Coroutine[Any, Any, Any]) -> Any:
         return stop.value
     work.close()
     raise AssertionError("it waits for something")
+
+
+def sequence_of(frame: Frame) -> int:
+    """Return the sequence, in its queue, of the message of a MESSAGE frame."""
+    return int(frame.get("message-id", "").rpartition("-")[2])

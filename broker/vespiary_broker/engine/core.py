@@ -14,6 +14,7 @@ from vespiary_native.abc import (
     QueueStatistics,
     ScanStatus,
 )
+from vespiary_native.values_inspection import Look, MessageView
 
 __all__ = [
     "AckMode",
@@ -21,6 +22,8 @@ __all__ = [
     "DeliverStatus",
     "LargeBody",
     "LargeDelivery",
+    "Look",
+    "MessageView",
     "NoRoom",
     "QueueStatistics",
     "ScanStatus",

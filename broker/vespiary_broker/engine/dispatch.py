@@ -16,20 +16,26 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from vespiary_broker.engine.core import AckMode, Core, DeliverStatus
+from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.examined_giver import ExaminedGiver
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
+from vespiary_broker.engine.outflow import LoadSlab as LoadSlab
+from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 
 SLICE_MESSAGES: Final = 32
+Later = Callable[[float, Callable[[], None]], None]
+LOOKS_PER_TURN: Final = 1024
+"""Messages of examined queues that are looked at in one turn of the loop, all queues together."""
 _NO_LIMIT: Final = 2**31 - 1
-_ALONE: Final = (DeliverStatus.LARGE, DeliverStatus.SPECIAL)
-
-LoadSlab = Callable[[int, int], None]
-"""Begins to read (file id, slab index) from disk; the core makes its queues ready again."""
 
 
 class Dispatcher:
     """Gives messages to consumers.
+
+    Attributes:
+        later: Calls something after so many seconds, and turns then; the server sets it.
 
     Args:
         core: The core.
@@ -47,42 +53,49 @@ class Dispatcher:
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        self.messages_out = 0
-        self._large_bodies = large_bodies
+        self.later: Later = lambda _delay_s, _action: None
+        self._outflow = Outflow(core, load_slab, large_bodies)
+        self._giver = ExaminedGiver(core, self._outflow)
         self._quarantine = quarantine or Quarantine(core)
         self._core = core
         self._queues = queues
-        self._load_slab = load_slab
-        self._stalled: dict[Output, dict[int, None]] = {}
-        self._again: dict[int, None] = {}
-        self._starved: dict[int, None] = {}
-        self._absent: dict[tuple[int, int], dict[int, None]] = {}
+        self._timed: dict[int, int] = {}
+
+    @property
+    def messages_out(self) -> int:
+        """Messages given to consumers so far."""
+        return self._outflow.messages_out
 
     @property
     def has_more(self) -> bool:
         """Whether `dispatch` has something to do in the next turn of the loop."""
-        return bool(self._again)
+        return bool(self._outflow.again)
 
     def poke(self, queue_id: int) -> None:
-        """Serve a queue in the next `dispatch`: something about it has changed."""
-        self._again[queue_id] = None
+        """Serve a queue in the next `dispatch`: something about it has changed.
+
+        To be called for whatever makes messages of a queue deliverable again.
+        """
+        self._outflow.again[queue_id] = None
+        queue = self._queues.get(queue_id)
+        if queue is not None and queue.examined is not None:
+            queue.examined.look_at_returned()
 
     def output_ready(self, output: Output) -> None:
         """Serve the queues that waited for room in this connection, in the next `dispatch`."""
-        self._again.update(self._stalled.pop(output, {}))
+        self._outflow.output_ready(output)
 
     def room_made(self) -> None:
         """Serve the queues whose deliveries found no room in the journal, in the next turn."""
-        self._again.update(self._starved)
-        self._starved.clear()
+        self._outflow.room_made()
 
     def slab_loaded(self, file_id: int, slab: int) -> None:
         """Serve the queues that waited for a slab, in the next `dispatch`."""
-        self._again.update(self._absent.pop((file_id, slab), {}))
+        self._outflow.slab_loaded(file_id, slab)
 
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
-        self._stalled.pop(output, None)
+        self._outflow.forget(output)
 
     def dispatch(self, ready: Iterable[int]) -> None:
         """Serve queues.
@@ -90,82 +103,92 @@ class Dispatcher:
         Args:
             ready: Numbers of queues that gained messages or credit (`Core.take_ready_queues`).
         """
-        work = self._again
-        self._again = {}
+        work = self._outflow.take_again()
         work.update(dict.fromkeys(ready))
+        looks_left = LOOKS_PER_TURN
         for queue_id in work:
             queue = self._queues.get(queue_id)
-            if queue is not None and queue.consumers and not queue.is_paused:
+            if queue is None or queue.is_paused:
+                continue
+            if not queue.rota.tiers:
+                if queue.rota.is_waiting:
+                    self._wait_for_consumers(queue)
+                continue
+            if queue.examined is None:
                 self._serve(queue)
+            if queue.examined is not None:
+                looks_left -= self._giver.serve(queue, queue.examined, looks_left)
+
+    def _wait_for_consumers(self, queue: Queue) -> None:
+        """Begin without those that have not come, when the queue has waited long enough."""
+        wait = queue.rota.waits
+        delay_ms = queue.kind.delay_before_dispatch
+        if delay_ms < 0 or self._timed.get(queue.id) == wait:
+            return
+        self._timed[queue.id] = wait
+
+        def begin() -> None:
+            if queue.rota.is_waiting and queue.rota.waits == wait:
+                queue.rota.begin()
+                self.poke(queue.id)
+            if self._timed.get(queue.id) == wait:
+                del self._timed[queue.id]
+
+        self.later(delay_ms / 1000, begin)
 
     def _serve(self, queue: Queue) -> None:
-        consumers = queue.consumers
+        """Serve a queue, tier by tier, until it is drained or nobody takes more."""
+        for tier in queue.rota.tiers:
+            if self._serve_tier(queue, tier):
+                return
+
+    def _serve_tier(self, queue: Queue, consumers: list[Consumer]) -> bool:
+        """Give consumers what is next, in turn; return whether the others need not be asked."""
+        core, outflow = self._core, self._outflow
         slice_messages = _NO_LIMIT if len(consumers) == 1 else self._slice(queue, len(consumers))
         idle = 0
         while idle < len(consumers):
             queue.turn = (queue.turn + 1) % len(consumers)
             consumer = consumers[queue.turn]
-            output = consumer.output
-            room_bytes = output.room_bytes()
+            room_bytes = consumer.output.room_bytes()
             if room_bytes <= 0:
-                self._stalled.setdefault(output, {})[queue.id] = None
+                outflow.stall(consumer.output, queue.id)
                 idle += 1
                 continue
-            status, count, frames = self._core.deliver(consumer.handle, slice_messages, room_bytes)
+            status, count, frames = core.deliver(consumer.handle, slice_messages, room_bytes)
             if count:
-                self.messages_out += count
-                output.write(frames)
+                outflow.write(consumer, count, frames)
                 idle = 0
             else:
                 idle += 1
                 if status == DeliverStatus.LIMIT and consumer.mode is AckMode.AUTO:
                     # It has no limit of its own: there was no room for the acknowledgements.
-                    self._starved[queue.id] = None
+                    outflow.starve(queue.id)
             if status == DeliverStatus.DRAINED:
-                return
+                return True
             if status == DeliverStatus.ABSENT:
-                self._load(consumer)
-                return
-            if status in _ALONE and self._give_alone(status, consumer):
+                outflow.load(core.absent_slab(consumer.handle), queue.id)
+                return True
+            if status == DeliverStatus.LARGE and self._give_large(consumer):
                 idle = 0
-
-    def _give_alone(self, status: DeliverStatus, consumer: Consumer) -> bool:
-        """Give a consumer the next message, which deliver leaves to Python; False: not now."""
-        if status == DeliverStatus.LARGE:
-            return self._give_large(consumer)
-        sequence = self._core.next_deliverable(consumer.queue.id)
-        status, count, _, frames = self._core.give(consumer.handle, [sequence], _NO_LIMIT)
-        if status == DeliverStatus.LARGE:
-            return self._give_large(consumer)
-        if count:
-            self.messages_out += count
-            consumer.output.write(frames)
-        elif status == DeliverStatus.LIMIT and consumer.mode is AckMode.AUTO:
-            self._starved[consumer.queue.id] = None
-        return count > 0
+            if status == DeliverStatus.SPECIAL:
+                queue.examined = ExaminedQueue(core, queue)
+                return True
+        return False
 
     def _give_large(self, consumer: Consumer) -> bool:
         """Give a consumer the large message that is next, or set it aside if its body is lost."""
         body = self._core.next_large(consumer.handle)
-        if body is None or self._large_bodies is None:
+        if body is None or not self._outflow.has_large_bodies:
             return False
-        if self._large_bodies.is_damaged(body.large_id):
+        if self._outflow.is_damaged(body):
             return self._quarantine.take(consumer.queue.id)
         given = self._core.take_large(consumer.handle)
         if given is None:
             return False
-        self.messages_out += 1
-        consumer.output.stream(consumer, given)
+        self._outflow.stream(consumer, given)
         return True
 
     def _slice(self, queue: Queue, consumers: int) -> int:
         ready = self._core.queue_statistics(queue.id).ready
         return max(1, min(SLICE_MESSAGES, ready // consumers))
-
-    def _load(self, consumer: Consumer) -> None:
-        """Ask for the slab that the next message stands in, once for all that need it."""
-        place = self._core.absent_slab(consumer.handle)
-        waiting = self._absent.setdefault(place, {})
-        waiting[consumer.queue.id] = None
-        if len(waiting) == 1:
-            self._load_slab(*place)

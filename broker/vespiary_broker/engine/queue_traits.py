@@ -8,9 +8,10 @@ default. Must never change once a queue has it: another set is put in its place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vespiary_broker.engine.ports import JsonObject
+from vespiary_broker.engine.queue_kinds import kind_properties_in
 from vespiary_broker.engine.selection.selector import Selector, compile_filter
 
 
@@ -25,12 +26,14 @@ class QueueTraits:
             until the next one comes; None: the address settings say.
         user: Who made it, counted against that user's limit; empty for nobody.
         selector: Its filter: only messages that pass it come in; None lets every message in.
+        kind: What it says of its kind, by kebab-case name (`queue_kinds`).
     """
 
     is_configured: bool = False
     max_consumers: int | None = None
     is_purged_when_unused: bool | None = None
     user: str = ""
+    kind: tuple[tuple[str, Any], ...] = ()
     selector: Selector | None = None
 
     @property
@@ -51,6 +54,7 @@ class QueueTraits:
             value["user"] = self.user
         if self.selector is not None:
             value["filter-string"] = self.selector.text
+        value.update(self.kind)
         return value
 
     @classmethod
@@ -66,6 +70,7 @@ class QueueTraits:
             is_purged_when_unused=value.get("purge-on-no-consumers"),
             user=value.get("user", ""),
             selector=compile_filter(value.get("filter-string", "")),
+            kind=kind_properties_in(value),
         )
         return NO_TRAITS if traits == NO_TRAITS else traits
 

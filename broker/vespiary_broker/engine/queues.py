@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.ports import Bindings, JsonObject, Output
+from vespiary_broker.engine.queue_kinds import ORDINARY, QueueKind
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
+from vespiary_broker.engine.rota import Rota
 from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
+    from vespiary_broker.engine.examined import ExaminedQueue
+    from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
 
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
@@ -34,6 +38,9 @@ class Consumer:
         mode: Acknowledgement mode.
         subscription: Id that the client gave it.
         credit: Messages that may be out unacknowledged.
+        match: Its selector; None takes all.
+        priority: It is served before those with a lower one.
+        is_exclusive: Whether it is to be the only one that is served.
         is_open: False once it was closed; its handle must not be used then.
     """
 
@@ -43,6 +50,9 @@ class Consumer:
     mode: AckMode
     subscription: str
     credit: int
+    match: Match | None = None
+    priority: int = 0
+    is_exclusive: bool = False
     is_open: bool = True
 
 
@@ -72,6 +82,9 @@ class Queue:
         consumers: Those that share its messages.
         turn: Index of the consumer that is served next.
         route: The route to this queue alone; None until it is asked for.
+        kind: What kind of queue it is.
+        rota: Which of its consumers are served.
+        examined: Index of its messages while Python decides their order; None while it is plain.
         is_deleted: Whether it is gone.
     """
 
@@ -92,7 +105,13 @@ class Queue:
     consumers: list[Consumer] = field(default_factory=list)
     turn: int = 0
     route: Route | None = None
+    kind: QueueKind = ORDINARY
+    examined: ExaminedQueue | None = None
     is_deleted: bool = False
+    rota: Rota = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rota = Rota(self)
 
     @property
     def key(self) -> str:

@@ -25,6 +25,7 @@ from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
+from vespiary_broker.engine.queue_kinds import kind_of, kind_properties_of
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
 from vespiary_broker.engine.reach import Reach, reach_of, reach_of_queue
@@ -358,6 +359,7 @@ class Registry:
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
+        self._set_kind(queue)
         address.queues[queue.name] = queue
         self.queues[queue.name] = queue
         self.queues_by_id[queue.id] = queue
@@ -375,6 +377,8 @@ class Registry:
         if queue.traits == traits or queue.is_deleted:
             return
         queue.traits = traits
+        self._set_kind(queue)
+        queue.rota.kind_changed()
         self.usage.open_or_close(queue)
         await self._write_again(queue)
         if queue.route is not None:
@@ -403,6 +407,9 @@ class Registry:
         async with self._lock:
             if queue.is_durable and not queue.is_deleted:
                 await self._bindings.put(queue.key, queue.to_binding())
+
+    def _set_kind(self, queue: Queue) -> None:
+        queue.kind = kind_of(self.settings_for(queue.address.name), queue.traits.kind)
 
     def _admit(self, address: Address) -> None:
         """Put an address into the table, and in touch with those whose names cover each other."""
@@ -541,6 +548,7 @@ def _configured_traits(queue: ConfiguredQueue, address: str) -> QueueTraits:
         is_configured=True,
         max_consumers=queue.max_consumers,
         is_purged_when_unused=queue.purge_on_no_consumers,
+        kind=kind_properties_of(queue),
         selector=selector,
     )
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
@@ -33,6 +35,9 @@ class SubscriptionRequest:
         credit: Messages that may be out unacknowledged, 1 or more.
         client_id: Name of the client; empty if it has none.
         durable_name: Name of the durable subscription; empty for none.
+        selector: Which messages it wants; empty for all.
+        priority: The consumer is served before those with a lower one.
+        is_exclusive: Whether it is to be the only one that is served.
     """
 
     destination: Destination
@@ -43,6 +48,9 @@ class SubscriptionRequest:
     credit: int
     client_id: str = ""
     durable_name: str = ""
+    selector: str = ""
+    priority: int = 0
+    is_exclusive: bool = False
 
 
 def durable_queue_name(client_id: str, durable_name: str) -> str:
@@ -70,9 +78,11 @@ async def open_subscription(
     Raises:
         RemoteProtocolError: The queue does not exist and may not be made, or the request
             contradicts itself or what exists.
+        InvalidSelector: The selector is no condition.
 
     Durability: on return a durable queue that was made survives a power loss.
     """
+    match = match_of(request)
     queue = await _queue_for(registry, request)
     if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
@@ -85,10 +95,37 @@ async def open_subscription(
     handle = core.open_consumer(
         output.handle, queue.id, request.mode, request.credit, request.header, request.version
     )
-    consumer = Consumer(handle, queue, output, request.mode, request.subscription, request.credit)
+    consumer = Consumer(
+        handle,
+        queue,
+        output,
+        request.mode,
+        request.subscription,
+        request.credit,
+        match,
+        request.priority,
+        request.is_exclusive,
+    )
     queue.consumers.append(consumer)
+    queue.rota.opened(consumer)
+    if queue.examined is not None:
+        queue.examined.add(consumer)
+    elif match is not None:
+        queue.examined = ExaminedQueue(core, queue)
     registry.usage.consumer_opened(consumer)
     return consumer
+
+
+def match_of(request: SubscriptionRequest) -> SelectorMatch | None:
+    """Return what a subscription wants; None: all there is.
+
+    Raises:
+        InvalidSelector: The selector is no condition; says where, and what was expected.
+    """
+    if not request.selector.strip():
+        return None
+    match = SelectorMatch(request.selector, request.destination.address)
+    return None if match.is_everything else match
 
 
 def close_subscription(core: Core, registry: Registry, consumer: Consumer) -> None:
@@ -97,7 +134,13 @@ def close_subscription(core: Core, registry: Registry, consumer: Consumer) -> No
         return
     consumer.is_open = False
     core.close_consumer(consumer.handle)
-    consumer.queue.consumers.remove(consumer)
+    queue = consumer.queue
+    queue.consumers.remove(consumer)
+    queue.rota.closed(consumer)
+    if queue.examined is not None:
+        queue.examined.remove(consumer)
+        if not queue.consumers:
+            queue.examined = None
     registry.usage.consumer_closed(consumer)
 
 

@@ -54,6 +54,7 @@ class Outgoing:
         body: Its body.
         is_persistent: Whether it goes to the journal.
         priority: 0 to 9.
+        is_special: Whether Python looks at it before it is given to anybody.
         duplicate_id: Id by which a message that comes again is known; empty for none.
         large: Where the body is, if it is in a file; `body` is the reference then.
     """
@@ -63,6 +64,7 @@ class Outgoing:
     body: bytes
     is_persistent: bool
     priority: int = 4
+    is_special: bool = False
     duplicate_id: bytes = b""
     large: LargeBody | None = None
 
@@ -104,6 +106,7 @@ def publish(
         priority=message.priority,
         escaped=message.is_escaped,
         large=message.large is not None,
+        special=message.is_special,
         transaction=transaction,
     )
     if message.large is None or bodies is None:

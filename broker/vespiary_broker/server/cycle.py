@@ -54,6 +54,7 @@ class Cycle:
             large.on_wanted = self.touch
             large.on_full = self._on_large_full
         self.engine = engine
+        engine.dispatcher.later = self.later
         self.core = engine.core
         self.spawn = spawn
         self.loop = asyncio.get_running_loop()
@@ -135,6 +136,15 @@ class Cycle:
             self.touch()
         elif dispatcher.messages_out != delivered and self.core.has_unwritten():
             self._journal.kick()  # deliveries without acknowledgement stage records of their own
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something after some time, and what follows from it in the turn then."""
+
+        def act() -> None:
+            action()
+            self.touch()
+
+        self.loop.call_later(delay_s, act)
 
     def recheck(self, connection: Connection) -> None:
         """Look in the next turn whether a full connection has room again."""

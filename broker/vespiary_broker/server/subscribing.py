@@ -37,7 +37,9 @@ _DURABLE_NAMES: Final = (
     "activemq.subscriptionName",
 )
 _SUBSCRIPTION_TYPES: Final = ("subscription-type", "destination-type", "routing-type")
-_UNSUPPORTED: Final = ("selector", "no-local", "activemq.noLocal", "activemq.exclusive")
+_UNSUPPORTED: Final = ("no-local", "activemq.noLocal")
+_PRIORITIES: Final = ("consumer-priority", "activemq.priority")
+_PRIORITY_MAX: Final = 2**31 - 1
 _OFF: Final = frozenset({"", "false"})
 _MODES: Final = {
     "auto": AckMode.AUTO,
@@ -130,6 +132,9 @@ class Subscriptions:
             credit=self._credit(frame),
             client_id=self._session.client_id,
             durable_name=_first(frame, _DURABLE_NAMES),
+            selector=frame.get("selector", ""),
+            priority=_priority(frame),
+            is_exclusive=_is_on(frame, "activemq.exclusive"),
         )
 
     def _credit(self, frame: Frame) -> int:
@@ -187,6 +192,35 @@ class Subscriptions:
     async def _confirm_removed(self, frame: Frame) -> None:
         await self._registry.wait_removed()
         self._session.confirm(frame)
+
+
+def _priority(frame: Frame) -> int:
+    """Return the priority of the consumer that a frame asks for."""
+    for header in _PRIORITIES:
+        text = frame.get(header)
+        if text is None:
+            continue
+        digits = text.strip().removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and int(digits[:11]) <= _PRIORITY_MAX):
+            raise RemoteProtocolError(
+                f"SUBSCRIBE has a wrong {header}",
+                measured=ascii(text[:40]),
+                allowed=f"a number from -{_PRIORITY_MAX} to {_PRIORITY_MAX}",
+            )
+        return int(text)
+    return 0
+
+
+def _is_on(frame: Frame, header: str) -> bool:
+    """Return what a header says that is true or false; false without it."""
+    text = frame.get(header, "").strip().lower()
+    if text in _OFF:
+        return False
+    if text == "true":
+        return True
+    raise RemoteProtocolError(
+        f"SUBSCRIBE has a wrong {header}", measured=ascii(text[:40]), allowed="true or false"
+    )
 
 
 def _first(frame: Frame, names: tuple[str, ...]) -> str:

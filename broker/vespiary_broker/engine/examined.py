@@ -1,0 +1,415 @@
+"""An examined queue: one whose messages Python looks at before it decides who gets which.
+
+Owns the index: what was looked at and given to nobody yet, in one lane for each selector. Must
+never do I/O, and never gives a message itself (`examined_giver` does). A queue is examined only
+while something asks for it (`Queue.examined`); a plain one costs nothing of this. Owner: the event
+loop.
+
+How it looks
+    Each lane has a cursor of its own. Lanes at the same place look together, so in a queue whose
+    consumers keep up each message is read once, and each selector is asked once. A consumer that
+    comes later begins at the head, and joins the others when it has caught up.
+    A lane stops at its bound (`KEYS_MAX` for all lanes of a queue) and looks on when half has left.
+    What a selector does not match is not kept, so a match behind a million others is found in many
+    short turns and without memory.
+    A message that comes back (NACK, a lost connection, a branch that was rolled back) stands before
+    the cursors: whenever that may have happened, the core is asked for the returned ones alone.
+
+Order
+    Higher priorities first, within one the lower sequence, also among returned ones: nothing is
+    given before the returned ones were looked at, and a lane without a selector gives nothing
+    before it has looked as far as it may. Messages beyond a full lane wait for their turn whatever
+    their priority, as paged ones do in the reference system.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.groups import Group, Groups, closes_group
+from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
+from vespiary_broker.engine.queues import Consumer, Queue
+
+KEYS_MAX: Final = 20_000
+"""Messages that the lanes of one queue may hold together before they look no further."""
+_LANE_KEYS_MIN: Final = 64
+_LOOK_MESSAGES: Final = 256
+_LOOK_COST: Final = 16
+"""A look at nothing counts as much as one at so many messages."""
+_SIZE_FIRST: Final = 8
+_SIZE_MAX: Final = 256
+_GROUPS_A_STEP: Final = 8
+"""A consumer with few groups gets one new one at a time, so that all get their share."""
+_PLAIN_AFTER: Final = 1024
+"""Ordinary messages in a row after which an examined queue may become plain again."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Messages that were taken off the index for a consumer.
+
+    Attributes:
+        keys: Their keys, in the order of giving.
+        fresh: Groups that the consumer got with them, and the index of the message.
+    """
+
+    keys: list[int] = field(default_factory=list)
+    fresh: dict[Group, int] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> list[int]:
+        """Their sequences."""
+        return [key & SEQUENCE_MASK for key in self.keys]
+
+
+@dataclass(eq=False, slots=True)
+class _Taker:
+    """What the index knows of a consumer.
+
+    Attributes:
+        lane: The lane that it takes from.
+        own: Keys of messages in groups that are its own, a heap.
+        groups: Groups that are its own.
+        size: How many messages to take for it at once: it adapts to its credit.
+    """
+
+    lane: Lane
+    own: list[int] = field(default_factory=list)
+    groups: int = 0
+    size: int = _SIZE_FIRST
+
+
+class ExaminedQueue:
+    """The index of one queue.
+
+    Invariant: every deliverable message of the queue is at or behind a lane's cursor, or in that
+        lane, or does not match its selector, or is about to be asked for (`look_at_returned`).
+
+    Attributes:
+        absent: Place of the slab that must be loaded before the look can go on; None for none.
+
+    Args:
+        core: The core.
+        queue: The queue.
+    """
+
+    def __init__(self, core: Core, queue: Queue) -> None:
+        self.absent: tuple[int, int] | None = None
+        self._core = core
+        self._queue_id = queue.id
+        self._lanes: dict[str, Lane] = {}
+        self._takers: dict[Consumer, _Taker] = {}
+        self._groups = Groups()
+        self._group_of: dict[int, Group] = {}  # of the messages in the index, by sequence
+        self._has_left = False  # messages of groups whose owner takes from another lane
+        self._closing: set[int] = set()  # those that are the last of their group
+        self._keys_max = KEYS_MAX
+        self._available = 0
+        self._seen: tuple[int, ...] = ()
+        self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
+        self._returned: set[int] = set()  # those that it found, and nobody was given
+        self._ordinary_run = _PLAIN_AFTER
+        for consumer in queue.consumers:
+            self.add(consumer)
+
+    # --- who takes ------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer) -> None:
+        """Take note of a consumer that was opened."""
+        text = consumer.match.text if consumer.match is not None else ""
+        lane = self._lanes.get(text)
+        if lane is None:
+            lane = self._lanes[text] = Lane(consumer.match)
+            self._lanes_changed()
+        lane.users += 1
+        self._takers[consumer] = _Taker(lane)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Forget a consumer that was closed; what it held is looked at again."""
+        taker = self._takers.pop(consumer)
+        lane = taker.lane
+        lane.users -= 1
+        self._groups.release_all(consumer)
+        lane.merge(taker.own)
+        self._find_left()
+        if not lane.users:
+            del self._lanes[lane.match.text if lane.match is not None else ""]
+            self._lanes_changed()
+        self.look_at_returned()
+
+    def _find_left(self) -> None:
+        """Look anew for what lanes have left to the owner of a group in another lane."""
+        if self._has_left:
+            self._reset()
+
+    def _reset(self) -> None:
+        """Begin to look anew."""
+        self._has_left = False
+        self._returned.clear()
+        self._group_of.clear()
+        self._closing.clear()
+        for lane in self._lanes.values():
+            lane.reset()
+        for taker in self._takers.values():
+            taker.own.clear()
+
+    def _lanes_changed(self) -> None:
+        self._keys_max = max(_LANE_KEYS_MIN, KEYS_MAX // max(1, len(self._lanes)))
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def look_at_returned(self) -> None:
+        """Look at the returned messages in the next turn: there may be others than before."""
+        self._returned_at = 0
+
+    @property
+    def has_unlooked(self) -> bool:
+        """Whether there is more to look at now."""
+        if self.absent is not None:
+            return False
+        if self._returned_at >= 0:
+            return True
+        return any(self._looks_on(lane) for lane in self._lanes.values())
+
+    def _looks_on(self, lane: Lane) -> bool:
+        lane.note_size(self._keys_max)
+        if lane.cursor >= self._available or not lane.is_filling:
+            return False
+        return not (lane.is_stuck and lane.keys)
+
+    @property
+    def may_give(self) -> bool:
+        """Whether all returned messages have been looked at."""
+        return self._returned_at < 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing asks for the queue to be examined any more."""
+        if self._ordinary_run < _PLAIN_AFTER or not self.may_give or self._groups:
+            return False
+        available = self._available
+        return all(
+            lane.match is None and not lane.keys and lane.cursor >= available
+            for lane in self._lanes.values()
+        )
+
+    def look(self, budget: int) -> int:
+        """Look at messages that were not looked at yet.
+
+        Args:
+            budget: How many, about.
+
+        Returns:
+            How many it was, with something for each call of the core.
+        """
+        statistics = self._core.queue_statistics(self._queue_id)
+        self._available = statistics.available
+        seen = (statistics.redelivered, statistics.prepared, statistics.aside)
+        if seen != self._seen:
+            self._seen = seen
+            self.look_at_returned()
+        self.absent = None
+        self._bound()
+        looked = 0
+        while looked < budget and self._returned_at >= 0 and self.absent is None:
+            looked += self._look_at_returned(budget - looked)
+        while looked < budget and self._returned_at < 0 and self.absent is None:
+            lanes, stop = self._laggards()
+            if not lanes:
+                break
+            looked += self._advance(lanes, stop, budget - looked)
+        return looked
+
+    def _look_at_returned(self, budget: int) -> int:
+        found = self._core.look(
+            self._queue_id, self._returned_at, min(_LOOK_MESSAGES, budget), returned_only=True
+        )
+        returned = self._returned
+        for message in found.messages:
+            sequence = message.sequence
+            if sequence in returned:
+                continue
+            returned.add(sequence)
+            for lane in self._lanes.values():
+                if sequence < lane.cursor and (lane.match is None or lane.match.wants(message)):
+                    self._index(lane, message)
+        self.absent = found.absent
+        if found.next_sequence >= self._available:
+            self._returned_at = -1
+        else:
+            self._returned_at = found.next_sequence
+        return len(found.messages) + _LOOK_COST
+
+    def _laggards(self) -> tuple[list[Lane], int]:
+        """Return the lanes that are farthest behind, and where the next one stands."""
+        available = self._available
+        filling = []
+        for lane in self._lanes.values():
+            if self._looks_on(lane):
+                filling.append(lane)
+            elif lane.cursor >= available:
+                lane.is_primed = True
+        if not filling:
+            return filling, available
+        first = min(lane.cursor for lane in filling)
+        lanes = [lane for lane in filling if lane.cursor == first]
+        stop = min((lane.cursor for lane in filling if lane.cursor > first), default=available)
+        return lanes, stop
+
+    def _advance(self, lanes: list[Lane], stop: int, budget: int) -> int:
+        """Have lanes that stand at one place look on, together, up to a sequence."""
+        found = self._core.look(self._queue_id, lanes[0].cursor, min(_LOOK_MESSAGES, budget))
+        end = min(found.next_sequence, stop)
+        for message in found.messages:
+            if message.sequence >= end:
+                break
+            if message.is_returned:
+                self._returned.add(message.sequence)
+            if message.is_special:
+                self._ordinary_run = 0
+            else:
+                self._ordinary_run += 1
+            for lane in lanes:
+                if lane.match is None or lane.match.wants(message):
+                    self._index(lane, message)
+        for lane in lanes:
+            lane.cursor = end
+        if end == found.next_sequence and found.absent is not None:
+            for lane in lanes:  # what has something to give does not ask for more
+                lane.is_stuck = lane.is_primed = True
+            if not all(lane.keys for lane in lanes):
+                self.absent = found.absent
+        return len(found.messages) + _LOOK_COST
+
+    def _bound(self) -> None:
+        """Begin anew where what came back has made a lane too long."""
+        for lane in self._lanes.values():
+            lane.is_stuck = False
+        longest = max((len(lane.keys) for lane in self._lanes.values()), default=0)
+        if longest > 2 * self._keys_max or len(self._returned) > 2 * KEYS_MAX:
+            self._reset()
+
+    def _index(self, lane: Lane, message: MessageView) -> None:
+        lane.push(key_of(message.priority, message.sequence))
+        if message.is_special:
+            group = self._groups.group_of(message.properties)
+            if group is not None:
+                self._group_of[message.sequence] = group
+                if closes_group(message.properties):
+                    self._closing.add(message.sequence)
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    def waiting(self, consumer: Consumer) -> int:
+        """Return how many messages there are for a consumer, about."""
+        taker = self._takers[consumer]
+        return len(taker.lane.keys) + len(taker.own)
+
+    def take(self, consumer: Consumer, count: int) -> Batch:
+        """Take the next messages for a consumer off the index.
+
+        Args:
+            consumer: The consumer.
+            count: How many at most.
+
+        Returns:
+            None of them when there are none, or too little was looked at; to be ended by `settle`.
+        """
+        taker = self._takers[consumer]
+        lane, own = taker.lane, taker.own
+        batch = Batch()
+        if lane.match is None and not lane.is_primed:
+            return batch
+        count = min(count, taker.size)
+        fresh_max = count if len(self._takers) == 1 else 1 + taker.groups // _GROUPS_A_STEP
+        keys, taken = lane.keys, batch.keys
+        while len(taken) < count:
+            if own and not (keys and keys[0] < own[0]):
+                key = heappop(own)
+            elif keys:
+                key = lane.pop()
+                if self._group_of and not self._is_takers(consumer, taker, key, batch):
+                    continue
+                if len(batch.fresh) > fresh_max:
+                    self._put_back_fresh(taker, key, batch)
+                    break
+            else:
+                break
+            taken.append(key)
+            if self._closing and key & SEQUENCE_MASK in self._closing:
+                break
+        return batch
+
+    def _is_takers(self, consumer: Consumer, taker: _Taker, key: int, batch: Batch) -> bool:
+        """Whether a message is in no group, or in one that is this consumer's, or is from now."""
+        group = self._group_of.get(key & SEQUENCE_MASK)
+        if group is None:
+            return True
+        owner = self._groups.owner(group)
+        if owner is None:
+            self._groups.assign(group, consumer)
+            taker.groups += 1
+            batch.fresh[group] = len(batch.keys)
+            return True
+        if owner is consumer:
+            return True
+        other = self._takers[owner]
+        if other.lane is taker.lane:
+            heappush(other.own, key)
+        else:  # the owner finds it in its own lane, if its selector wants it
+            self._has_left = True
+        return False
+
+    def _put_back_fresh(self, taker: _Taker, key: int, batch: Batch) -> None:
+        """Leave a message to another consumer: this one has got enough new groups for now."""
+        group, _ = batch.fresh.popitem()
+        self._groups.release(group)
+        taker.groups -= 1
+        taker.lane.push(key)
+
+    def settle(self, consumer: Consumer, batch: Batch, passed: int) -> None:
+        """Put back what a consumer was not given after all.
+
+        Args:
+            consumer: The consumer.
+            batch: What was taken for it.
+            passed: How many of them, from the first on, were given or cannot be given any more.
+        """
+        taker, keys = self._takers[consumer], batch.keys
+        if passed < len(keys):
+            taker.size = passed + 1
+        elif passed == taker.size:
+            taker.size = min(2 * passed, _SIZE_MAX)
+        if self._returned:
+            self._returned.difference_update(key & SEQUENCE_MASK for key in keys[:passed])
+        if self._group_of:
+            self._settle_groups(taker, batch, passed)
+        else:
+            for key in keys[passed:]:
+                taker.lane.push(key)
+
+    def _settle_groups(self, taker: _Taker, batch: Batch, passed: int) -> None:
+        group_of = self._group_of
+        is_any_closed = False
+        for key in batch.keys[:passed]:
+            sequence = key & SEQUENCE_MASK
+            group = group_of.pop(sequence, None)
+            if sequence in self._closing:
+                self._closing.discard(sequence)
+                assert group is not None
+                self._groups.release(group)
+                taker.groups -= 1
+                is_any_closed = True
+        for group, index in batch.fresh.items():
+            if index >= passed:
+                self._groups.release(group)
+                taker.groups -= 1
+        for key in batch.keys[passed:]:
+            taker.lane.push(key)
+        if is_any_closed:
+            taker.lane.merge(taker.own)
+            taker.own.clear()
+            self._find_left()

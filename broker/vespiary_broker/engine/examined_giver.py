@@ -1,0 +1,115 @@
+"""Giving out the messages of examined queues: who of the consumers gets the next ones.
+
+Owns the turns among the consumers of such a queue. What there is to give, and in which order, is
+the index's (`examined`); the core encodes. Called by `dispatch`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vespiary_broker.engine.core import AckMode, Core, DeliverStatus, LargeBody
+from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.outflow import Outflow
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_codec.journal.large_reference import decode_large_reference
+
+SLICE_MESSAGES: Final = 32
+_SLICE_ALONE: Final = 256
+
+
+class ExaminedGiver:
+    """Gives messages of examined queues to their consumers.
+
+    Args:
+        core: The core.
+        outflow: What waits, and what goes out.
+    """
+
+    def __init__(self, core: Core, outflow: Outflow) -> None:
+        self._core = core
+        self._outflow = outflow
+
+    def serve(self, queue: Queue, examined: ExaminedQueue, budget: int) -> int:
+        """Look at messages of a queue and give out what can be given.
+
+        Args:
+            queue: The queue.
+            examined: Its index.
+            budget: Messages that may be looked at in this turn; 0 or less: none.
+
+        Returns:
+            How much of the budget was used.
+        """
+        looked = examined.look(budget)
+        if examined.absent is not None:
+            self._outflow.load(examined.absent, queue.id)
+        if examined.may_give:
+            for tier in queue.rota.tiers:
+                self._give_out(queue, examined, tier)
+        if examined.has_unlooked:
+            self._outflow.again[queue.id] = None
+        elif examined.is_plain:
+            queue.examined = None
+            self._outflow.again[queue.id] = None
+        return looked
+
+    def _give_out(self, queue: Queue, examined: ExaminedQueue, consumers: list[Consumer]) -> None:
+        """Give consumers what there is, in turn, until none of them takes more."""
+        idle, count = 0, len(consumers)
+        slices = [_SLICE_ALONE]
+        if count > 1:
+            waiting = [examined.waiting(consumer) for consumer in consumers]
+            slices = [max(1, min(SLICE_MESSAGES, found // count)) for found in waiting]
+        while idle < count:
+            queue.turn = (queue.turn + 1) % count
+            if self._give(queue, examined, consumers[queue.turn], slices[queue.turn]):
+                idle = 0
+            else:
+                idle += 1
+
+    def _give(self, queue: Queue, examined: ExaminedQueue, consumer: Consumer, count: int) -> bool:
+        """Give a consumer its next messages; return whether it may get more now."""
+        outflow = self._outflow
+        room_bytes = consumer.output.room_bytes()
+        if room_bytes <= 0:
+            outflow.stall(consumer.output, queue.id)
+            return False
+        batch = examined.take(consumer, count)
+        sequences = batch.sequences
+        if not sequences:
+            return False
+        status, given, passed, frames = self._core.give(consumer.handle, sequences, room_bytes)
+        if given:
+            outflow.write(consumer, given, frames)
+        is_large_taken = False
+        if status == DeliverStatus.LARGE:
+            is_large_taken = self._give_large(consumer, sequences[passed])
+            passed += is_large_taken
+        elif status == DeliverStatus.ABSENT:
+            outflow.load(self._core.absent_for(queue.id, sequences[passed]), queue.id)
+        elif status == DeliverStatus.LIMIT and not given and consumer.mode is AckMode.AUTO:
+            # It has no limit of its own: there was no room for the acknowledgements.
+            outflow.starve(queue.id)
+        examined.settle(consumer, batch, passed)
+        return passed > 0
+
+    def _give_large(self, consumer: Consumer, sequence: int) -> bool:
+        """Give a consumer a large message, or set it aside if its body is lost.
+
+        Returns:
+            Whether it is out of the way.
+        """
+        queue_id = consumer.queue.id
+        stored = self._core.body(queue_id, sequence)
+        if stored is None or not self._outflow.has_large_bodies:
+            return False
+        reference = decode_large_reference(stored)
+        body = LargeBody(reference.large_id, reference.size_bytes, reference.crc)
+        if self._outflow.is_damaged(body):
+            return self._core.set_aside(queue_id, sequence)
+        given = self._core.give_large(consumer.handle, sequence)
+        if given is None:
+            return False
+        self._outflow.stream(consumer, given)
+        return True

@@ -1,0 +1,109 @@
+"""What all dispatch shares: queues that wait for something, large messages, the count of messages.
+
+Owns the sets of queues that wait for room in a connection, room in the journal, a slab from disk,
+or just the next turn. Must never decide who gets a message. Used by `dispatch` and
+`examined_giver`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vespiary_broker.engine.core import Core, LargeBody, LargeDelivery
+from vespiary_broker.engine.large_bodies import LargeBodies
+from vespiary_broker.engine.ports import Output
+from vespiary_broker.engine.queues import Consumer
+
+LoadSlab = Callable[[int, int], None]
+"""Begins to read (file id, slab index) from disk; the core makes its queues ready again."""
+
+
+class Outflow:
+    """Messages on their way out, and the queues that have to wait with theirs.
+
+    Attributes:
+        again: Queues to be served in the next turn, in order.
+        messages_out: Messages given to consumers so far.
+
+    Args:
+        core: The core.
+        load_slab: Begins to read a slab that is not in memory.
+        large_bodies: Bodies in files; None: there are none.
+    """
+
+    def __init__(
+        self, core: Core, load_slab: LoadSlab, large_bodies: LargeBodies | None = None
+    ) -> None:
+        self.again: dict[int, None] = {}
+        self.messages_out = 0
+        self.core = core
+        self._load_slab = load_slab
+        self._large_bodies = large_bodies
+        self._stalled: dict[Output, dict[int, None]] = {}
+        self._starved: dict[int, None] = {}
+        self._absent: dict[tuple[int, int], dict[int, None]] = {}
+
+    def take_again(self) -> dict[int, None]:
+        """Return the queues to be served, and forget them."""
+        work, self.again = self.again, {}
+        return work
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def stall(self, output: Output, queue_id: int) -> None:
+        """Have a queue wait for room in a connection."""
+        self._stalled.setdefault(output, {})[queue_id] = None
+
+    def output_ready(self, output: Output) -> None:
+        """Serve the queues that waited for room in this connection."""
+        self.again.update(self._stalled.pop(output, {}))
+
+    def starve(self, queue_id: int) -> None:
+        """Have a queue wait for room in the journal."""
+        self._starved[queue_id] = None
+
+    def room_made(self) -> None:
+        """Serve the queues that waited for room in the journal."""
+        self.again.update(self._starved)
+        self._starved.clear()
+
+    def load(self, place: tuple[int, int], queue_id: int) -> None:
+        """Have a queue wait for a slab, which is asked for once for all that need it.
+
+        Args:
+            place: File id and index of the slab.
+            queue_id: The queue.
+        """
+        waiting = self._absent.setdefault(place, {})
+        waiting[queue_id] = None
+        if len(waiting) == 1:
+            self._load_slab(*place)
+
+    def slab_loaded(self, file_id: int, slab: int) -> None:
+        """Serve the queues that waited for a slab."""
+        self.again.update(self._absent.pop((file_id, slab), {}))
+
+    def forget(self, output: Output) -> None:
+        """Drop what is remembered about a connection that is gone."""
+        self._stalled.pop(output, None)
+
+    # --- going out ------------------------------------------------------------------------------
+
+    def write(self, consumer: Consumer, count: int, frames: bytes) -> None:
+        """Send a consumer the frames of what it was given."""
+        self.messages_out += count
+        consumer.output.write(frames)
+
+    def is_damaged(self, body: LargeBody) -> bool:
+        """Whether a body is known to be lost."""
+        return self._large_bodies is not None and self._large_bodies.is_damaged(body.large_id)
+
+    @property
+    def has_large_bodies(self) -> bool:
+        """Whether there may be bodies in files."""
+        return self._large_bodies is not None
+
+    def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
+        """Send a consumer a large message that it was given."""
+        self.messages_out += 1
+        consumer.output.stream(consumer, given)

@@ -1,0 +1,121 @@
+"""What kinds of queues there are: order, exclusiveness, groups, last values, rings.
+
+Owns: the settings of a queue's kind, as defaults of an address (`default-…`) and as properties of
+one configured queue.
+Never: says what a kind means for messages (that is the engine).
+Called by: `addresses`, which has them as parts of its Structs.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from vespiary_spec import limits
+from vespiary_spec.lifecycle import LifecycleSettings
+from vespiary_spec.model import Change, Unit, setting
+
+_KEY_PATTERN = r"^[^\x00-\x20\x7f:\\]+$"
+"""Names of headers: no blanks, control characters, colons and backslashes."""
+
+_EXCLUSIVE = (
+    "One consumer gets all messages of the queue; the others wait until it has gone. The one with "
+    "the highest priority is taken, of several the one that came first."
+)
+_CONSUMERS_BEFORE = (
+    "Consumers that must be there before the queue hands out its first message. When the last "
+    "consumer has gone, it waits again."
+)
+_DELAY_BEFORE = (
+    "Time that a queue waits for `consumers-before-dispatch` after its first consumer came, before "
+    "it begins with fewer. -1 waits for all of them."
+)
+_GROUP_REBALANCE = "A new consumer makes all groups find their consumers anew."
+_GROUP_PAUSE = (
+    "Before groups find their consumers anew, the queue waits until everything that was handed out "
+    "is acknowledged, so that no group is ever with two consumers. Only with `group-rebalance`."
+)
+_GROUP_BUCKETS = (
+    "Groups share this many fates, by a hash of their ids, which bounds the memory that they take. "
+    "-1 keeps each group apart, 0 switches groups off."
+)
+_GROUP_FIRST_KEY = (
+    "Header, with the value `true`, that a message carries when it is the first of its group for "
+    "its consumer. Without it there is none."
+)
+
+
+class QueueKindDefaults(
+    LifecycleSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Kinds of queues, in the settings of addresses; None takes the next wider match's value."""
+
+    default_exclusive_queue: Annotated[
+        bool | None, setting(_EXCLUSIVE, change=Change.RESTART, default_text="false")
+    ] = None
+    default_consumers_before_dispatch: Annotated[
+        int | None,
+        setting(
+            _CONSUMERS_BEFORE,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.CONSUMERS_BEFORE_DISPATCH_MAX,
+            default_text="0",
+        ),
+    ] = None
+    default_delay_before_dispatch: Annotated[
+        int | None,
+        setting(
+            _DELAY_BEFORE,
+            change=Change.RESTART,
+            unit=Unit.MILLISECONDS,
+            minimum=0,
+            maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+
+
+KIND_DEFAULTS: dict[str, Any] = {
+    "default_exclusive_queue": False,
+    "default_consumers_before_dispatch": 0,
+    "default_delay_before_dispatch": -1,
+}
+"""What holds when no match says otherwise."""
+
+
+class QueueKindProperties(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """The kind of one configured queue; None takes the setting of its address."""
+
+    exclusive: Annotated[
+        bool | None,
+        setting(
+            _EXCLUSIVE,
+            change=Change.RESTART,
+            default_text="`default-exclusive-queue` of the address",
+        ),
+    ] = None
+    consumers_before_dispatch: Annotated[
+        int | None,
+        setting(
+            _CONSUMERS_BEFORE,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.CONSUMERS_BEFORE_DISPATCH_MAX,
+            default_text="`default-consumers-before-dispatch` of the address",
+        ),
+    ] = None
+    delay_before_dispatch: Annotated[
+        int | None,
+        setting(
+            _DELAY_BEFORE,
+            change=Change.RESTART,
+            unit=Unit.MILLISECONDS,
+            minimum=0,
+            maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
+            special=-1,
+            default_text="`default-delay-before-dispatch` of the address",
+        ),
+    ] = None

@@ -1,0 +1,156 @@
+"""Who gets what, and in which order: selectors, exclusive consumers, consumer priority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import WAIT_S
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("broker") / "data",
+        "address-settings.alone.#.default-exclusive-queue=true",
+        "address-settings.late.#.default-consumers-before-dispatch=2",
+        "address-settings.late.timed.default-delay-before-dispatch=100",
+    ) as process:
+        yield process
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess) -> Iterator[Any]:
+    clients: list[Client] = []
+
+    def make(**headers: str) -> Client:
+        client = Client(broker.port(), "1.2")
+        clients.append(client)
+        client.connect(**headers)
+        return client
+
+    yield make
+    for client in clients:
+        if client.connection.is_connected():
+            client.disconnect()
+
+
+def test_selectors_share_a_queue_out_and_leave_the_rest(connect: Any) -> None:
+    producer, reds, cheap = connect(), connect(), connect()
+    name = "/queue/colours"
+    reds.subscribe(name, ack="client-individual", selector="colour = 'red' AND price >= 5")
+    cheap.subscribe(name, ack="client-individual", selector="price < 5")
+    for number in range(20):
+        colour = ("red", "blue")[number % 2]
+        producer.send(name, str(number), colour=colour, price=str(number % 10))
+    wanted_cheap = [n for n in range(20) if n % 10 < 5]
+    wanted_reds = [n for n in range(20) if n % 2 == 0 and n % 10 >= 5]
+    for client, wanted in ((cheap, wanted_cheap), (reds, wanted_reds)):
+        messages = client.recorder.take(len(wanted))
+        assert [int(message.body) for message in messages] == wanted
+        for message in messages:
+            client.ack(message)
+    reds.disconnect()
+    cheap.disconnect()
+    rest = connect()
+    rest.subscribe(name)
+    left = sorted(set(range(20)) - set(wanted_cheap) - set(wanted_reds))
+    assert [int(message.body) for message in rest.recorder.take(len(left))] == left
+
+
+def test_what_comes_back_goes_to_another_that_wants_it(connect: Any) -> None:
+    producer, first = connect(), connect()
+    name = "/queue/back"
+    first.subscribe(name, ack="client-individual", selector="colour = 'red'")
+    producer.send(name, "blue", colour="blue")
+    producer.send(name, "red", colour="red")
+    (message,) = first.recorder.take(1)
+    second = connect()
+    second.subscribe(name, ack="client-individual", selector="colour LIKE '%ed'")
+    first.disconnect()
+    (again,) = second.recorder.take(1)
+    assert (message.body, again.body) == ("red", "red")
+    assert again.headers["redelivered"] == "true"
+    second.ack(again)
+
+
+def test_a_selector_with_a_mistake_is_shown_where(connect: Any) -> None:
+    client = connect()
+    client.connection.subscribe("/queue/q", id="1", headers={"selector": "colour = = 'red'"})
+    error = client.recorder.errors.get(timeout=WAIT_S)
+    assert "character 10" in error.headers["message"] + error.body
+    assert client.recorder.ended.wait(WAIT_S)
+
+
+def test_an_exclusive_queue_serves_one_consumer_at_a_time(connect: Any) -> None:
+    producer, first, second = connect(), connect(), connect()
+    name = "/queue/alone.q"
+    first.subscribe(name)
+    second.subscribe(name)
+    for number in range(10):
+        producer.send(name, str(number))
+    assert [m.body for m in first.recorder.take(10)] == [str(n) for n in range(10)]
+    assert second.recorder.messages.empty()
+    first.disconnect()
+    producer.send(name, "next")
+    assert [m.body for m in second.recorder.take(1)] == ["next"]
+
+
+def test_an_exclusive_consumer(connect: Any) -> None:
+    producer, other, alone = connect(), connect(), connect()
+    name = "/queue/exclusive"
+    other.subscribe(name)
+    alone.subscribe(name, **{"activemq.exclusive": "true"})
+    for number in range(10):
+        producer.send(name, str(number))
+    assert [m.body for m in alone.recorder.take(10)] == [str(n) for n in range(10)]
+    assert other.recorder.messages.empty()
+
+
+@pytest.mark.parametrize("header", ["consumer-priority", "activemq.priority"])
+def test_consumer_priority(connect: Any, header: str) -> None:
+    producer, low, high = connect(), connect(), connect()
+    name = f"/queue/priority.{header}"
+    low.subscribe(name)
+    high.subscribe(name, ack="client-individual", **{header: "5", "prefetch-count": "3"})
+    for number in range(6):
+        producer.send(name, str(number))
+    assert [m.body for m in high.recorder.take(3)] == ["0", "1", "2"]
+    assert [m.body for m in low.recorder.take(3)] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("consumer-priority", "high"), ("activemq.exclusive", "maybe"), ("no-local", "true")],
+)
+def test_wrong_headers_are_named(connect: Any, header: str, value: str) -> None:
+    client = connect()
+    client.connection.subscribe("/queue/q", id="1", headers={header: value})
+    error = client.recorder.errors.get(timeout=WAIT_S)
+    assert header in error.headers["message"] + error.body
+
+
+def test_a_queue_that_waits_for_two_consumers(connect: Any) -> None:
+    producer, first = connect(), connect()
+    name = "/queue/late.two"
+    first.subscribe(name)
+    producer.send(name, "1")
+    producer.send(name, "2")
+    assert first.recorder.messages.empty()
+    second = connect()
+    second.subscribe(name)
+    assert [m.body for m in (*first.recorder.take(1), *second.recorder.take(1))] in (
+        ["1", "2"],
+        ["2", "1"],
+    )
+
+
+def test_a_queue_that_waits_for_a_while(connect: Any) -> None:
+    client = connect()
+    client.subscribe("/queue/late.timed")
+    client.send("/queue/late.timed", "1")
+    assert [m.body for m in client.recorder.take(1)] == ["1"]

@@ -1,0 +1,139 @@
+"""Message groups in an engine: one consumer for each, shared out, closed, left, taken over."""
+
+from __future__ import annotations
+
+from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_testkit.engine_rig import FakeOutput, Rig, sequence_of
+
+
+def _send(rig: Rig, group: bytes, *bodies: bytes, more: bytes = b"") -> None:
+    for body in bodies:
+        rig.send("/queue/q", body, properties=b"JMSXGroupID:%b\n%b" % (group, more))
+
+
+def _consumer(rig: Rig, *, credit: int = 1000, selector: str = "") -> tuple[Consumer, FakeOutput]:
+    output = rig.output()
+    return rig.subscribe(output, "/queue/q", credit=credit, selector=selector), output
+
+
+def _acknowledge(rig: Rig, consumer: Consumer, output: FakeOutput) -> list[bytes]:
+    frames = output.frames()
+    for frame in frames:
+        rig.core.acknowledge(consumer.handle, sequence_of(frame))
+    return [frame.body for frame in frames]
+
+
+def test_a_group_stays_with_one_consumer_and_groups_are_shared_out() -> None:
+    rig = Rig()
+    consumers = [_consumer(rig) for _ in range(3)]
+    for turn in range(4):
+        for group in (b"a", b"b", b"c"):
+            _send(rig, group, group + b"%d" % turn)
+        rig.turns()
+    shares = sorted(output.bodies() for _, output in consumers)
+    assert shares == [[group + b"%d" % n for n in range(4)] for group in (b"a", b"b", b"c")]
+
+
+def test_a_backlog_of_many_groups_is_shared_out_too() -> None:
+    rig = Rig()
+    for turn in range(3):
+        for group in range(30):
+            _send(rig, b"%d" % group, b"%d-%d" % (group, turn))
+    rig.turn()
+    consumers = [_consumer(rig) for _ in range(3)]
+    rig.turns()
+    shares = [output.bodies() for _, output in consumers]
+    groups = [{body.split(b"-")[0] for body in share} for share in shares]
+    assert sorted(len(found) for found in groups) == [10, 10, 10]
+    assert len(set.union(*groups)) == 30
+
+
+def test_a_consumer_without_credit_keeps_its_group_waiting() -> None:
+    rig = Rig()
+    first, first_output = _consumer(rig, credit=1)
+    _send(rig, b"g", b"1")
+    rig.turns()
+    _second, second_output = _consumer(rig)
+    _send(rig, b"g", b"2")
+    _send(rig, b"h", b"3")
+    rig.turns()
+    assert second_output.bodies() == [b"3"]
+    assert _acknowledge(rig, first, first_output) == [b"1"]
+    rig.turns()
+    assert _acknowledge(rig, first, first_output) == [b"2"]
+    assert second_output.bodies() == []
+
+
+def test_who_has_no_credit_gets_no_new_group() -> None:
+    rig = Rig()
+    _, full_output = _consumer(rig, credit=1)
+    _send(rig, b"g", b"1")
+    rig.turns()
+    _free, free_output = _consumer(rig)
+    for number in range(10):
+        _send(rig, b"h%d" % number, b"%d" % number)
+        rig.turns()
+    assert len(full_output.bodies()) == 1
+    assert free_output.bodies() == [b"%d" % number for number in range(10)]
+
+
+def test_groups_of_a_consumer_that_goes_find_others_with_what_it_held_first() -> None:
+    rig = Rig()
+    first, _ = _consumer(rig, credit=2)
+    _send(rig, b"g", b"1", b"2", b"3")
+    rig.turns()
+    _second, output = _consumer(rig)
+    rig.turns()
+    assert output.bodies() == []
+    close_subscription(rig.core, rig.registry, first)
+    rig.turns()
+    assert output.bodies() == [b"1", b"2", b"3"]
+    _send(rig, b"g", b"4")
+    rig.turns()
+    assert output.bodies() == [b"4"]
+
+
+def test_the_last_message_of_a_group_closes_it() -> None:
+    rig = Rig()
+    _first, first_output = _consumer(rig, credit=2)
+    _send(rig, b"g", b"1")
+    rig.turns()
+    _second, second_output = _consumer(rig)
+    _send(rig, b"g", b"2", more=b"JMSXGroupSeq:-1\n")
+    rig.turns()
+    _send(rig, b"g", b"3")
+    rig.turns()
+    assert first_output.bodies() == [b"1", b"2"]
+    assert second_output.bodies() == [b"3"]
+
+
+def test_messages_that_the_owner_does_not_want_wait_until_it_goes() -> None:
+    rig = Rig()
+    red, red_output = _consumer(rig, selector="colour = 'red'")
+    _send(rig, b"g", b"1", more=b"colour:red\n")
+    rig.turns()
+    _, output = _consumer(rig)
+    _send(rig, b"g", b"2")
+    _send(rig, b"g", b"3", more=b"colour:red\n")
+    _send(rig, b"", b"4")
+    rig.turns()
+    assert red_output.bodies() == [b"1", b"3"]
+    assert output.bodies() == [b"4"]
+    close_subscription(rig.core, rig.registry, red)
+    rig.turns()
+    assert output.bodies() == [b"1", b"2", b"3"]
+
+
+def test_groups_survive_a_quiet_time() -> None:
+    rig = Rig()
+    consumers = [_consumer(rig) for _ in range(2)]
+    for turn in range(5):
+        for group in (b"a", b"b"):
+            _send(rig, group, group)
+        for _ in range(300):
+            rig.send("/queue/q", b"", properties=b"x:y\n")
+        rig.turns()
+        for consumer, output in consumers:
+            bodies = {body for body in _acknowledge(rig, consumer, output) if body}
+            assert len(bodies) == 1, turn
