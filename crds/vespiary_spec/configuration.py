@@ -288,6 +288,7 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
         listeners[place] = acceptor.name
         _check_stomp(acceptor, configuration, path, spelling)
     _check_addresses(configuration.addresses)
+    _check_limits(configuration, spelling)
 
 
 def _check_wildcards(wildcards: WildcardAddresses, spelling: Spelling) -> None:
@@ -340,6 +341,21 @@ def _check_stomp(
         raise ConfigError(
             "queues and topics need different prefixes", path=path, value=acceptor.anycast_prefix
         )
+
+
+def _check_limits(configuration: Configuration, spelling: Spelling) -> None:
+    queues = sum(len(address.queues) for address in configuration.addresses)
+    for name, allowed, count in (
+        ("max_addresses", configuration.max_addresses, len(configuration.addresses)),
+        ("max_queues", configuration.max_queues, queues),
+    ):
+        if 0 < allowed < count:
+            raise ConfigError(
+                f"`addresses` has more than that: {count}",
+                path=spell(name, spelling),
+                value=allowed,
+                allowed=f"{count} or more, -1, or 0 for any number",
+            )
 
 
 def _check_addresses(addresses: tuple[Address, ...]) -> None:

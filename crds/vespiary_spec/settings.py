@@ -42,7 +42,8 @@ from vespiary_spec.journal_kinds import (
 )
 from vespiary_spec.lifecycle import DeletionPolicy
 from vespiary_spec.model import Change, Unit, setting
-from vespiary_spec.naming import NamingSettings, WildcardAddresses
+from vespiary_spec.naming import WildcardAddresses
+from vespiary_spec.resource_limits import LimitSettings, ResourceLimit
 
 __all__ = [
     "ADDRESS_DEFAULTS",
@@ -63,6 +64,7 @@ __all__ = [
     "PreallocationStrategy",
     "Protocol",
     "Queue",
+    "ResourceLimit",
     "RoutingType",
     "Security",
     "StompLimits",
@@ -73,7 +75,7 @@ _KIB = 1024
 _MIB = 1024 * 1024
 
 
-class BrokerSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class BrokerSettings(LimitSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Settings of the whole broker: top level of `broker.yaml`, `spec.config` of a Broker."""
 
     persistence_enabled: Annotated[

@@ -11,6 +11,7 @@ import pytest
 from vespiary_broker.cli.api_client import ApiClient
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
 
@@ -146,3 +147,29 @@ address-settings:
         broker.start()
         assert _names(broker) == {"orders"}
         assert _names(broker, "addresses") == {"orders", "gone"}
+
+
+def test_limits(tmp_path: Path, clients: Any) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text(
+        "max-addresses: 3\n"
+        "resource-limit-settings: [{match: anonymous, max-sessions: 2, max-queues: 2}]\n"
+    )
+    with BrokerProcess(tmp_path / "data", configuration=file) as broker:
+        first, second = clients(broker), clients(broker)
+        with StompPeer(broker.port()) as peer:
+            peer.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+            error = peer.receive_error()
+        assert "at most 2 (max-sessions of resource-limit-settings)" in error.get("message", "")
+        second.disconnect()
+        third = clients(broker)
+        first.send("/queue/a", "1")
+        first.send("/queue/b", "2")
+        third.connection.send("/queue/c", "3")
+        error = third.recorder.errors.get(timeout=10)
+        assert "at most 2 (max-queues of resource-limit-settings)" in error.headers["message"]
+        for number in range(5):
+            first.send(f"/topic/t{number}", "nobody listens")
+        assert _names(broker, "addresses") == {"a", "b", "t4"}
+        first.subscribe("/queue/a")
+        assert first.recorder.take(1)[0].body == "1"

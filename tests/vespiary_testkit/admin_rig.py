@@ -24,6 +24,7 @@ from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.jms import JmsObjects
+from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.store.counters import (
@@ -214,6 +215,9 @@ class MemoryBroker:
             messages_dropped=0,
             messages_unrouted=0,
             journal=self.journal,
+            naming=NamingStatistics(
+                addresses_max=100, queues_max=50, refused=7, addresses_deleted=8, queues_deleted=9
+            ),
             large=LARGE,
         )
 

@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from vespiary_broker.admin import large_records, records, statistics_records
+from vespiary_broker.admin import large_records, naming_records, records, statistics_records
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
 from vespiary_spec.version import VERSION
@@ -118,6 +118,7 @@ class ScrapeCollector(Collector):
         yield _gauge("ready", "1 while the broker takes messages.", int(scrape.ready))
         if scrape.statistics is not None:
             yield from _broker(scrape, scrape.statistics)
+            yield from naming_records.metrics_of(scrape.statistics.naming, _PREFIX)
             if scrape.statistics.large is not None:
                 yield from large_records.metrics_of(scrape.statistics.large, _PREFIX)
             yield from _queues(scrape.queues)

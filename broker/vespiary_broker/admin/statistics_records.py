@@ -6,6 +6,7 @@ Owns the records. Must never hold behaviour. Called by `handlers` and `metrics`.
 from __future__ import annotations
 
 from vespiary_broker.admin import records
+from vespiary_broker.admin.naming_records import Naming
 
 
 class Transactions(records.Record, frozen=True):
@@ -46,6 +47,7 @@ class Statistics(records.Record, frozen=True):
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
         messages_unrouted: Messages that filters kept out of every queue.
+        naming: Limits of addresses and queues, and what went by itself.
         large: Large messages; None without persistence.
     """
 
@@ -65,4 +67,5 @@ class Statistics(records.Record, frozen=True):
     transactions: Transactions
     duplicates_discarded: int
     duplicate_ids: int
+    naming: Naming
     large: records.LargeMessages | None = None

@@ -5,9 +5,19 @@ Owns the way from the settings to the engine's values. Must never hold state. Ca
 
 from __future__ import annotations
 
-from vespiary_broker.engine.naming import NamingRules
+from typing import Final
+
+from vespiary_broker.app.memory import memory_limit_bytes
+from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.engine.wildcards import WildcardSyntax
 from vespiary_spec.settings import Configuration
+
+_SHARE: Final = 8
+_LEAST: Final = 10_000
+_ADDRESS_BYTES: Final = 2048
+"""What an address with a route takes: 1.1 KB measured, and its binding if it has one."""
+_QUEUE_BYTES: Final = 4096
+"""What a queue takes with an address of its own: 2.2 KB measured, its binding, and a small ring."""
 
 
 def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:
@@ -21,9 +31,28 @@ def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:
     )
 
 
-def naming_rules(configuration: Configuration) -> NamingRules:
-    """Return the rules about names in this broker."""
+def naming_rules(configuration: Configuration, memory_bytes: int | None = None) -> NamingRules:
+    """Return the rules about names in this broker.
+
+    Args:
+        configuration: Its configuration.
+        memory_bytes: Memory that the process may use; None asks the system.
+    """
+    memory_bytes = memory_limit_bytes() if memory_bytes is None else memory_bytes
     return NamingRules(
         syntax=wildcard_syntax(configuration),
         scan_period_s=configuration.address_queue_scan_period / 1000,
+        addresses_max=_bound(configuration.max_addresses, memory_bytes, _ADDRESS_BYTES),
+        queues_max=_bound(configuration.max_queues, memory_bytes, _QUEUE_BYTES),
+        users={
+            entry.match: UserLimit(sessions_max=entry.max_sessions, queues_max=entry.max_queues)
+            for entry in configuration.resource_limit_settings
+        },
     )
+
+
+def _bound(wanted: int, memory_bytes: int, each_bytes: int) -> int:
+    """Return a bound; one that is left to the broker is as much as a share of the memory holds."""
+    if wanted >= 0:
+        return wanted
+    return max(_LEAST, memory_bytes // _SHARE // each_bytes)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
     from vespiary_broker.store.counters import JournalStatistics
+from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.store.large_messages import LargeMessageStatistics
 
 
@@ -175,6 +176,7 @@ class BrokerStatistics:
         messages_dropped: Messages dropped because the disk was full.
         messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
+        naming: Limits of addresses and queues, and what went by itself.
         large: Large messages; None without persistence.
     """
 
@@ -195,6 +197,7 @@ class BrokerStatistics:
     messages_dropped: int
     messages_unrouted: int
     journal: JournalStatistics
+    naming: NamingStatistics
     large: LargeMessageStatistics | None = None
 
 
@@ -319,5 +322,12 @@ def broker_statistics(
         messages_dropped=engine.full_disk.dropped_count,
         messages_unrouted=engine.registry.switch_counters.unrouted,
         journal=journal,
+        naming=NamingStatistics(
+            addresses_max=registry.limits.addresses_max,
+            queues_max=registry.limits.queues_max,
+            refused=registry.limits.refused,
+            addresses_deleted=engine.reaper.addresses_deleted,
+            queues_deleted=engine.reaper.queues_deleted,
+        ),
         large=cycle.large.statistics() if cycle.large is not None else None,
     )

@@ -32,11 +32,13 @@ class Destination:
         address: Name of the address, without prefix.
         queue: Name of the queue of a fully qualified name; None otherwise.
         routing_type: What prefix or header ask for; None when they say nothing.
+        user: Who asks; what is made for it counts against that user's limit.
     """
 
     address: str
     queue: str | None = None
     routing_type: RoutingType | None = None
+    user: str = ""
 
 
 def check_name(name: str, kind: str) -> str:
@@ -91,6 +93,7 @@ def parse_destination(
     anycast_prefix: str,
     multicast_prefix: str,
     routing_type: RoutingType | None = None,
+    user: str = "",
 ) -> Destination:
     """Return what the text of a `destination` header means.
 
@@ -99,6 +102,7 @@ def parse_destination(
         anycast_prefix: Prefix of queues, such as `/queue/`; empty for none.
         multicast_prefix: Prefix of topics, such as `/topic/`; empty for none.
         routing_type: What a header of the same frame asks for; must not contradict the prefix.
+        user: Who asks.
 
     Raises:
         RemoteProtocolError: The name may not be one, or prefix and header contradict each other.
@@ -122,4 +126,4 @@ def parse_destination(
                 f"destination {text[:100]!a} has more than one {QUEUE_SEPARATOR}"
             )
         check_name(queue, "queue")
-    return Destination(address, queue if separator else None, by_prefix or routing_type)
+    return Destination(address, queue if separator else None, by_prefix or routing_type, user)

@@ -7,11 +7,27 @@ Made by `app`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, WildcardSyntax
+
+EVERYBODY: Final = "#"
+"""Stands for every user without limits of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimit:
+    """What one user may have; -1 for any number.
+
+    Attributes:
+        sessions_max: Most sessions at a time.
+        queues_max: Most queues that it has made.
+    """
+
+    sessions_max: int = -1
+    queues_max: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +39,17 @@ class NamingRules:
         scan_period_s: Seconds between two looks for what is to be deleted automatically; 0 for
             none.
         clock_s: The monotonic clock by which delays are measured.
+        addresses_max: Most addresses; 0 for any number.
+        queues_max: Most queues; 0 for any number.
+        users: Limits by user; EVERYBODY stands for those without.
     """
 
     syntax: WildcardSyntax = DEFAULT_SYNTAX
     scan_period_s: float = 30.0
     clock_s: Callable[[], float] = time.monotonic
+    addresses_max: int = 0
+    queues_max: int = 0
+    users: Mapping[str, UserLimit] = field(default_factory=dict)
 
 
 DEFAULT_RULES: Final = NamingRules()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import SentMessage, Switch
@@ -82,7 +83,13 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
                 f"there is no queue {name}, and auto-create-queues is off for its address",
                 cure="create the queue first",
             )
-        await registry.create_queue(name, destination.address, kind, is_auto_created=True)
+        await registry.create_queue(
+            name,
+            destination.address,
+            kind,
+            is_auto_created=True,
+            traits=traits_of_user(destination.user),
+        )
     else:
         await registry.create_address(destination.address, {kind}, is_auto_created=True)
     target = find_target(registry, destination)

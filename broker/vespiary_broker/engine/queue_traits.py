@@ -8,6 +8,7 @@ default. Must never change once a queue has it: another set is put in its place.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from vespiary_broker.engine.ports import JsonObject
@@ -72,8 +73,16 @@ class QueueTraits:
             selector=compile_filter(value.get("filter-string", "")),
             kind=kind_properties_in(value),
         )
-        return NO_TRAITS if traits == NO_TRAITS else traits
+        if traits == QueueTraits(user=traits.user):
+            return traits_of_user(traits.user)
+        return traits
 
 
-NO_TRAITS: Final = QueueTraits()
-"""The traits of a queue that has nothing particular; one object for all of them."""
+@lru_cache(maxsize=1024)
+def traits_of_user(user: str) -> QueueTraits:
+    """Return the traits of a queue that has a user and nothing particular; one object for all."""
+    return QueueTraits(user=user)
+
+
+NO_TRAITS: Final = traits_of_user("")
+"""The traits of a queue that has nothing particular."""

@@ -18,10 +18,12 @@ from dataclasses import replace
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.automatic_deletion import is_address_due
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
+from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
@@ -34,14 +36,14 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.switching import SwitchCounters
 from vespiary_broker.engine.usage import Usage
-from vespiary_broker.engine.wildcards import Pattern, WildcardTable
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_spec.settings import Queue as ConfiguredQueue
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
-"""Created addresses without a queue that are remembered; they hold nothing, so the oldest go."""
+"""Created addresses without a queue that are remembered in any case, or a tenth of all that there
+may be; they hold nothing, so the oldest go."""
 
 
 def durable_queue_ids(snapshot: Mapping[str, JsonObject]) -> list[int]:
@@ -59,6 +61,7 @@ class Registry:
         addresses: Addresses by name.
         queues: Queues by name.
         queues_by_id: Queues by number.
+        limits: How many addresses, queues and sessions there may be.
         usage: What becomes of queues as consumers come and go.
         unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
@@ -100,12 +103,13 @@ class Registry:
         self.large_bodies = large_bodies
         self.transaction_room_bytes = transaction_room_bytes
         self._quarantine = quarantine or Quarantine(core)
-        self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
         self.dropped_added = 0
         self.dropped_acknowledged = 0
         self.switch_counters = SwitchCounters()
+        self._table = AddressTable(core, naming, self._reach, self.switch_counters)
+        self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
         self._lock = lock
@@ -115,7 +119,7 @@ class Registry:
         self.unused: dict[str, None] = {}
         self._clock_s = naming.clock_s
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
-        self._wildcards = WildcardTable(naming.syntax)
+        self.limits = Limits(naming)
         self.usage = Usage(core, self, self._quarantine, naming.clock_s)
 
     # --- at the start ---------------------------------------------------------------------------
@@ -146,14 +150,14 @@ class Registry:
         kinds = {RoutingType(kind) for kind in value["routing-types"]}
         address = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
         address.is_configured = bool(value.get("configured", False))
-        self._admit(address)
+        self._table.admit(address)
 
     def _restore_queue(self, queue_id: int, value: JsonObject) -> None:
         kind = RoutingType(value["routing-type"])
         address = self.addresses.get(value["address"])
         if address is None:  # it was created for this queue, and its own binding was not needed
             address = Address(value["address"], {kind}, is_auto_created=True)
-            self._admit(address)
+            self._table.admit(address)
         address.routing_types.add(kind)
         queue = Queue(
             queue_id,
@@ -218,14 +222,11 @@ class Registry:
 
     def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
         """Return the route for what senders ask for."""
-        route = address.routes.get(routing_type)
-        if route is None:
-            reach = self._reach(address, routing_type)
-            route = Route(self._core, reach, address.name, self.switch_counters)
-            address.routes[routing_type] = route
-            for wildcard in address.wildcards:
-                wildcard.routed[address] = None
-        return route
+        return self._table.route_of(address, routing_type)
+
+    def refresh_routes(self, address: Address) -> None:
+        """Lead senders to the queues that an address has now."""
+        self._table.refresh_routes(address)
 
     def queue_route(self, queue: Queue) -> Route:
         """Return the route to one queue alone."""
@@ -258,6 +259,7 @@ class Registry:
 
         Raises:
             RemoteProtocolError: The name may not be one.
+            LimitExceeded: There are as many as there may be.
 
         Durability: on return an address that was asked for survives a power loss. One that is
             created for a client lasts as long as a queue of it.
@@ -265,6 +267,8 @@ class Registry:
         check_name(name, "address")
         async with self._lock:
             await self._removals.outlive(f"address/{name}")
+            if not is_configured:
+                self._make_room(name)
             address = await self._ensure_address(
                 name, routing_types, is_auto_created=is_auto_created
             )
@@ -272,6 +276,17 @@ class Registry:
                 address.is_configured = True
                 await self._bindings.put(address.key, address.to_binding())
             return address
+
+    def _make_room(self, name: str) -> None:
+        """Have an address that is not there yet find room, if need be in place of an unused one.
+
+        Raises:
+            LimitExceeded: There is none.
+        """
+        while name not in self.addresses and self.limits.is_full(len(self.addresses)):
+            if not self.unused:
+                raise self.limits.refuse_address(name, len(self.addresses))
+            self.drop_address(self.addresses[next(iter(self.unused))])
 
     async def _ensure_address(
         self, name: str, routing_types: set[RoutingType], *, is_auto_created: bool
@@ -282,7 +297,7 @@ class Registry:
             if not is_auto_created:
                 await self._bindings.put(address.key, address.to_binding())
                 address.is_bound = True
-            self._admit(address)
+            self._table.admit(address)
             self._note_unused(address)
         elif not routing_types <= address.routing_types or (
             address.is_auto_created and not is_auto_created
@@ -321,6 +336,7 @@ class Registry:
         Raises:
             RemoteProtocolError: A name may not be one, or the queue exists in another address,
                 with another type, or for another client.
+            LimitExceeded: There are as many as there may be, in all or for its user.
 
         Durability: on return a durable queue survives a power loss.
         """
@@ -330,6 +346,9 @@ class Registry:
             queue = self.queue_of(address, name)
             if queue is not None:
                 return _check_same(queue, routing_type, client_id)
+            if not traits.is_configured:
+                self.limits.check_queue(name, traits.user, len(self.queues))
+                self._make_room(address)
             owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
             queue = Queue(
                 await self._ids.take(),
@@ -354,7 +373,7 @@ class Registry:
         owner = queue.address
         owner.routing_types.add(queue.routing_type)
         if owner.name not in self.addresses:
-            self._admit(owner)
+            self._table.admit(owner)
         self._enter(queue)
 
     def _enter(self, queue: Queue) -> None:
@@ -365,9 +384,10 @@ class Registry:
         self.queues_by_id[queue.id] = queue
         self.unused.pop(address.name, None)
         queue.idle_since_s = self._clock_s()
+        self.limits.queue_made(queue.traits.user)
         queue.is_open = not self.usage.is_purged_when_unused(queue)
         address.was_used = True
-        self.refresh_routes(address)
+        self._table.refresh_routes(address)
 
     async def change_traits(self, queue: Queue, traits: QueueTraits) -> None:
         """Give a queue other traits.
@@ -376,6 +396,8 @@ class Registry:
         """
         if queue.traits == traits or queue.is_deleted:
             return
+        self.limits.queue_gone(queue.traits.user)
+        self.limits.queue_made(traits.user)
         queue.traits = traits
         self._set_kind(queue)
         queue.rota.kind_changed()
@@ -383,7 +405,7 @@ class Registry:
         await self._write_again(queue)
         if queue.route is not None:
             queue.route.lead(reach_of_queue(queue))
-        self.refresh_routes(queue.address)
+        self._table.refresh_routes(queue.address)
 
     async def pause(self, queue: Queue, *, is_paused: bool, is_kept: bool = False) -> None:
         """Stop or begin giving a queue's messages to its consumers.
@@ -410,45 +432,6 @@ class Registry:
 
     def _set_kind(self, queue: Queue) -> None:
         queue.kind = kind_of(self.settings_for(queue.address.name), queue.traits.kind)
-
-    def _admit(self, address: Address) -> None:
-        """Put an address into the table, and in touch with those whose names cover each other."""
-        self.addresses[address.name] = address
-        address.idle_since_s = self._clock_s()
-        if not self.syntax.is_wildcard(address.name):
-            address.wildcards = self._wildcards.covering(address.name)
-            return
-        address.is_wildcard = True
-        self._wildcards.add(address)
-        pattern = Pattern(address.name, self.syntax)
-        for other in self.addresses.values():
-            if not other.is_wildcard and pattern.is_match(other.name):
-                other.wildcards += (address,)
-                if other.routes:
-                    address.routed[other] = None
-
-    def _part(self, address: Address) -> None:
-        """Take an address without queues out of the table."""
-        del self.addresses[address.name]
-        self.unused.pop(address.name, None)
-        for route in address.routes.values():
-            route.close()
-        address.routes.clear()
-        for wildcard in address.wildcards:
-            wildcard.routed.pop(address, None)
-        if address.is_wildcard:
-            self._wildcards.remove(address)
-            address.routed.clear()
-            for other in self.addresses.values():
-                if address in other.wildcards:
-                    other.wildcards = tuple(w for w in other.wildcards if w is not address)
-
-    def refresh_routes(self, address: Address) -> None:
-        """Lead senders to the queues that an address has now, itself or through a wildcard."""
-        for routing_type, route in address.routes.items():
-            route.lead(self._reach(address, routing_type))
-        for other in address.routed:
-            self.refresh_routes(other)
 
     # --- deleting -------------------------------------------------------------------------------
 
@@ -478,8 +461,9 @@ class Registry:
         assert not queue.consumers
         address = queue.address
         queue.is_deleted = True
+        self.limits.queue_gone(queue.traits.user)
         del address.queues[queue.name], self.queues[queue.name], self.queues_by_id[queue.id]
-        self.refresh_routes(address)
+        self._table.refresh_routes(address)
         if queue.route is not None:
             queue.route.close()
             queue.route = None
@@ -521,7 +505,8 @@ class Registry:
             `wait_removed` returns.
         """
         assert not address.queues
-        self._part(address)
+        self.unused.pop(address.name, None)
+        self._table.part(address)
         if address.is_bound:
             address.is_bound = False
             self._removals.begin(address.key)
@@ -531,7 +516,7 @@ class Registry:
         if not address.is_auto_created or address.queues:
             return
         self.unused[address.name] = None
-        if len(self.unused) > UNUSED_ADDRESSES_MAX:
+        if len(self.unused) > max(UNUSED_ADDRESSES_MAX, self.limits.addresses_max // 10):
             self.drop_address(self.addresses[next(iter(self.unused))])
 
 

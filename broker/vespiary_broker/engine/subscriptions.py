@@ -16,6 +16,7 @@ from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.ports import Output
+from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_spec.errors import RemoteProtocolError
@@ -188,6 +189,7 @@ async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:
         is_durable=False,
         is_auto_created=True,
         is_temporary=True,
+        traits=traits_of_user(destination.user),
     )
 
 
@@ -219,6 +221,7 @@ async def _durable_queue(
         destination.address,
         kind,
         client_id=request.client_id,
+        traits=traits_of_user(destination.user),
     )
 
 
@@ -231,7 +234,13 @@ async def _shared_queue(
             f"there is no queue {name}, and auto-create-queues is off for its address",
             cure="create the queue first",
         )
-    return await registry.create_queue(name, destination.address, kind, is_auto_created=True)
+    return await registry.create_queue(
+        name,
+        destination.address,
+        kind,
+        is_auto_created=True,
+        traits=traits_of_user(destination.user),
+    )
 
 
 def _check_address(registry: Registry, destination: Destination, kind: RoutingType) -> None:

@@ -153,8 +153,7 @@ class BranchFrames:
 
     @property
     def _user(self) -> str:
-        principal = self._session.principal
-        return principal.name if principal is not None else ""
+        return self._session.user
 
     def _end(self, frame: Frame, xid: Xid) -> None:
         """End this connection's work on a branch, if it works on it."""

@@ -199,6 +199,7 @@ class Sending:
             anycast_prefix=acceptor.anycast_prefix,
             multicast_prefix=acceptor.multicast_prefix,
             routing_type=routing_type,
+            user=self._session.user,
         )
 
 

@@ -73,6 +73,7 @@ class StompSession:
     def __init__(self, connection: Connection, cycle: Cycle, listener: Listener) -> None:
         self.version: Version | None = None
         self.principal: Principal | None = None
+        self._is_counted = False
         self.client_id = ""
         self.storing: LargeWriter | None = None  # a large body, all of it there, not yet stored
         self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
@@ -125,6 +126,14 @@ class StompSession:
         self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._cycle.engine.branches.closed(self._connection)
         self._subscriptions.close_all()
+        if self._is_counted:
+            self._is_counted = False
+            self._cycle.engine.registry.limits.end_session(self.user)
+
+    @property
+    def user(self) -> str:
+        """Name of the user that it acts for; empty before the login."""
+        return self.principal.name if self.principal is not None else ""
 
     @property
     def subscriptions(self) -> Mapping[str, Consumer]:
@@ -189,6 +198,8 @@ class StompSession:
             self._welcome(login, principal)
 
     def _welcome(self, login: Login, principal: Principal) -> None:
+        self._cycle.engine.registry.limits.begin_session(principal.name)
+        self._is_counted = True
         limits = self._listener.acceptor.stomp
         self.version = login.version
         self.principal = principal

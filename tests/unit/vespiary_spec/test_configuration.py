@@ -288,3 +288,12 @@ def test_wildcards_have_three_different_characters() -> None:
     assert caught.value.path == "wildcard-addresses.single-word"
     with pytest.raises(ConfigError):
         from_plain({"wildcard-addresses": {"delimiter": ".."}})
+
+
+def test_what_is_configured_has_room() -> None:
+    data: dict[str, Any] = {"addresses": [{"name": n, "queues": [{"name": n}]} for n in "abc"]}
+    assert from_plain(data | {"max-addresses": 3, "max-queues": 0})
+    for name in ("max-addresses", "max-queues"):
+        with pytest.raises(ConfigError, match="`addresses` has more than that: 3") as caught:
+            from_plain(data | {name: 2})
+        assert caught.value.path == name

@@ -1,0 +1,96 @@
+"""The addresses by name, with their routes, and which of them a wildcard address covers.
+
+Owns these links. Must never make or bind an address. Called by `registry`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.reach import Reach
+from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.switching import SwitchCounters
+from vespiary_broker.engine.wildcards import Pattern, WildcardTable
+from vespiary_spec.settings import RoutingType
+
+ReachOf = Callable[[Address, RoutingType | None], Reach]
+
+
+class AddressTable:
+    """The table.
+
+    Invariant: the routes of a plain address lead to its queues and to those of the wildcard
+        addresses that cover it; a wildcard address has no routes.
+
+    Attributes:
+        by_name: The addresses by name.
+
+    Args:
+        core: The core.
+        rules: What wildcards look like, and the clock.
+        reach: Returns what messages of an address can get to now, for a routing type.
+        counters: Counts messages that filters kept out of every queue.
+    """
+
+    def __init__(
+        self, core: Core, rules: NamingRules, reach: ReachOf, counters: SwitchCounters
+    ) -> None:
+        self.by_name: dict[str, Address] = {}
+        self._core = core
+        self._reach = reach
+        self._counters = counters
+        self._syntax = rules.syntax
+        self._clock_s = rules.clock_s
+        self._wildcards = WildcardTable(rules.syntax)
+
+    def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
+        """Return the route of a plain address for what senders ask for."""
+        route = address.routes.get(routing_type)
+        if route is None:
+            reach = self._reach(address, routing_type)
+            route = Route(self._core, reach, address.name, self._counters)
+            address.routes[routing_type] = route
+            for wildcard in address.wildcards:
+                wildcard.routed[address] = None
+        return route
+
+    def admit(self, address: Address) -> None:
+        """Put an address into the table, and in touch with those whose names cover each other."""
+        self.by_name[address.name] = address
+        address.idle_since_s = self._clock_s()
+        if not self._syntax.is_wildcard(address.name):
+            address.wildcards = self._wildcards.covering(address.name)
+            return
+        address.is_wildcard = True
+        self._wildcards.add(address)
+        pattern = Pattern(address.name, self._syntax)
+        for other in self.by_name.values():
+            if not other.is_wildcard and pattern.is_match(other.name):
+                other.wildcards += (address,)
+                if other.routes:
+                    address.routed[other] = None
+
+    def part(self, address: Address) -> None:
+        """Take an address without queues out of the table."""
+        del self.by_name[address.name]
+        for route in address.routes.values():
+            route.close()
+        address.routes.clear()
+        for wildcard in address.wildcards:
+            wildcard.routed.pop(address, None)
+        if address.is_wildcard:
+            self._wildcards.remove(address)
+            address.routed.clear()
+            for other in self.by_name.values():
+                if address in other.wildcards:
+                    other.wildcards = tuple(w for w in other.wildcards if w is not address)
+
+    def refresh_routes(self, address: Address) -> None:
+        """Lead senders to the queues that an address has now, itself or through a wildcard."""
+        for routing_type, route in address.routes.items():
+            route.lead(self._reach(address, routing_type))
+        for other in address.routed:
+            self.refresh_routes(other)

@@ -1,0 +1,79 @@
+"""Settings of the whole broker that bound what there may be: addresses, queues, and by user.
+
+Owns: these fields of `BrokerSettings`.
+Never: counts anything (that is the engine).
+Called by: `settings`.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from vespiary_spec.model import Change, setting
+from vespiary_spec.naming import NamingSettings
+
+
+class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What one user may have, or each of all others."""
+
+    match: Annotated[
+        str,
+        setting(
+            "Name of the user; `#` is everybody without an entry, each for itself.",
+            change=Change.RESTART,
+            pattern=r"^[^\x00-\x20\x7f]+$",
+            max_length=200,
+        ),
+    ]
+    max_sessions: Annotated[
+        int,
+        setting(
+            "Connections that the user may have at a time; -1 is any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+        ),
+    ] = -1
+    max_queues: Annotated[
+        int,
+        setting(
+            "Queues that the user may have made by sending and subscribing, temporary ones "
+            "included; -1 is any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+        ),
+    ] = -1
+
+
+class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What `BrokerSettings` has about limits, and about names."""
+
+    max_addresses: Annotated[
+        int,
+        setting(
+            "Most addresses; one more is refused, unless a created one without queues can go "
+            "for it. -1 allows as many as fit into an eighth of the memory limit (one for each "
+            "2 KiB), at least 10000; 0 is any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+            default_text="by memory (-1)",
+        ),
+    ] = -1
+    max_queues: Annotated[
+        int,
+        setting(
+            "Most queues, temporary ones included; one more is refused. -1 allows as many as "
+            "fit into an eighth of the memory limit (one for each 4 KiB), at least 10000; 0 is "
+            "any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+            default_text="by memory (-1)",
+        ),
+    ] = -1
+    resource_limit_settings: Annotated[
+        tuple[ResourceLimit, ...],
+        setting("Limits by user.", change=Change.RESTART, key="match", max_length=10_000),
+    ] = ()
