@@ -12,6 +12,7 @@ from typing import Final
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
+from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _T: Final = "tests/unit/vespiary_broker/store/"
@@ -571,4 +572,6 @@ NATIVE: Final[tuple[Mutant, ...]] = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = PYTHON + PYTHON_BRANCHES + NATIVE + NATIVE_BRANCHES
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION
+)
