@@ -19,6 +19,7 @@ from typing import Any
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
+from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.branches import BranchStatistics
@@ -39,7 +40,7 @@ from vespiary_broker.store.large_messages import LargeMessageStatistics
 from vespiary_broker.store.options import Durability
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
-from vespiary_spec.errors import RemoteProtocolError, WriterFailed, XaError
+from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, WriterFailed, XaError
 from vespiary_spec.settings import Configuration, RoutingType
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -143,6 +144,43 @@ def branch_state(xid: str, **changes: Any) -> BranchState:
     return BranchState(**values | changes)
 
 
+class MemoryBrowsing:
+    """Messages in lists, by queue; knows no filter but that of nothing."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, list[BrowsedMessage]] = {}
+        self.failure: Exception | None = None
+
+    async def page(
+        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+    ) -> BrowsedPage:
+        if self.failure is not None:
+            raise self.failure
+        if filter_text:
+            raise InvalidSelector("the filter is none", selector=filter_text)
+        left = [m for m in self.messages.get(name, ()) if m.sequence > after]
+        items = tuple(replace(m, body=m.body[:body_bytes]) for m in left[:limit])
+        return BrowsedPage(items, items[-1].sequence if len(left) > limit else None)
+
+
+def browsed(sequence: int, body: bytes = b"hello", **changes: Any) -> BrowsedMessage:
+    """A message that is ready."""
+    values: dict[str, Any] = {
+        "id": f"1-{sequence}",
+        "sequence": sequence,
+        "state": "ready",
+        "deliveries": 0,
+        "priority": 4,
+        "time_ms": 1_700_000_000_000,
+        "is_persistent": True,
+        "is_large": False,
+        "body_bytes": len(body),
+        "headers": {"n": str(sequence)},
+        "body": body,
+    }
+    return BrowsedMessage(**values | changes)
+
+
 LARGE = LargeMessageStatistics(
     live=2,
     live_bytes=3_000_000,
@@ -179,6 +217,7 @@ class MemoryBroker:
         self.duplicate_ids: dict[str, list[str]] = {}
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
+        self.browsing = MemoryBrowsing()
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
     @property

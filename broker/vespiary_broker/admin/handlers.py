@@ -174,7 +174,7 @@ class Api:
     async def journal_files(self, call: Call) -> Answer:
         """List the files of the message journal, and what keeps each of them."""
         limit = call.query["limit"]
-        found = self.broker.journal_files(_number(call.query["after"]) or 0, limit + 1)
+        found = self.broker.journal_files(number(call.query["after"]) or 0, limit + 1)
         items = tuple(shown(each, records.JournalFile) for each in found[:limit])
         following = str(items[-1].id) if len(found) > limit else None
         return Answer(records.JournalFilePage(items=items, next=following))
@@ -215,7 +215,7 @@ class Api:
         """List connections."""
         items = [shown(state, records.Connection) for state in self.broker.connections()]
         items.sort(key=lambda item: item.id)
-        after = _number(call.query["after"])
+        after = number(call.query["after"])
         if after is not None:
             items = [item for item in items if item.id > after]
         kept = tuple(items[: call.query["limit"]])
@@ -231,7 +231,7 @@ class Api:
             items = [item for item in items if item.queue == queue]
         if after is not None:
             connection, _, subscription = after.partition("/")
-            last = (_number(connection) or 0, subscription)
+            last = (number(connection) or 0, subscription)
             items = [item for item in items if (item.connection, item.subscription) > last]
         kept = tuple(items[: call.query["limit"]])
         is_all = len(kept) == len(items)
@@ -320,7 +320,12 @@ def cut(names: list[str], call: Call) -> tuple[list[str], str | None]:
     return page, page[-1] if start + limit < len(names) else None
 
 
-def _number(text: str | None) -> int | None:
+def number(text: str | None) -> int | None:
+    """Return the number that `after` stands for in lists by number; None if it was left out.
+
+    Raises:
+        Refused: It is no number.
+    """
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.admin import records, transaction_records
+from vespiary_broker.admin import message_records, records, transaction_records
 from vespiary_broker.admin.problems import MEDIA_TYPE
 from vespiary_broker.admin.routes import (
     BASE,
     BODY_BYTES_MAX,
     COMMON_STATUSES,
-    LIMIT_MAX,
     ROUTES,
     QueryParameter,
     Route,
@@ -103,7 +102,11 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _query(parameter: QueryParameter) -> dict[str, Any]:
     schemas: dict[type, dict[str, Any]] = {
-        int: {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX},
+        int: {
+            "type": "integer",
+            "minimum": parameter.range[0],
+            "maximum": parameter.range[1],
+        },
         bool: {"type": "boolean"},
         str: {"type": "string"},
     }
@@ -144,7 +147,7 @@ def _schemas() -> dict[str, Any]:
     for route in ROUTES:
         kinds += [kind for kind in (*route.answers.values(), route.body) if kind is not None]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REFERENCE)
-    named = vars(records) | vars(transaction_records)
+    named = vars(records) | vars(transaction_records) | vars(message_records)
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:

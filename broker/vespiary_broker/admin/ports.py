@@ -46,6 +46,23 @@ class Transactions(Protocol):
         """Forget what was decided."""
 
 
+class Browsing(Protocol):
+    """Messages in queues, to be looked at."""
+
+    async def page(
+        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+    ) -> object:
+        """Return what `message_records.MessagePage` has, with bytes for bodies.
+
+        Args:
+            name: Name of the queue.
+            after: Begin behind this sequence.
+            limit: Most messages.
+            filter_text: Selector that they match; empty for all.
+            body_bytes: Bytes of each body.
+        """
+
+
 class Broker(Protocol):
     """The broker, from its start on."""
 
@@ -68,6 +85,10 @@ class Broker(Protocol):
     @property
     def transactions(self) -> Transactions:
         """Distributed transactions; only once `logins` is there."""
+
+    @property
+    def browsing(self) -> Browsing:
+        """Messages in queues; only once `logins` is there."""
 
     @property
     def jms(self) -> Jms:

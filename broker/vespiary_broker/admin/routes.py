@@ -10,13 +10,21 @@ from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.admin import jms, records, transaction_records, transactions
+from vespiary_broker.admin import (
+    jms,
+    message_records,
+    messages,
+    records,
+    transaction_records,
+    transactions,
+)
 from vespiary_broker.admin.handlers import Api, Handler
 from vespiary_broker.engine.jms import JmsKind
 
 BASE: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 64 * 1024
 LIMIT_MAX: Final = 1000
+_BODY_BYTES_SHOWN_MAX: Final = 1024 * 1024
 
 COMMON_STATUSES: Final = (401, 403, 421, 429, 503)
 """Answers that any operation may give before it is reached."""
@@ -31,12 +39,14 @@ class QueryParameter:
         kind: `int`, `bool` or `str`.
         default: Value when it is left out.
         description: What it does.
+        range: Least and most of a number.
     """
 
     name: str
     kind: type[int] | type[bool] | type[str]
     default: Any
     description: str
+    range: tuple[int, int] = (1, LIMIT_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +235,31 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
+        path="/queues/{name}/messages",
+        operation="browseQueue",
+        tag="queues",
+        handler=messages.browse_queue,
+        answers={200: message_records.MessagePage},
+        problems=(400, 404, 409),
+        query=(
+            *_PAGE,
+            QueryParameter(
+                name="filter",
+                kind=str,
+                default="",
+                description="Only messages that match this selector.",
+            ),
+            QueryParameter(
+                name="bodyBytes",
+                kind=int,
+                default=256,
+                description=f"Bytes of each body to show, 0 to {_BODY_BYTES_SHOWN_MAX}.",
+                range=(0, _BODY_BYTES_SHOWN_MAX),
+            ),
+        ),
+    ),
+    Route(
+        method="GET",
         path="/addresses",
         operation="listAddresses",
         tag="addresses",
@@ -394,29 +429,32 @@ def read_query(route: Route, given: list[tuple[str, str]]) -> dict[str, Any]:
         ValueError: A parameter is unknown, there twice, or has a wrong value; with a sentence.
     """
     values = {parameter.name: parameter.default for parameter in route.query}
-    kinds = {parameter.name: parameter.kind for parameter in route.query}
+    known = {parameter.name: parameter for parameter in route.query}
     seen = set()
     for name, text in given:
-        if name not in kinds:
-            known = ", ".join(kinds) or "none"
-            raise ValueError(f"There is no query parameter {name[:100]!r} here; known: {known}.")
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise ValueError(f"There is no query parameter {name[:100]!r} here; known: {names}.")
         if name in seen:
             raise ValueError(f"The query parameter {name} is there twice.")
         seen.add(name)
-        values[name] = _value(name, text, kinds[name])
+        values[name] = _value(known[name], text)
     return values
 
 
-def _value(name: str, text: str, kind: type) -> Any:
-    if kind is bool:
+def _value(parameter: QueryParameter, text: str) -> Any:
+    name = parameter.name
+    if parameter.kind is bool:
         if text not in ("true", "false"):
             raise ValueError(f"The query parameter {name} is true or false, not {text[:100]!r}.")
         return text == "true"
-    if kind is int:
+    if parameter.kind is int:
+        least, most = parameter.range
         is_number = text.isascii() and text.isdigit() and len(text) < 10
-        if not is_number or not 1 <= int(text) <= LIMIT_MAX:
+        if not is_number or not least <= int(text) <= most:
             raise ValueError(
-                f"The query parameter {name} is a number from 1 to {LIMIT_MAX}, not {text[:100]!r}."
+                f"The query parameter {name} is a number from {least} to {most}, "
+                f"not {text[:100]!r}."
             )
         return int(text)
     return text

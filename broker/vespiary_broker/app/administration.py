@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vespiary_broker.app import states
+from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.duplicates import DuplicateState
@@ -64,6 +65,12 @@ class Administration:
         """Distributed transactions of a broker that has started."""
         assert self._cycle is not None
         return TransactionAdministration(self.engine, self._cycle)
+
+    @property
+    def browsing(self) -> Browsing:
+        """Messages in the queues of a broker that has started."""
+        assert self._journal is not None
+        return Browsing(self.engine, self._journal)
 
     @property
     def jms(self) -> JmsAdministration:

@@ -59,6 +59,12 @@ COMMANDS: Final = (
     CommandEntry("send", "messaging:send", MESSAGES, "Send a message, or many."),
     CommandEntry("receive", "messaging:receive", MESSAGES, "Receive and acknowledge messages."),
     CommandEntry(
+        "browse",
+        "browsing:browse",
+        MESSAGES,
+        "Look at the messages of a queue, and leave them there.",
+    ),
+    CommandEntry(
         "queue",
         "administration:queue",
         ADMINISTRATION,

@@ -15,12 +15,14 @@ from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, 
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
 from vespiary_broker.engine.jms import JmsKind
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_testkit.admin_rig import (
     AdminRig,
     Answer,
     MemoryBroker,
     admin_rig,
     branch_state,
+    browsed,
     failed_writer,
     queue_state,
     users_with_roles,
@@ -245,6 +247,18 @@ def test_duplicate_ids_are_shown_and_forgotten(rig: AdminRig):
     assert "ids" not in rig.broker.duplicate_ids
     for name in ("showDuplicateIds", "clearDuplicateIds"):
         assert ask(rig, name, "nowhere").status == 404
+
+
+def test_messages_are_looked_at(rig: AdminRig):
+    rig.broker.browsing.messages["orders"] = [browsed(1), browsed(2)]
+    page = ask(rig, "browseQueue", query="?limit=1&bodyBytes=2").json
+    assert [(item["id"], item["body"]) for item in page["items"]] == [("1-1", "he")]
+    page = ask(rig, "browseQueue", query=f"?after={page['next']}").json
+    assert ([item["id"] for item in page["items"]], page["next"]) == (["1-2"], None)
+    assert ask(rig, "browseQueue", "nowhere").status == 404
+    assert ask(rig, "browseQueue", query="?filter=x").status == 400
+    rig.broker.browsing.failure = RemoteProtocolError("the queue orders was deleted meanwhile")
+    assert ask(rig, "browseQueue").status == 409
 
 
 def test_transactions_are_shown_decided_and_forgotten(rig: AdminRig):

@@ -1,0 +1,174 @@
+"""Looking at the messages of a queue without taking them.
+
+Owns the walk over a queue: in turns of the event loop, so that messages are delivered meanwhile,
+with bounds on what one page looks at and holds. Must never change anything. Called by the HTTP API;
+owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.selection.message_values import Extractor
+from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.wire.stomp.properties import parse_properties
+from vespiary_spec.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.core import MessageView
+    from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.engine.queues import Queue
+    from vespiary_broker.store.journal import Journal
+
+_BATCH: Final = 256
+"""Messages looked at in one turn of the loop."""
+_LOOKED_MAX: Final = 200_000
+"""Messages looked at for one page: a filter that nothing matches must not keep its caller."""
+_PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
+_LOAD_AGAIN_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowsedMessage:
+    """A message as it stands in its queue.
+
+    Attributes:
+        id: What consumers see as `message-id`.
+        sequence: Its sequence in the queue.
+        state: `ready`, `delivering` (a consumer holds it) or `aside` (not to be given out now).
+        deliveries: How often it was given out and came back.
+        priority: 0 to 9.
+        time_ms: When it came, in milliseconds since 1970.
+        is_persistent: Whether it survives a restart.
+        is_large: Whether its body is in a file of its own.
+        body_bytes: Length of its body.
+        headers: Its headers; of a repeated one the first.
+        body: As much of the body as was asked for; nothing of a large one.
+    """
+
+    id: str
+    sequence: int
+    state: str
+    deliveries: int
+    priority: int
+    time_ms: int
+    is_persistent: bool
+    is_large: bool
+    body_bytes: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedPage:
+    """Some messages of a queue, oldest first.
+
+    Attributes:
+        items: The messages.
+        next: Sequence behind which to go on; None at the end of the queue.
+    """
+
+    items: tuple[BrowsedMessage, ...]
+    next: int | None
+
+
+class Browsing:
+    """Looks at messages.
+
+    Args:
+        engine: The engine.
+        journal: The message journal: it brings back what is not in memory.
+    """
+
+    def __init__(self, engine: Engine, journal: Journal) -> None:
+        self._engine = engine
+        self._core = engine.core
+        self._journal = journal
+
+    async def page(
+        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+    ) -> BrowsedPage:
+        """Return messages of a queue that are durable and not yet acknowledged.
+
+        Args:
+            name: Name of the queue.
+            after: Begin behind this sequence.
+            limit: Most messages to return, 1 or more.
+            filter_text: Selector that they match; empty for all.
+            body_bytes: Bytes of each body to return, 0 or more.
+
+        Returns:
+            The page; it may hold fewer than `limit`, and none, although more follow.
+
+        Raises:
+            InvalidSelector: The filter is none.
+            RemoteProtocolError: There is no such queue, or it was deleted meanwhile.
+        """
+        selector = compile_selector(filter_text) if filter_text else None
+        queue = self._queue(name)
+        matches = _matcher(selector, queue)
+        found: list[BrowsedMessage] = []
+        looked, size_bytes, sequence = 0, 0, after + 1
+        while True:
+            look = self._core.look(queue.id, sequence, _BATCH, everything=True)
+            for view in look.messages:
+                if not matches(view):
+                    continue
+                message = self._message(queue, view, body_bytes)
+                found.append(message)
+                size_bytes += len(view.properties) + len(message.body)
+                if len(found) == limit or size_bytes >= _PAGE_BYTES_MAX:
+                    return BrowsedPage(tuple(found), view.sequence)
+            looked += len(look.messages)
+            sequence = look.next_sequence
+            if look.absent is not None:
+                await self._load(*look.absent)
+            elif sequence >= self._core.queue_statistics(queue.id).available:
+                return BrowsedPage(tuple(found), None)
+            elif looked >= _LOOKED_MAX:
+                return BrowsedPage(tuple(found), sequence - 1)
+            else:
+                await asyncio.sleep(0)
+            if queue.is_deleted:
+                raise RemoteProtocolError(f"the queue {name} was deleted meanwhile")
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._engine.registry.queues.get(name)
+        if queue is None:
+            raise RemoteProtocolError(f"there is no queue {name}")
+        return queue
+
+    async def _load(self, file_id: int, slab: int) -> None:
+        if not await self._journal.load_slab(file_id, slab):
+            # It came by another way, or there is no memory for it now.
+            await asyncio.sleep(_LOAD_AGAIN_S)
+
+    def _message(self, queue: Queue, view: MessageView, body_bytes: int) -> BrowsedMessage:
+        # `look` stops in front of what is not in memory, and this is the same turn of the loop.
+        stored = self._core.body(queue.id, view.sequence) or b""
+        length = decode_large_reference(stored).size_bytes if view.is_large else view.body_length
+        return BrowsedMessage(
+            id=f"{queue.id}-{view.sequence}",
+            sequence=view.sequence,
+            state="delivering" if view.is_held else "aside" if view.is_aside else "ready",
+            deliveries=view.deliveries,
+            priority=view.priority,
+            time_ms=view.time_ms,
+            is_persistent=view.is_journalled,
+            is_large=view.is_large,
+            body_bytes=length,
+            headers=dict(reversed(parse_properties(view.properties))),
+            body=b"" if view.is_large else stored[:body_bytes],
+        )
+
+
+def _matcher(selector: Selector | None, queue: Queue) -> Callable[[MessageView], bool]:
+    """Return what says whether a message is asked for."""
+    if selector is None:
+        return lambda _: True
+    extractor = Extractor(selector.names, address=queue.address.name)
+    return lambda view: selector.matches(extractor.values_of(view))

@@ -1,0 +1,94 @@
+"""`vespiary browse`: look at the messages of a queue without taking them.
+
+Owns the command. It goes by the HTTP API, so it sees also what consumers hold. Called by `program`.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+
+_BODY_BYTES: Final = 1024 * 1024
+_PAGE: Final = 100
+
+
+@click.command("browse", short_help="Look at the messages of a queue, and leave them there.")
+@click.argument("queue")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Most messages to show.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Show all messages, however many there are.")
+@click.option("--filter", "filter_text", metavar="SELECTOR", help="Only messages that match.")
+@click.option(
+    "--body-bytes",
+    type=click.IntRange(0, _BODY_BYTES),
+    default=256,
+    show_default=True,
+    help="Bytes of each body to show.",
+)
+@click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
+@api_options
+def browse(
+    queue: str,
+    count: int,
+    is_all: bool,
+    filter_text: str | None,
+    body_bytes: int,
+    is_with_headers: bool,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Look at the messages of QUEUE, oldest first; none is taken, and none acknowledged.
+
+    Messages that consumers hold are shown too, as delivering. With --json one object a line.
+    """
+    client = ApiClient(api_url, password_file)
+    left = None if is_all else count
+    after: str | None = None
+    path = f"/queues/{segment(queue)}/messages"
+    while left is None or left > 0:
+        limit = _PAGE if left is None else min(left, _PAGE)
+        query = {"limit": limit, "after": after, "filter": filter_text, "bodyBytes": body_bytes}
+        page = client.call("GET", path, query=query)
+        for message in page["items"]:
+            if is_json:
+                terminal.show_json(message)
+            else:
+                _show(message, is_with_headers)
+        left = None if left is None else left - len(page["items"])
+        after = page["next"]
+        if after is None:
+            return
+
+
+def _show(message: dict[str, Any], is_with_headers: bool) -> None:
+    deliveries = f"  delivered {message['deliveries']} times" if message["deliveries"] else ""
+    click.echo(
+        f"{message['id']}  {message['state']}  {message['bodyBytes']} bytes  "
+        f"priority {message['priority']}{deliveries}"
+    )
+    if is_with_headers:
+        for name, value in message["headers"].items():
+            click.echo(f"{name}: {value}")
+        click.echo()
+    if message["isLarge"]:
+        return
+    sys.stdout.flush()
+    text, encoded = message["body"], message["bodyBase64"]
+    body = base64.b64decode(encoded) if text is None else text.encode()
+    if body:
+        sys.stdout.buffer.write(body + (b"" if body.endswith(b"\n") else b"\n"))
+        sys.stdout.buffer.flush()

@@ -1,0 +1,66 @@
+"""Browsing a real broker: by the API and by `vespiary browse`; nothing is taken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+
+
+def browse(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    api = f"http://127.0.0.1:{broker.port('http')}"
+    return subprocess.run(
+        [sys.executable, "-m", "vespiary_broker", "browse", *arguments, "--api", api],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_messages_are_looked_at_and_left_there(tmp_path: Path):
+    small = ("journal-file-size=1MiB", "min-large-message-size=200KiB")
+    with BrokerProcess(tmp_path / "data", *small) as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            headers = {"destination": "/queue/shown", "persistent": "true"}
+            for number in range(250):
+                own = {"n": str(number), "note": "a:b", "receipt": str(number)}
+                peer.send("SEND", headers | own, b"body %d" % number)
+            peer.send("SEND", headers | {"n": "250"}, b"\xff\x00\xfe")
+            peer.send("SEND", headers | {"n": "251", "receipt": "all"}, b"x" * 300_000)
+            peer.receive_receipt("all")
+        done = browse(broker, "shown", "--all", "--json")
+        assert done.returncode == 0, done.stderr
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [message["headers"]["n"] for message in found] == [str(n) for n in range(252)]
+        assert found[0]["headers"]["note"] == "a:b"
+        assert found[7]["body"] == "body 7"
+        assert (found[250]["body"], found[250]["bodyBase64"]) == (None, "/wD+")
+        assert (found[251]["isLarge"], found[251]["bodyBytes"]) == (True, 300_000)
+        done = browse(broker, "shown", "-n", "2", "--filter", "n BETWEEN 3 AND 9", "--headers")
+        assert done.stdout.count(b"body ") == 2
+        assert b"note: a:b" in done.stdout
+        assert b"body 3\n" in done.stdout
+        broker.kill()
+        broker.start()
+        assert len(browse(broker, "shown", "--all", "--json").stdout.splitlines()) == 252
+        assert b"no queue" in browse(broker, "nowhere").stderr
+        done = browse(broker, "shown", "--filter", "n = ")
+        assert done.returncode == 1
+        assert b"selector" in done.stderr
+        query = urlencode({"bodyBytes": 3, "limit": 1})
+        page = ask(broker, f"/api/v1/queues/shown/messages?{query}")
+        assert (page["items"][0]["body"], page["items"][0]["bodyBytes"]) == ("bod", 6)
+
+
+def ask(broker: BrokerProcess, path: str) -> dict[str, list[dict[str, object]]]:
+    from urllib.request import urlopen
+
+    with urlopen(f"http://127.0.0.1:{broker.port('http')}{path}", timeout=60) as answer:
+        found: dict[str, list[dict[str, object]]] = json.load(answer)
+    return found
