@@ -123,7 +123,8 @@ def _line(field: FieldModel, name: str) -> str:
     if field.default is None:
         return f"{name}:  # {field.facts.default_text}".rstrip()
     value = field.default
-    text = "" if field.facts.default_text else shown_default(field, Spelling.KEBAB)
+    is_plain = field.facts.default_text or isinstance(value, str)
+    text = "" if is_plain else shown_default(field, Spelling.KEBAB)
     return f"{name}: {text or _scalar(value)}"
 
 
