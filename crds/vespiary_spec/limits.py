@@ -38,6 +38,9 @@ CONSUMERS_BEFORE_DISPATCH_MAX = 10_000
 DELAY_BEFORE_DISPATCH_MS_MAX = 24 * 60 * 60 * 1000
 """Bounds on what a queue waits for before it begins to hand out."""
 
+DIVERTS_MAX = 1000
+"""Diverts that a broker can have."""
+
 TERMINATION_MESSAGE_BYTES = 4096
 """What the kubelet keeps of one container's termination message."""
 

@@ -38,7 +38,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "broadcast-groups": "clustering",
         "discovery-groups": "clustering",
         "bridges": "bridges",
-        "diverts": "diverts",
         "ha-policy": "high availability",
         "grouping-handler": "message groups over a cluster",
         "security-settings": "permissions by address",

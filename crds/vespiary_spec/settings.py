@@ -34,6 +34,7 @@ from vespiary_spec.addresses import (
     Queue,
     RoutingType,
 )
+from vespiary_spec.diverts import Divert, DivertRoutingType, DivertSettings
 from vespiary_spec.journal_kinds import (
     Directories,
     JournalType,
@@ -43,7 +44,7 @@ from vespiary_spec.journal_kinds import (
 from vespiary_spec.lifecycle import DeletionPolicy
 from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.naming import WildcardAddresses
-from vespiary_spec.resource_limits import LimitSettings, ResourceLimit
+from vespiary_spec.resource_limits import ResourceLimit
 
 __all__ = [
     "ADDRESS_DEFAULTS",
@@ -59,6 +60,8 @@ __all__ = [
     "DeletionPolicy",
     "Directories",
     "DiskFullPolicy",
+    "Divert",
+    "DivertRoutingType",
     "JournalType",
     "PreallocationScope",
     "PreallocationStrategy",
@@ -75,7 +78,7 @@ _KIB = 1024
 _MIB = 1024 * 1024
 
 
-class BrokerSettings(LimitSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Settings of the whole broker: top level of `broker.yaml`, `spec.config` of a Broker."""
 
     persistence_enabled: Annotated[

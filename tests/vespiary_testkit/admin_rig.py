@@ -23,11 +23,13 @@ from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.branches import BranchStatistics
+from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import User, make_user
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
 from vespiary_broker.store.counters import (
     FLUSH_BOUNDS_US,
     CompactionCounts,
@@ -218,6 +220,9 @@ class MemoryBroker:
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
         self.browsing = MemoryBrowsing()
+        self.diverts = Diverts(
+            MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
+        )
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
     @property

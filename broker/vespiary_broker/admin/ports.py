@@ -13,7 +13,7 @@ from typing import Protocol
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.store.volumes.report import Report
-from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_spec.settings import Configuration, Divert, RoutingType
 
 
 class Jms(Protocol):
@@ -63,6 +63,23 @@ class Browsing(Protocol):
         """
 
 
+class Diverts(Protocol):
+    """The diverts of the engine."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all diverts, sorted."""
+
+    def get(self, name: str) -> object | None:
+        """Return what `divert_records.Divert` has, or None if there is none of that name."""
+
+    async def create(self, wanted: Divert) -> object:
+        """Make a divert; one that exists just so is fine."""
+
+    async def delete(self, name: str) -> None:
+        """Delete a divert; on return it will not come back."""
+
+
 class Broker(Protocol):
     """The broker, from its start on."""
 
@@ -89,6 +106,10 @@ class Broker(Protocol):
     @property
     def browsing(self) -> Browsing:
         """Messages in queues; only once `logins` is there."""
+
+    @property
+    def diverts(self) -> Diverts:
+        """Diverts; only once `logins` is there."""
 
     @property
     def jms(self) -> Jms:

@@ -15,6 +15,7 @@ from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.transactions import TransactionAdministration
+from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
@@ -71,6 +72,11 @@ class Administration:
         """Messages in the queues of a broker that has started."""
         assert self._journal is not None
         return Browsing(self.engine, self._journal)
+
+    @property
+    def diverts(self) -> Diverts:
+        """Diverts of a broker that has started."""
+        return self.engine.registry.diverts
 
     @property
     def jms(self) -> JmsAdministration:

@@ -230,6 +230,7 @@ class BrokerApp(Administration):
         engine.registry.restore()
         engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
+        await engine.registry.diverts.configure(configuration.diverts)
         await delete_unconfigured(engine.registry, configuration.addresses)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)

@@ -76,6 +76,7 @@ COMMANDS: Final = (
         ADMINISTRATION,
         "List, show, create and delete addresses.",
     ),
+    CommandEntry("divert", "diverts:divert", ADMINISTRATION, "List, create and delete diverts."),
     CommandEntry(
         "jms",
         "jms:jms",

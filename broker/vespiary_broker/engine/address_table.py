@@ -5,25 +5,25 @@ Owns these links. Must never make or bind an address. Called by `registry`; owne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import SwitchCounters
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable
 from vespiary_spec.settings import RoutingType
 
-ReachOf = Callable[[Address, RoutingType | None], Reach]
-
 
 class AddressTable:
     """The table.
 
-    Invariant: the routes of a plain address lead to its queues and to those of the wildcard
-        addresses that cover it; a wildcard address has no routes.
+    Invariant: the routes of a plain address lead to its queues, to those of the wildcard addresses
+        that cover it, and to where its diverts lead; a wildcard address has no routes.
 
     Attributes:
         by_name: The addresses by name.
@@ -31,16 +31,16 @@ class AddressTable:
     Args:
         core: The core.
         rules: What wildcards look like, and the clock.
-        reach: Returns what messages of an address can get to now, for a routing type.
+        diverts: Where messages go instead or as well.
         counters: Counts messages that filters kept out of every queue.
     """
 
     def __init__(
-        self, core: Core, rules: NamingRules, reach: ReachOf, counters: SwitchCounters
+        self, core: Core, rules: NamingRules, diverts: Diverts, counters: SwitchCounters
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
-        self._reach = reach
+        self._diverts = diverts
         self._counters = counters
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
@@ -56,6 +56,18 @@ class AddressTable:
             for wildcard in address.wildcards:
                 wildcard.routed[address] = None
         return route
+
+    def _reach(self, address: Address, routing_type: RoutingType | None) -> Reach:
+        """Return what messages of an address can get to now."""
+        return self._diverts.reach(address.name, routing_type, self._sources)
+
+    def _sources(self, name: str) -> Iterator[Queue]:
+        """Return the queues that messages to an address can go to, whether or not it exists."""
+        address = self.by_name.get(name)
+        if address is None:
+            address = Address(name, set(), is_auto_created=True)
+            address.wildcards = self._wildcards.covering(name)
+        return address.sources()
 
     def admit(self, address: Address) -> None:
         """Put an address into the table, and in touch with those whose names cover each other."""
@@ -79,6 +91,7 @@ class AddressTable:
         for route in address.routes.values():
             route.close()
         address.routes.clear()
+        self._diverts.forget(address.name)
         for wildcard in address.wildcards:
             wildcard.routed.pop(address, None)
         if address.is_wildcard:
@@ -89,8 +102,20 @@ class AddressTable:
                     other.wildcards = tuple(w for w in other.wildcards if w is not address)
 
     def refresh_routes(self, address: Address) -> None:
-        """Lead senders to the queues that an address has now, itself or through a wildcard."""
-        for routing_type, route in address.routes.items():
-            route.lead(self._reach(address, routing_type))
+        """Lead senders to the queues that an address has now, itself or through others."""
+        self._lead(address)
         for other in address.routed:
             self.refresh_routes(other)
+        for name in self._diverts.roots_of(address.name, is_wildcard=address.is_wildcard):
+            if name in self.by_name and name != address.name:
+                self._lead(self.by_name[name])
+
+    def refresh_all_routes(self) -> None:
+        """Lead senders elsewhere after diverts have changed."""
+        for address in self.by_name.values():
+            self._lead(address)
+
+    def _lead(self, address: Address) -> None:
+        self._diverts.forget(address.name)
+        for routing_type, route in address.routes.items():
+            route.lead(self._reach(address, routing_type))

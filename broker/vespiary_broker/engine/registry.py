@@ -22,6 +22,7 @@ from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.automatic_deletion import is_address_due
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
@@ -30,7 +31,7 @@ from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spaw
 from vespiary_broker.engine.queue_kinds import kind_of, kind_properties_of
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
-from vespiary_broker.engine.reach import Reach, reach_of, reach_of_queue
+from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_broker.engine.removals import Removals
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
@@ -66,6 +67,7 @@ class Registry:
         unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
+        diverts: Where messages go instead or as well.
         switch_counters: Counts messages that filters kept out of every queue.
         large_bodies: Bodies in files; None: there are none.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
@@ -108,7 +110,13 @@ class Registry:
         self.dropped_added = 0
         self.dropped_acknowledged = 0
         self.switch_counters = SwitchCounters()
-        self._table = AddressTable(core, naming, self._reach, self.switch_counters)
+        self.diverts = Diverts(
+            bindings,
+            lock=lock,
+            syntax=naming.syntax,
+            on_changed=lambda: self._table.refresh_all_routes(),
+        )
+        self._table = AddressTable(core, naming, self.diverts, self.switch_counters)
         self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
@@ -131,6 +139,7 @@ class Registry:
             ValueError: A binding is not what this version writes; names its key.
         """
         snapshot = self._bindings.snapshot()
+        self.diverts.restore(snapshot)
         counter = snapshot.get(QUEUE_ID_COUNTER, {"next": 1})["next"]
         self._ids = QueueIds(self._bindings, counter)
         for key, value in sorted(snapshot.items()):
@@ -234,10 +243,6 @@ class Registry:
             reach = reach_of_queue(queue)
             queue.route = Route(self._core, reach, queue.address.name, self.switch_counters)
         return queue.route
-
-    def _reach(self, address: Address, routing_type: RoutingType | None) -> Reach:
-        """Return what messages of an address can get to now."""
-        return reach_of(address.sources(), routing_type)
 
     # --- making ---------------------------------------------------------------------------------
 

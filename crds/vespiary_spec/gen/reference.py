@@ -30,6 +30,7 @@ from vespiary_spec.settings import (
     AddressSettings,
     Admin,
     BrokerSettings,
+    Divert,
     Queue,
     ResourceLimit,
     Security,
@@ -60,6 +61,7 @@ _SECTIONS: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ),
     ("Addresses", "`addresses: [{…}]`; `spec.addresses`.", Address),
     ("Queues", "`queues: [{…}]` of an address.", Queue),
+    ("Diverts", "`diverts: [{…}]`; `spec.config.diverts`.", Divert),
     (
         "Acceptors",
         "`acceptors: [{…}]`; `spec.acceptors`, where `host` is not given and `tls` names a Secret.",

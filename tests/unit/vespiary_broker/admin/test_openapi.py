@@ -16,6 +16,7 @@ from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
 from vespiary_broker.engine.jms import JmsKind
 from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import Divert
 from vespiary_testkit.admin_rig import (
     AdminRig,
     Answer,
@@ -72,6 +73,8 @@ def filled_broker() -> MemoryBroker:
         broker.queue_states[name] = queue_state(name, messages=3, ready=3)
         broker.address_types[name] = set()
     asyncio.run(fill_jms(broker.jms))
+    divert = Divert(name="orders", address="orders", forwarding_address="audit")
+    asyncio.run(broker.diverts.create(divert))
     for number in (1, 2, 10):
         broker.connection_states.append(
             ConnectionState(
@@ -261,6 +264,40 @@ def test_messages_are_looked_at(rig: AdminRig):
     assert ask(rig, "browseQueue").status == 409
 
 
+def test_a_filter_that_is_none_and_one_that_is_another(rig: AdminRig):
+    bad = ask(rig, "createDivert", body={"name": "d", "address": "a", "forwardingAddress": "b",
+                                         "filterString": "price <"})  # fmt: skip
+    assert (bad.status, bad.json["type"]) == (400, "urn:vespiary:error:VSP-P106")
+    assert "selector, character 8: the selector ends too early" in bad.json["detail"]
+    filtered = {"name": "few", "filterString": "price < 5"}
+    assert ask(rig, "createQueue", body=filtered).json["filterString"] == "price < 5"
+    assert ask(rig, "createQueue", body=filtered).status == 200
+    assert ask(rig, "createQueue", body={"name": "few"}).status == 409
+
+
+def test_diverts_are_made_shown_and_deleted(rig: AdminRig):
+    body = {"name": "copy/1", "address": "prices", "forwardingAddress": "audit"}
+    made = ask(rig, "createDivert", body=body)
+    assert made.status == 201
+    assert rig.get(made.headers["Location"], login=ROOT).json == made.json == {
+        "name": "copy/1", "routingName": "copy/1", "address": "prices",
+        "forwardingAddress": "audit", "filterString": "", "isExclusive": False,
+        "routingType": "STRIP",
+    }  # fmt: skip
+    assert ask(rig, "createDivert", body=body).status == 200
+    assert ask(rig, "createDivert", body=body | {"exclusive": True}).status == 409
+    back = {"name": "back", "address": "audit", "forwardingAddress": "prices"}
+    refused = ask(rig, "createDivert", body=back)
+    assert refused.status == 409
+    assert "lead back" in refused.json["detail"]
+    names = [item["name"] for item in ask(rig, "listDiverts").json["items"]]
+    assert names == ["copy/1", "orders"]
+    assert ask(rig, "showDivert").json["forwardingAddress"] == "audit"
+    assert ask(rig, "deleteDivert", "copy%2F1").status == 204
+    for name in ("showDivert", "deleteDivert"):
+        assert ask(rig, name, "nowhere").status == 404
+
+
 def test_transactions_are_shown_decided_and_forgotten(rig: AdminRig):
     states = rig.broker.transactions.states
     states["7:aa:01"] = branch_state("7:aa:01")
@@ -283,7 +320,7 @@ def test_transactions_are_shown_decided_and_forgotten(rig: AdminRig):
         assert ask(rig, f"{act}Transaction", "nowhere").status == 404
 
 
-@pytest.mark.parametrize("name", ["createQueue", "createAddress"])
+@pytest.mark.parametrize("name", ["createQueue", "createAddress", "createDivert"])
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -303,7 +340,7 @@ def test_bodies_are_checked(rig: AdminRig, name: str, data: bytes, status: int):
     assert "x" not in rig.broker.queue_states
 
 
-@pytest.mark.parametrize("name", ["createQueue", "createAddress"])
+@pytest.mark.parametrize("name", ["createQueue", "createAddress", "createDivert"])
 def test_another_type_of_body_is_refused(rig: AdminRig, name: str):
     answer = ask(rig, name, data=b'{"name": "x"}', headers={"Content-Type": "text/plain"})
     assert answer.status == 415

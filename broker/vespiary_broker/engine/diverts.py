@@ -1,0 +1,408 @@
+"""Diverts: messages of one address that go to another one, instead or as well.
+
+Owns the table of diverts, their form in the bindings, and where they lead. A message that is
+diverted is one message: it is written once, with a place in every queue that it gets to, so all of
+them have it or none. Its headers stay as they were sent. Must never make an address or a queue.
+Called by `registry`, `app` and the HTTP API; owner: the event loop.
+
+No divert leads back to where it stands, over however many others: such a one is refused, with the
+names of all that are involved. What is reached is therefore a tree, and its size is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.ports import Bindings, JsonObject, Lock
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.reach import Diversion, Reach, reach_of
+from vespiary_broker.engine.selection.selector import Selector, compile_filter
+from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
+from vespiary_spec import limits
+from vespiary_spec.diverts import Divert as ConfiguredDivert
+from vespiary_spec.diverts import DivertRoutingType
+from vespiary_spec.errors import (
+    ConfigError,
+    InvalidSelector,
+    LimitExceeded,
+    RemoteProtocolError,
+)
+from vespiary_spec.settings import RoutingType
+
+CHAIN_MAX: Final = 16
+"""Most diverts that one message passes, one behind the other."""
+WAYS_MAX: Final = 10_000
+"""Most ways through the diverts of a broker; ten in a row of two each are two thousand."""
+_PREFIX: Final = "divert/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divert:
+    """A divert.
+
+    Attributes:
+        name: Its name, unique.
+        address: Address whose messages it takes; may have wildcards.
+        forwarding_address: Address that they go to.
+        routing_name: Another name.
+        selector: Its filter; None takes every message.
+        is_exclusive: Whether what it takes goes nowhere else.
+        routing_type: Queues of the forwarding address that it leads to.
+    """
+
+    name: str
+    address: str
+    forwarding_address: str
+    routing_name: str
+    selector: Selector | None
+    is_exclusive: bool
+    routing_type: DivertRoutingType
+
+    @property
+    def key(self) -> str:
+        """Its key in the bindings."""
+        return _PREFIX + self.name
+
+    @property
+    def filter_string(self) -> str:
+        """The text of its filter; empty for none."""
+        return "" if self.selector is None else self.selector.text
+
+    def type_behind(self, routing_type: RoutingType | None) -> RoutingType | None:
+        """Return the routing type of a message behind it."""
+        if self.routing_type is DivertRoutingType.STRIP:
+            return None
+        if self.routing_type is DivertRoutingType.PASS:
+            return routing_type
+        return RoutingType(self.routing_type.value)
+
+    def to_binding(self) -> JsonObject:
+        """Return its value in the bindings."""
+        return {
+            "address": self.address,
+            "forwarding-address": self.forwarding_address,
+            "routing-name": self.routing_name,
+            "filter-string": self.filter_string,
+            "exclusive": self.is_exclusive,
+            "routing-type": str(self.routing_type),
+        }
+
+
+def make_divert(wanted: ConfiguredDivert) -> Divert:
+    """Return a divert as it is asked for.
+
+    Raises:
+        InvalidSelector: Its filter is none.
+        RemoteProtocolError: A name may not be one.
+    """
+    check_name(wanted.name, "divert")
+    check_name(wanted.address, "address")
+    check_name(wanted.forwarding_address, "address")
+    return Divert(
+        name=wanted.name,
+        address=wanted.address,
+        forwarding_address=wanted.forwarding_address,
+        routing_name=wanted.routing_name or wanted.name,
+        selector=compile_filter(wanted.filter_string),
+        is_exclusive=wanted.exclusive,
+        routing_type=wanted.routing_type,
+    )
+
+
+class Diverts:
+    """The diverts of a broker.
+
+    Invariant: no divert leads to an address that it stands at.
+
+    Args:
+        bindings: The bindings journal.
+        lock: Held while a definition is made.
+        syntax: What wildcards look like.
+        on_changed: Called after every change: routes lead elsewhere now.
+    """
+
+    def __init__(
+        self,
+        bindings: Bindings,
+        *,
+        lock: Lock,
+        syntax: WildcardSyntax,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._bindings = bindings
+        self._lock = lock
+        self._syntax = syntax
+        self._on_changed = on_changed
+        self._table: dict[str, Divert] = {}
+        self._plain: dict[str, list[Divert]] = {}
+        self._wild: list[tuple[Pattern, Divert]] = []
+        self._roots: dict[str, dict[str, None]] = {}
+        self._reached: dict[str, set[str]] = {}
+
+    # --- looking --------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all diverts, sorted."""
+        return sorted(self._table)
+
+    def get(self, name: str) -> Divert | None:
+        """Return a divert, or None if there is none of that name."""
+        return self._table.get(name)
+
+    def at(self, address: str) -> list[Divert]:
+        """Return the diverts that messages of an address meet."""
+        found = list(self._plain.get(address, ()))
+        found += [divert for pattern, divert in self._wild if pattern.is_match(address)]
+        return found
+
+    # --- where they lead ------------------------------------------------------------------------
+
+    def reach(
+        self,
+        address: str,
+        routing_type: RoutingType | None,
+        sources: Callable[[str], Iterable[Queue]],
+    ) -> Reach:
+        """Return what messages of an address can get to, through diverts as well.
+
+        Args:
+            address: The address.
+            routing_type: What senders ask for; None is both.
+            sources: From an address' name to the queues that its messages can go to.
+        """
+        if not self._table:
+            return reach_of(sources(address), routing_type)
+        return self._reach(address, routing_type, sources, address)
+
+    def _reach(
+        self,
+        address: str,
+        routing_type: RoutingType | None,
+        sources: Callable[[str], Iterable[Queue]],
+        root: str,
+    ) -> Reach:
+        diversions = []
+        for divert in self.at(address):
+            target = divert.forwarding_address
+            self._roots.setdefault(target, {})[root] = None
+            self._reached.setdefault(root, set()).add(target)
+            behind = self._reach(target, divert.type_behind(routing_type), sources, root)
+            diversions.append(Diversion(divert.selector, divert.is_exclusive, behind))
+        return reach_of(sources(address), routing_type, diversions)
+
+    def roots_of(self, address: str, *, is_wildcard: bool) -> list[str]:
+        """Return the addresses whose messages may come to an address through diverts."""
+        if is_wildcard:
+            return list(self._reached)
+        return list(self._roots.get(address, ()))
+
+    def forget(self, root: str) -> None:
+        """Forget an address: it has no routes any more."""
+        for target in self._reached.pop(root, ()):
+            del self._roots[target][root]
+            if not self._roots[target]:
+                del self._roots[target]
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def restore(self, snapshot: Mapping[str, JsonObject]) -> None:
+        """Take the diverts out of the bindings.
+
+        Raises:
+            ValueError: A binding is not what this version writes; names its key.
+        """
+        for key, value in sorted(snapshot.items()):
+            if not key.startswith(_PREFIX):
+                continue
+            try:
+                divert = Divert(
+                    name=key.removeprefix(_PREFIX),
+                    address=value["address"],
+                    forwarding_address=value["forwarding-address"],
+                    routing_name=value["routing-name"],
+                    selector=compile_filter(value["filter-string"]),
+                    is_exclusive=bool(value["exclusive"]),
+                    routing_type=DivertRoutingType(value["routing-type"]),
+                )
+            except (KeyError, TypeError, ValueError, InvalidSelector) as error:
+                raise ValueError(f"binding {key} cannot be understood: {error}") from error
+            self._enter(divert)
+        try:  # they were checked one by one, maybe when wildcards had other characters
+            _Graph(list(self._table.values()), self._syntax).check("that was made last")
+        except RemoteProtocolError as error:
+            raise ValueError(f"the diverts of the bindings cannot be used: {error}") from error
+
+    async def configure(self, wanted: Iterable[ConfiguredDivert]) -> None:
+        """Make the diverts of the configuration; those that are there otherwise are changed.
+
+        Raises:
+            ConfigError: One cannot be made.
+
+        Durability: on return they survive a restart.
+        """
+        for each in wanted:
+            try:
+                divert = make_divert(each)
+                if self._table.get(divert.name) != divert:
+                    await self._put(divert)
+            except (InvalidSelector, RemoteProtocolError) as error:
+                raise ConfigError(
+                    f"the divert {each.name} cannot be made: {error}", path="diverts"
+                ) from error
+
+    async def create(self, wanted: ConfiguredDivert) -> Divert:
+        """Make a divert; one that exists just so is fine.
+
+        Raises:
+            InvalidSelector: Its filter is none.
+            LimitExceeded: There are too many, or they lead too far.
+            RemoteProtocolError: A name may not be one, it exists otherwise, or it would lead back
+                to where it stands.
+
+        Durability: on return it survives a power loss.
+        """
+        divert = make_divert(wanted)
+        found = self._table.get(divert.name)
+        if found == divert:
+            return found
+        if found is not None:
+            raise RemoteProtocolError(
+                f"the divert {divert.name} exists, from {found.address} to "
+                f"{found.forwarding_address}, and is another one",
+                cure="delete it first, or take another name",
+            )
+        await self._put(divert)
+        return divert
+
+    async def _put(self, divert: Divert) -> None:
+        async with self._lock:
+            self._check(divert)
+            await self._bindings.put(divert.key, divert.to_binding())
+            self._leave(divert.name)
+            self._enter(divert)
+        self._on_changed()
+
+    async def delete(self, name: str) -> None:
+        """Delete a divert.
+
+        Raises:
+            RemoteProtocolError: There is none of that name.
+
+        Durability: on return it will not come back after a power loss.
+        """
+        async with self._lock:
+            divert = self._table.get(name)
+            if divert is None:
+                raise RemoteProtocolError(f"there is no divert {name}")
+            self._leave(name)
+            self._on_changed()
+            await self._bindings.remove(divert.key)
+
+    def _enter(self, divert: Divert) -> None:
+        self._table[divert.name] = divert
+        if self._syntax.is_wildcard(divert.address):
+            self._wild.append((Pattern(divert.address, self._syntax), divert))
+        else:
+            self._plain.setdefault(divert.address, []).append(divert)
+
+    def _leave(self, name: str) -> None:
+        divert = self._table.pop(name, None)
+        if divert is None:
+            return
+        self._wild = [entry for entry in self._wild if entry[1] is not divert]
+        if divert in self._plain.get(divert.address, ()):
+            self._plain[divert.address].remove(divert)
+            if not self._plain[divert.address]:
+                del self._plain[divert.address]
+
+    # --- what may be ----------------------------------------------------------------------------
+
+    def _check(self, divert: Divert) -> None:
+        """Refuse a divert that leads back, to no address, or too far."""
+        if self._syntax.is_wildcard(divert.forwarding_address):
+            raise RemoteProtocolError(
+                f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
+                cure="give one address without wildcards",
+            )
+        others = [each for name, each in self._table.items() if name != divert.name]
+        if len(others) >= limits.DIVERTS_MAX:
+            raise LimitExceeded(
+                "there are too many diverts",
+                measured=len(others) + 1,
+                allowed=f"at most {limits.DIVERTS_MAX}",
+            )
+        _Graph([*others, divert], self._syntax).check(divert.name)
+
+
+class _Graph:
+    """Diverts, and which of them comes behind which.
+
+    Args:
+        diverts: All of them.
+        syntax: What wildcards look like.
+    """
+
+    def __init__(self, diverts: list[Divert], syntax: WildcardSyntax) -> None:
+        self._diverts = diverts
+        self._plain: dict[str, list[Divert]] = {}
+        self._wild: list[tuple[Pattern, Divert]] = []
+        for divert in diverts:
+            if syntax.is_wildcard(divert.address):
+                self._wild.append((Pattern(divert.address, syntax), divert))
+            else:
+                self._plain.setdefault(divert.address, []).append(divert)
+        self._measured: dict[str, tuple[int, int]] = {}
+
+    def _behind(self, divert: Divert) -> list[Divert]:
+        target = divert.forwarding_address
+        wild = [each for pattern, each in self._wild if pattern.is_match(target)]
+        return [*self._plain.get(target, ()), *wild]
+
+    def check(self, name: str) -> None:
+        """Refuse what leads back or too far.
+
+        Args:
+            name: Name of the divert that is new, for the message.
+
+        Raises:
+            LimitExceeded: It leads too far.
+            RemoteProtocolError: It leads back.
+        """
+        measured = [self._measure(divert, []) for divert in self._diverts]
+        longest = max((length for length, _ in measured), default=0)
+        ways = sum(ways for _, ways in measured)
+        if longest > CHAIN_MAX:
+            raise LimitExceeded(
+                f"with the divert {name} a message passes too many diverts in a row",
+                measured=longest,
+                allowed=f"at most {CHAIN_MAX}",
+            )
+        if ways > WAYS_MAX:
+            raise LimitExceeded(
+                f"with the divert {name} there are too many ways through the diverts",
+                measured=ways,
+                allowed=f"at most {WAYS_MAX}",
+            )
+
+    def _measure(self, divert: Divert, way: list[Divert]) -> tuple[int, int]:
+        """Return the longest chain that begins with a divert, and the number of ways."""
+        known = self._measured.get(divert.name)
+        if known is not None:
+            return known
+        if divert in way:
+            ring = way[way.index(divert) :]
+            names = " -> ".join(f"{each.address} (divert {each.name})" for each in ring)
+            raise RemoteProtocolError(
+                f"diverts lead back to where they stand: {names} -> {ring[-1].forwarding_address}",
+                cure="divert to an address that leads elsewhere",
+            )
+        if len(way) > 2 * CHAIN_MAX:  # two chains that a new divert joins cannot be longer
+            return 1, 1
+        behind = [self._measure(each, [*way, divert]) for each in self._behind(divert)]
+        longest = 1 + max((length for length, _ in behind), default=0)
+        known = self._measured[divert.name] = longest, 1 + sum(ways for _, ways in behind)
+        return known
