@@ -24,6 +24,7 @@ from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_spec.errors import JournalError
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_fates import end_unheld, give_special, move, set_aside
 from vespiary_testkit.journal_features import (
     Doubt,
     branches_of,
@@ -132,7 +133,12 @@ class Life:
             if transaction:
                 self.disk.mark(f"adds {transaction} {queue_id} {sequence}")
         self.core.publish(
-            self.routes[route], b"a:b\n", self.body(), persistent=True, transaction=transaction
+            self.routes[route],
+            b"a:b\n",
+            self.body(),
+            persistent=True,
+            special=self.chance.random() < 0.1,
+            transaction=transaction,
         )
         return keys
 
@@ -199,6 +205,8 @@ async def receive(life: Life) -> None:
                 given = life.core.take_large(consumer)
                 assert given is not None
                 keys.append((by_consumer[consumer], given.sequence))
+            elif status is DeliverStatus.SPECIAL:
+                keys += give_special(life, consumer, by_consumer[consumer])
             assert life.waiting.issuperset(keys), "delivered before its confirm, or twice"
             life.waiting.difference_update(keys)
             life.held += keys
@@ -335,6 +343,9 @@ ACTS: dict[str, Act] = {
     "prepare a branch": Act(prepare_branch, 4),
     "end a branch": Act(end_branch, 3),
     "send large": Act(send_large, 3),
+    "end unheld": Act(end_unheld, 2),
+    "move": Act(move, 2),
+    "set aside": Act(set_aside, 2),
 }
 """By name. What is added here is cut, replayed and counted without more ado."""
 
