@@ -41,6 +41,9 @@ DELAY_BEFORE_DISPATCH_MS_MAX = 24 * 60 * 60 * 1000
 DIVERTS_MAX = 1000
 """Diverts that a broker can have."""
 
+GROUP_BUCKETS_MAX = 65_536
+"""Most fates that the message groups of a queue can share."""
+
 TERMINATION_MESSAGE_BYTES = 4096
 """What the kubelet keeps of one container's termination message."""
 

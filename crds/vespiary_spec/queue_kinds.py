@@ -17,6 +17,8 @@ from vespiary_spec.model import Change, Unit, setting
 _KEY_PATTERN = r"^[^\x00-\x20\x7f:\\]+$"
 """Names of headers: no blanks, control characters, colons and backslashes."""
 
+_KEY_CHARACTERS_MAX = 256
+
 _EXCLUSIVE = (
     "One consumer gets all messages of the queue; the others wait until it has gone. The one with "
     "the highest priority is taken, of several the one that came first."
@@ -74,12 +76,43 @@ class QueueKindDefaults(
             default_text="-1",
         ),
     ] = None
+    default_group_rebalance: Annotated[
+        bool | None, setting(_GROUP_REBALANCE, change=Change.RESTART, default_text="false")
+    ] = None
+    default_group_rebalance_pause_dispatch: Annotated[
+        bool | None, setting(_GROUP_PAUSE, change=Change.RESTART, default_text="false")
+    ] = None
+    default_group_buckets: Annotated[
+        int | None,
+        setting(
+            _GROUP_BUCKETS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.GROUP_BUCKETS_MAX,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    default_group_first_key: Annotated[
+        str | None,
+        setting(
+            _GROUP_FIRST_KEY,
+            change=Change.RESTART,
+            pattern=_KEY_PATTERN,
+            max_length=_KEY_CHARACTERS_MAX,
+            default_text="none",
+        ),
+    ] = None
 
 
 KIND_DEFAULTS: dict[str, Any] = {
     "default_exclusive_queue": False,
     "default_consumers_before_dispatch": 0,
     "default_delay_before_dispatch": -1,
+    "default_group_rebalance": False,
+    "default_group_rebalance_pause_dispatch": False,
+    "default_group_buckets": -1,
+    "default_group_first_key": "",
 }
 """What holds when no match says otherwise."""
 
@@ -117,5 +150,42 @@ class QueueKindProperties(
             maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
             special=-1,
             default_text="`default-delay-before-dispatch` of the address",
+        ),
+    ] = None
+    group_rebalance: Annotated[
+        bool | None,
+        setting(
+            _GROUP_REBALANCE,
+            change=Change.RESTART,
+            default_text="`default-group-rebalance` of the address",
+        ),
+    ] = None
+    group_rebalance_pause_dispatch: Annotated[
+        bool | None,
+        setting(
+            _GROUP_PAUSE,
+            change=Change.RESTART,
+            default_text="`default-group-rebalance-pause-dispatch` of the address",
+        ),
+    ] = None
+    group_buckets: Annotated[
+        int | None,
+        setting(
+            _GROUP_BUCKETS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.GROUP_BUCKETS_MAX,
+            special=-1,
+            default_text="`default-group-buckets` of the address",
+        ),
+    ] = None
+    group_first_key: Annotated[
+        str | None,
+        setting(
+            _GROUP_FIRST_KEY,
+            change=Change.RESTART,
+            pattern=_KEY_PATTERN,
+            max_length=_KEY_CHARACTERS_MAX,
+            default_text="`default-group-first-key` of the address",
         ),
     ] = None

@@ -27,6 +27,7 @@ NOT_YET: dict[str, dict[str, str]] = {
         "critical-analyzer-policy": "the critical analyzer",
         "jdbc-store": "a store in a database",
         # paging and memory of the whole broker
+        "global-max-messages": "paging",
         "page-sync-timeout": "paging",
         "page-max-concurrent-io": "paging",
         "read-whole-page": "paging",
@@ -46,7 +47,10 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ADDRESS_SETTINGS: {
         # paging and memory
+        "max-size-bytes": "paging",
+        "max-size-messages": "paging",
         "page-size-bytes": "paging",
+        "address-full-policy": "paging",
         "page-max-cache-size": "paging",
         "max-read-page-bytes": "paging",
         "max-read-page-messages": "paging",
@@ -55,6 +59,7 @@ NOT_YET: dict[str, dict[str, str]] = {
         "page-limit-bytes": "paging",
         "page-limit-messages": "paging",
         "page-full-policy": "paging",
+        "max-size-bytes-reject-threshold": "paging",
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
         "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",
@@ -83,10 +88,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "default-last-value-key": "last value queues",
         "default-non-destructive": "non-destructive queues",
         "default-ring-size": "ring queues",
-        "default-group-rebalance": "message groups",
-        "default-group-rebalance-pause-dispatch": "message groups",
-        "default-group-buckets": "message groups",
-        "default-group-first-key": "message groups",
         "default-consumer-window-size": "a window by address (the acceptor's prefetch works)",
         "retroactive-message-count": "retroactive addresses",
         # creation and deletion

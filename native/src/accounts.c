@@ -83,18 +83,11 @@ static void account_changed(vespiary_core *core, uint32_t handle, bool is_full)
     }
 }
 
-static bool is_too_large(const account *a) { return a->bytes >= a->bytes_max || a->messages >= a->messages_max; }
-
-/* Whether a full account is so no longer; one that may hold nothing always is. */
-static bool is_low(const account *a)
-{
-    return a->bytes <= a->bytes_low && a->messages <= a->messages_low && !is_too_large(a);
-}
-
 static void account_check(vespiary_core *core, uint32_t handle)
 {
     const account *a = &core->accounts[handle];
-    if (a->is_full ? is_low(a) : is_too_large(a))
+    if (a->is_full ? a->bytes <= a->bytes_low && a->messages <= a->messages_low
+                   : a->bytes >= a->bytes_max || a->messages >= a->messages_max)
         account_changed(core, handle, !a->is_full);
 }
 
@@ -103,7 +96,7 @@ static void account_add(vespiary_core *core, uint32_t handle, uint64_t bytes, bo
     account *a = &core->accounts[handle];
     a->bytes += bytes;
     a->messages += is_message;
-    if (!a->is_full && is_too_large(a))
+    if (!a->is_full && (a->bytes >= a->bytes_max || a->messages >= a->messages_max))
         account_changed(core, handle, true);
 }
 
@@ -112,7 +105,7 @@ static void account_take(vespiary_core *core, uint32_t handle, uint64_t bytes, b
     account *a = &core->accounts[handle];
     a->bytes -= bytes;
     a->messages -= is_message;
-    if (a->is_full && is_low(a))
+    if (a->is_full && a->bytes <= a->bytes_low && a->messages <= a->messages_low)
         account_changed(core, handle, false);
 }
 

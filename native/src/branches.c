@@ -172,6 +172,7 @@ static void let_go(vespiary_core *core, const branch_member *m, bool is_commit)
         entry_put_first(q, m->sequence, item);
     else
         item->state = ENTRY_READY;
+    q->has_special |= (item->flags & FLAG_SPECIAL) != 0;
     queue_ready(core, q);
 }
 

@@ -220,6 +220,7 @@ int vespiary_core_give_large(vespiary_core *core, uint32_t handle, uint64_t sequ
 int vespiary_core_finish(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count,
                          uint64_t transaction);
 int vespiary_core_finish_held(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction);
+int vespiary_core_specials_seen(vespiary_core *core, uint32_t queue_id);
 int vespiary_core_set_aside(vespiary_core *core, uint32_t queue_id, uint64_t sequence); /* 1 done, 0 not */
 int vespiary_core_put_back(vespiary_core *core, uint32_t queue_id, uint64_t sequence);  /* 1 done, 0 not */
 

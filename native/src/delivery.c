@@ -159,6 +159,10 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
     uint64_t used = 0, sequence = 0, block = 0;
     uint32_t count = 0;
     out->status = LIMIT;
+    if (q->has_special) { /* what is next may not be what is to be given first */
+        out->status = next_entry(q, &sequence) ? SPECIAL : DRAINED;
+        max_messages = 0;
+    }
     while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
         entry *item = next_entry(q, &sequence);
         if (!item) {

@@ -220,6 +220,15 @@ int vespiary_core_finish_held(vespiary_core *core, uint32_t handle, uint64_t seq
     return 1;
 }
 
+int vespiary_core_specials_seen(vespiary_core *core, uint32_t queue_id)
+{
+    queue *q = queue_find(core, queue_id);
+    if (!q)
+        return -EINVAL;
+    q->has_special = false;
+    return 0;
+}
+
 int vespiary_core_set_aside(vespiary_core *core, uint32_t queue_id, uint64_t sequence)
 {
     queue *q = queue_find(core, queue_id);

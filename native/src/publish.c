@@ -193,6 +193,8 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
                         .places = (uint16_t)to->count};
         q->live_bytes += (uint64_t)m->body.length + properties;
         record_pin(core, q, made);
+        if (m->flags & FLAG_SPECIAL)
+            q->has_special = true;
         if (m->flags & FLAG_LARGE)
             bad = large_place(core, q, q->tail - 1, m->body.data);
         if (is_plain_volatile) {

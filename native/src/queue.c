@@ -188,6 +188,7 @@ void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
 void entry_put_first(queue *q, uint64_t sequence, entry *item)
 {
     item->state = ENTRY_RETURNED;
+    q->has_special |= (item->flags & FLAG_SPECIAL) != 0;
     if (!q->returned || sequence < q->returned_from)
         q->returned_from = sequence;
     q->returned++;

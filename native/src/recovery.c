@@ -49,6 +49,7 @@ static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, 
     *made = *what;
     made->deliveries = deliveries;
     q->live_bytes += (uint64_t)what->body_length + what->properties_length;
+    q->has_special |= (what->flags & FLAG_SPECIAL) != 0;
     record_pin(core, q, made);
     int bad = what->flags & FLAG_LARGE ? large_place(core, q, sequence, reference) : 0;
     /* The old record stands until its file is freed: what ends the new one must not be gone before. */

@@ -163,6 +163,7 @@ typedef struct {
 typedef struct {
     uint32_t id;
     bool is_durable, is_listed; /* listed: stands in core->ready */
+    bool has_special;           /* a special message may be deliverable, maybe behind others */
     uint64_t head, next, available, tail;
     uint64_t staged_tail;  /* one above the last sequence that waits for a flush */
     segment **segments;

@@ -9,10 +9,11 @@ Terms
                  put back.
     aside        live, and given to nobody until it is put back. Not journalled: after a restart it
                  is deliverable. It stays in its file as any live message does, and moves with it.
-    special      published with `special=True` (flag 16 of its ADD record): `deliver` stops in front
-                 of it (`DeliverStatus.SPECIAL`) until Python has given it, set it aside or ended
-                 it. Kept over restarts and moves. So a plain queue with a few special messages
-                 stays plain.
+    special      published with `special=True` (flag 16 of its ADD record). Once a queue has one,
+                 wherever it stands, `deliver` gives nothing (`DeliverStatus.SPECIAL`) until
+                 `specials_seen`: the special one may have to be given before those in front of it.
+                 One that comes back, is put back or belongs to a branch that ends counts anew.
+                 Kept over restarts and moves.
 
 The scanner leaves SENDs to Python whose headers decide the order or fate of the message:
 `priority`, `expires`, `JMSExpiration`, `JMSXGroupID`, `JMSXGroupSeq`, `AMQ_SCHEDULED_TIME`,
@@ -129,6 +130,12 @@ class CoreInspection(Protocol):
             NoRoom: No room for the record; nothing was changed.
 
         Durability: as `finish`.
+        """
+
+    def specials_seen(self, queue_id: int) -> None:
+        """Say that the special messages of a queue are all given, aside, or ended.
+
+        From now on `deliver` gives its messages again, until another special one comes.
         """
 
     def set_aside(self, queue_id: int, sequence: int) -> bool:

@@ -136,6 +136,10 @@ class NativeInspection:
             f"finish_held({consumer}, {sequence})",
         )
 
+    def specials_seen(self, queue_id: int) -> None:
+        """See `CoreInspection.specials_seen`."""
+        check(lib.vespiary_core_specials_seen(self._core, queue_id), f"specials_seen({queue_id})")
+
     def set_aside(self, queue_id: int, sequence: int) -> bool:
         """See `CoreInspection.set_aside`."""
         return bool(

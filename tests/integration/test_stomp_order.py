@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +133,7 @@ def test_wrong_headers_are_named(connect: Any, header: str, value: str) -> None:
     client.connection.subscribe("/queue/q", id="1", headers={header: value})
     error = client.recorder.errors.get(timeout=WAIT_S)
     assert header in error.headers["message"] + error.body
+    assert client.recorder.ended.wait(WAIT_S)
 
 
 def test_a_queue_that_waits_for_two_consumers(connect: Any) -> None:
@@ -154,3 +156,65 @@ def test_a_queue_that_waits_for_a_while(connect: Any) -> None:
     client.subscribe("/queue/late.timed")
     client.send("/queue/late.timed", "1")
     assert [m.body for m in client.recorder.take(1)] == ["1"]
+
+
+def test_priorities(connect: Any) -> None:
+    client = connect()
+    name = "/queue/priorities"
+    for number, priority in enumerate((4, 0, 9, None, 9, 5)):
+        headers = {} if priority is None else {"priority": str(priority)}
+        client.send(name, str(number), **headers)
+    client.subscribe(name)
+    messages = client.recorder.take(6)
+    assert [message.body for message in messages] == ["2", "4", "5", "0", "3", "1"]
+    assert [message.headers.get("priority") for message in messages] == [
+        "9", "9", "5", "4", None, "0",
+    ]  # fmt: skip
+
+
+def test_priorities_and_groups_over_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = Client(broker.port(), "1.2")
+        client.connect()
+        for number, priority in enumerate("440994"):
+            client.send("/queue/kept", str(number), priority=priority, JMSXGroupID="g")
+        broker.kill()
+        broker.start()
+        first, second = (Client(broker.port(), "1.2") for _ in range(2))
+        first.connect()
+        first.subscribe("/queue/kept", ack="client-individual", **{"prefetch-count": "2"})
+        messages = first.recorder.take(2)
+        second.connect()
+        second.subscribe("/queue/kept", ack="client-individual")
+        for _ in range(4):
+            first.ack(messages[-1])
+            messages += first.recorder.take(1)
+        assert [message.body for message in messages] == ["3", "4", "0", "1", "5", "2"]
+        assert second.recorder.messages.empty()
+        for client in (first, second):
+            client.disconnect()
+
+
+def test_groups_keep_to_one_consumer(connect: Any) -> None:
+    producer, *consumers = connect(), connect(), connect()
+    name = "/queue/groups"
+    for consumer in consumers:
+        consumer.subscribe(name)
+    for number in range(20):
+        producer.send(name, str(number), JMSXGroupID=("odd", "even")[number % 2])
+    for consumer in consumers:
+        bodies = [int(message.body) for message in consumer.recorder.take(10)]
+        assert bodies == list(range(bodies[0], 20, 2))
+
+
+def test_a_priority_in_a_transaction(connect: Any) -> None:
+    client = connect()
+    name = "/queue/committed"
+    transaction = client.connection.begin()
+    for number in range(4):
+        client.connection.send(
+            name, str(number), transaction=transaction, headers={"priority": str(4 + number)}
+        )
+    client.connection.commit(transaction)
+    client.subscribe(name)
+    assert [message.body for message in client.recorder.take(4)] == ["3", "2", "1", "0"]

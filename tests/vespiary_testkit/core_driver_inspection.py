@@ -94,6 +94,8 @@ class InspectionCalls:
             return False
         sequence = self.core.next_deliverable(queue)
         self.random.choice([self.give, self.set_aside, self.finish])(queue, [sequence])
+        if self.random.random() < 0.5:
+            self.core.specials_seen(queue)
         return consumer in self.consumers
 
     def finish(self, queue: int, sequences: list[int], transaction: int = 0) -> None:

@@ -14,12 +14,9 @@ from vespiary_native.abc import (
     QueueStatistics,
     ScanStatus,
 )
-from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
 from vespiary_native.values_inspection import Look, MessageView
 
 __all__ = [
-    "AccountLimits",
-    "AccountStatistics",
     "AckMode",
     "Core",
     "DeliverStatus",

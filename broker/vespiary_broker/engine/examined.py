@@ -54,10 +54,12 @@ class Batch:
     Attributes:
         keys: Their keys, in the order of giving.
         fresh: Groups that the consumer got with them, and the index of the message.
+        first_key: Header that its only message has to carry; empty for none.
     """
 
     keys: list[int] = field(default_factory=list)
     fresh: dict[Group, int] = field(default_factory=dict)
+    first_key: str = ""
 
     @property
     def sequences(self) -> list[int]:
@@ -102,23 +104,45 @@ class ExaminedQueue:
         self._queue_id = queue.id
         self._lanes: dict[str, Lane] = {}
         self._takers: dict[Consumer, _Taker] = {}
-        self._groups = Groups()
+        self._kind = queue.kind
+        self._groups = Groups(queue.kind.group_buckets)
+        self._is_rebalancing = False  # nothing is given until all is acknowledged
         self._group_of: dict[int, Group] = {}  # of the messages in the index, by sequence
         self._has_left = False  # messages of groups whose owner takes from another lane
         self._closing: set[int] = set()  # those that are the last of their group
         self._keys_max = KEYS_MAX
         self._available = 0
+        self._has_staged = False
+        self._prepared = 0
         self._seen: tuple[int, ...] = ()
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
         self._ordinary_run = _PLAIN_AFTER
         for consumer in queue.consumers:
-            self.add(consumer)
+            self._enter(consumer)
 
     # --- who takes ------------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
         """Take note of a consumer that was opened."""
+        self._enter(consumer)
+        if self._kind.group_rebalance and self._groups:
+            if self._kind.group_rebalance_pause_dispatch:
+                self._is_rebalancing = True
+            else:
+                self._rebalance()
+
+    def _rebalance(self) -> None:
+        """Let all groups find their consumers anew."""
+        self._is_rebalancing = False
+        self._groups.release_all()
+        for taker in self._takers.values():
+            taker.groups = 0
+            taker.lane.merge(taker.own)
+            taker.own.clear()
+        self._find_left()
+
+    def _enter(self, consumer: Consumer) -> None:
         text = consumer.match.text if consumer.match is not None else ""
         lane = self._lanes.get(text)
         if lane is None:
@@ -182,13 +206,15 @@ class ExaminedQueue:
 
     @property
     def may_give(self) -> bool:
-        """Whether all returned messages have been looked at."""
-        return self._returned_at < 0
+        """Whether all returned messages have been looked at, and groups need not wait."""
+        return self._returned_at < 0 and not self._is_rebalancing
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing asks for the queue to be examined any more."""
-        if self._ordinary_run < _PLAIN_AFTER or not self.may_give or self._groups:
+        if self._ordinary_run < _PLAIN_AFTER or not self.may_give:
+            return False
+        if self._groups or self._has_staged:
             return False
         available = self._available
         return all(
@@ -207,7 +233,14 @@ class ExaminedQueue:
         """
         statistics = self._core.queue_statistics(self._queue_id)
         self._available = statistics.available
-        seen = (statistics.redelivered, statistics.prepared, statistics.aside)
+        self._has_staged = statistics.tail != statistics.available
+        if self._is_rebalancing and not statistics.delivering:
+            self._rebalance()
+        if statistics.prepared < self._prepared:
+            # What branches held is deliverable where it stands, maybe before the cursors.
+            self._reset()
+        self._prepared = statistics.prepared
+        seen = (statistics.redelivered, statistics.aside)
         if seen != self._seen:
             self._seen = seen
             self.look_at_returned()
@@ -335,6 +368,13 @@ class ExaminedQueue:
                     continue
                 if len(batch.fresh) > fresh_max:
                     self._put_back_fresh(taker, key, batch)
+                    break
+                if batch.fresh and self._kind.group_first_key:
+                    if taken:
+                        self._put_back_fresh(taker, key, batch)
+                    else:
+                        taken.append(key)
+                        batch.first_key = self._kind.group_first_key
                     break
             else:
                 break

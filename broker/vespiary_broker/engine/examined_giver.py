@@ -50,6 +50,7 @@ class ExaminedGiver:
         if examined.has_unlooked:
             self._outflow.again[queue.id] = None
         elif examined.is_plain:
+            self._core.specials_seen(queue.id)
             queue.examined = None
             self._outflow.again[queue.id] = None
         return looked
@@ -80,6 +81,8 @@ class ExaminedGiver:
         if not sequences:
             return False
         status, given, passed, frames = self._core.give(consumer.handle, sequences, room_bytes)
+        if given and batch.first_key:
+            frames = _with_header(frames, batch.first_key)
         if given:
             outflow.write(consumer, given, frames)
         is_large_taken = False
@@ -113,3 +116,9 @@ class ExaminedGiver:
             return False
         self._outflow.stream(consumer, given)
         return True
+
+
+def _with_header(frame: bytes, name: str) -> bytes:
+    """Return a MESSAGE frame that says of a header that it is true."""
+    command, _, rest = frame.partition(b"\n")
+    return b"%b\n%b:true\n%b" % (command, name.encode(), rest)

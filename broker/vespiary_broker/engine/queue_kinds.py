@@ -23,11 +23,19 @@ class QueueKind:
         exclusive: Whether one consumer gets everything.
         consumers_before_dispatch: Consumers that the queue waits for.
         delay_before_dispatch: Milliseconds that it waits for them; -1: without end.
+        group_rebalance: Whether groups find their consumers anew when one comes.
+        group_rebalance_pause_dispatch: Whether that waits for all acknowledgements.
+        group_buckets: Fates that groups share; -1: each has its own, 0: there are no groups.
+        group_first_key: Header of the first message of a group for its consumer; empty for none.
     """
 
     exclusive: bool = False
     consumers_before_dispatch: int = 0
     delay_before_dispatch: int = -1
+    group_rebalance: bool = False
+    group_rebalance_pause_dispatch: bool = False
+    group_buckets: int = -1
+    group_first_key: str = ""
 
 
 ORDINARY: Final = QueueKind()

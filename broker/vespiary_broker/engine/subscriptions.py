@@ -8,7 +8,7 @@ subscription have names. Called by the server's sessions.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import AckMode, Core
@@ -16,9 +16,10 @@ from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.ports import Output
-from vespiary_broker.engine.queue_traits import traits_of_user
+from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
@@ -85,6 +86,8 @@ async def open_subscription(
     """
     match = match_of(request)
     queue = await _queue_for(registry, request)
+    if request.destination.queue is None and (queue.is_temporary or queue.client_id):
+        match = None  # its filter is the selector
     if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
     if queue.client_id and queue.consumers:
@@ -189,7 +192,7 @@ async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:
         is_durable=False,
         is_auto_created=True,
         is_temporary=True,
-        traits=traits_of_user(destination.user),
+        traits=_own_traits(request),
     )
 
 
@@ -216,13 +219,28 @@ async def _durable_queue(
             cure="use the topic prefix or the header subscription-type:MULTICAST",
         )
     _check_address(registry, destination, kind)
-    return await registry.create_queue(
+    traits = _own_traits(request)
+    queue = await registry.create_queue(
         durable_queue_name(request.client_id, request.durable_name),
         destination.address,
         kind,
         client_id=request.client_id,
-        traits=traits_of_user(destination.user),
+        traits=traits,
     )
+    if queue.traits.filter_string != traits.filter_string:
+        raise RemoteProtocolError(
+            f"the durable subscription {queue.name} has another selector",
+            measured=ascii(traits.filter_string[:100]),
+            allowed=ascii(queue.traits.filter_string[:100]),
+            cure="subscribe with that one, or delete the subscription (UNSUBSCRIBE) first",
+        )
+    return queue
+
+
+def _own_traits(request: SubscriptionRequest) -> QueueTraits:
+    """Return the traits of a queue that belongs to one subscription: it takes in what matches."""
+    traits = traits_of_user(request.destination.user)
+    return replace(traits, selector=compile_filter(request.selector))
 
 
 async def _shared_queue(

@@ -51,12 +51,10 @@ class Account:
 
     @property
     def is_low(self) -> bool:
-        """Whether it holds so little that it is no longer full; never if it may hold nothing."""
+        """Whether it holds so little that it is no longer full."""
         size, count = self.limits.low_bytes, self.limits.low_messages
-        return (
-            (size is None or self.size_bytes <= size)
-            and (count is None or self.messages <= count)
-            and not self.is_too_large
+        return (size is None or self.size_bytes <= size) and (
+            count is None or self.messages <= count
         )
 
 

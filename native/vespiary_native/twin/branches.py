@@ -213,6 +213,7 @@ def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) 
         queue.added += 1
     if sequence < queue.next:  # consumers went past it: it is first in line now
         queue.returned.put(sequence)
+    queue.note_special(sequence)
     staging.queue_ready(queue)
 
 

@@ -33,6 +33,9 @@ def deliver(
     parts: list[bytes | memoryview] = []
     count = used = 0
     status = DeliverStatus.LIMIT
+    if queue.has_special:  # what is next may not be what is to be given first
+        is_any = next_sequence(queue) > 0
+        return DeliverStatus.SPECIAL if is_any else DeliverStatus.DRAINED, 0, b""
     while count < max_messages:
         sequence = returned.first() if returned else queue.next
         if not returned and not (sequence < queue.available and queue.is_free(sequence)):
@@ -112,7 +115,7 @@ def _finish_given(staging: Staging, queue: Queue, sequence: int, message: Messag
         if not is_returned:
             # It is out of line all the same, and first in line when there is room.
             queue.next = sequence + 1
-            queue.returned.put(sequence)
+            queue.put_first(sequence)
         return False
     if is_returned:
         queue.returned.discard(sequence)

@@ -165,6 +165,10 @@ class TwinInspection(Tables):
         self._staging.queue_ready(queue)
         return 1
 
+    def specials_seen(self, queue_id: int) -> None:
+        """See `CoreInspection.specials_seen`."""
+        self._queue(queue_id).has_special = False
+
     def set_aside(self, queue_id: int, sequence: int) -> bool:
         """See `CoreInspection.set_aside`."""
         queue = self._queue(queue_id)
@@ -181,7 +185,7 @@ class TwinInspection(Tables):
         if sequence not in queue.aside:
             return False
         queue.aside.discard(sequence)
-        queue.returned.put(sequence)
+        queue.put_first(sequence)
         self._staging.queue_ready(queue)
         return True
 

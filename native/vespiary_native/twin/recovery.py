@@ -227,6 +227,7 @@ class Recovery:
                 _cancel(file, before[0])
                 self._forget(queue, before)
             queue.entries[sequence] = message
+            queue.has_special = queue.has_special or add.is_special
             queue.live_bytes += content_bytes
             self._image.pin(slab, 1, share_bytes)
             self._accounts.enter(queue.account, message)

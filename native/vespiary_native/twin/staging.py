@@ -49,6 +49,7 @@ _ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"
 _FLAGS_AT: Final = 5  # in a record's start
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 _LARGE: Final = RecordFlag.LARGE.value
+_SPECIAL: Final = RecordFlag.SPECIAL.value
 PROPERTIES_BYTES_MAX: Final = 65535
 PLACES_MAX: Final = 65535
 
@@ -155,6 +156,7 @@ class Staging:
         share_bytes = place_bytes(len(queues), properties_bytes + body_bytes)
         message = (slab, properties_at, properties_bytes, body_bytes, flags, share_bytes, at)
         for queue in queues:
+            queue.has_special |= bool(flags & _SPECIAL)
             if is_large:
                 self.large.place(queue, queue.tail, body)
             self._enter(queue, message, is_journalled=is_journalled)

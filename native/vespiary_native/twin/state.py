@@ -10,14 +10,15 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from vespiary_codec.journal.record import ADD, PLACE
+from vespiary_codec.journal.record import ADD, PLACE, RecordFlag
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.twin.accounts import Account
 from vespiary_native.twin.image import Slab
 
 DELIVERIES_MAX = 65535
+_SPECIAL: Final = RecordFlag.SPECIAL.value
 SHAPE_PATIENCE = 4
 """Frames before a connection learns their shape: who sends one or two is not worth it."""
 
@@ -96,6 +97,7 @@ class Queue:
         ack_at: Position of that record in its slab.
         ack_end: One above the last sequence of its last range.
         consumers: Number of open consumers.
+        has_special: Whether a special message may be deliverable, maybe behind others.
         is_listed: Stands in the list of ready queues.
         waits_for_slab: A consumer met an absent slab.
         large: Its large messages, by sequence.
@@ -119,6 +121,7 @@ class Queue:
         "deliveries",
         "delivering",
         "entries",
+        "has_special",
         "is_durable",
         "is_listed",
         "large",
@@ -152,6 +155,7 @@ class Queue:
         self.live_bytes = 0
         self.ack_block = self.ack_at = self.ack_end = 0
         self.consumers = 0
+        self.has_special = False
         self.is_listed = self.waits_for_slab = False
         self.reserved: set[int] = set()
         self.locked: set[int] = set()
@@ -206,12 +210,22 @@ class Queue:
         self.available = self.tail
         self.added = self.acknowledged = 0
 
+    def put_first(self, sequence: int) -> None:
+        """Put a message before all that is at `next`."""
+        self.returned.put(sequence)
+        self.note_special(sequence)
+
+    def note_special(self, sequence: int) -> None:
+        """Take note that a message is deliverable (again)."""
+        if self.entries[sequence][4] & _SPECIAL:
+            self.has_special = True
+
     def give_back(self, sequence: int) -> int:
         """Take back a message that was given out; return how often it has been now."""
         deliveries = min(self.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
         self.deliveries[sequence] = deliveries
         self.taken.discard(sequence)
-        self.returned.put(sequence)
+        self.put_first(sequence)
         self.delivering -= 1
         self.redelivered += 1
         return deliveries

@@ -224,16 +224,17 @@ def test_what_is_set_aside_moves_with_compaction(rig: CoreRig) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_deliver_stops_in_front_of_a_special_message(rig: CoreRig, *, large: bool) -> None:
+def test_deliver_gives_nothing_while_there_is_a_special_message(
+    rig: CoreRig, *, large: bool
+) -> None:
     filled(rig, 2)
     rig.publish(REFERENCE, special=True, large=large)
     rig.publish(b"4")
     rig.flush()
     consumer = rig.consume()
-    status, count, _ = rig.core.deliver(consumer, 100, PLENTY)
-    assert (status, count) == (DeliverStatus.SPECIAL, 2)
-    assert rig.core.deliver(consumer, 100, PLENTY) == (DeliverStatus.SPECIAL, 0, b"")
-    assert rig.core.next_deliverable(1) == 3
+    nothing = (DeliverStatus.SPECIAL, 0, b"")
+    assert rig.core.deliver(consumer, 100, PLENTY) == nothing
+    assert rig.core.next_deliverable(1) == 1
     (view,) = rig.core.look(1, 3, 1).messages
     assert (view.is_special, view.is_large) == (True, large)
     if large:
@@ -241,13 +242,36 @@ def test_deliver_stops_in_front_of_a_special_message(rig: CoreRig, *, large: boo
         assert rig.core.give_large(consumer, 3) is not None
     else:
         assert give(rig, consumer, 3) == (DeliverStatus.DRAINED, [3], 1)
-    assert ids(rig.deliver(consumer)) == [4]
+    assert rig.core.deliver(consumer, 100, PLENTY) == nothing
+    rig.core.specials_seen(1)
+    assert ids(rig.deliver(consumer)) == [1, 2, 4]
     rig.core.give_back(consumer, 3)
-    assert rig.core.deliver(consumer, 100, PLENTY)[0] == DeliverStatus.SPECIAL
+    assert rig.core.deliver(consumer, 100, PLENTY) == nothing
     assert rig.core.set_aside(1, 3)
     assert rig.core.deliver(consumer, 100, PLENTY)[0] == DeliverStatus.DRAINED
-    assert rig.core.next_deliverable(1) == 0
+    rig.core.specials_seen(1)
+    assert rig.core.put_back(1, 3)
+    assert rig.core.deliver(consumer, 100, PLENTY) == nothing
+    assert rig.core.next_deliverable(1) == 3
     assert rig.core.finish(1, [3]) == 1
+
+
+def test_a_special_message_counts_anew_after_a_restart_and_when_its_consumer_closes(
+    rig: CoreRig,
+) -> None:
+    filled(rig, 1)
+    rig.publish(b"2", special=True)
+    rig.flush()
+    rig.core.specials_seen(1)
+    again = rig.restored()
+    again.go_on()
+    consumer = again.consume()
+    assert again.core.deliver(consumer, 100, PLENTY)[0] == DeliverStatus.SPECIAL
+    again.core.specials_seen(1)
+    again.load(consumer)
+    assert give(again, consumer, 2) == (DeliverStatus.DRAINED, [2], 1)
+    again.core.close_consumer(consumer)
+    assert again.core.deliver(again.consume(), 100, PLENTY)[0] == DeliverStatus.SPECIAL
 
 
 def test_a_special_member_of_a_branch(rig: CoreRig) -> None:
@@ -259,7 +283,17 @@ def test_a_special_member_of_a_branch(rig: CoreRig) -> None:
     again.go_on()
     again.core.resolve(5, commit=True)
     again.flush()
-    consumer = again.consume()
-    assert again.core.deliver(consumer, 1, PLENTY)[0] == DeliverStatus.ABSENT
-    again.load(consumer)
-    assert again.core.deliver(consumer, 1, PLENTY)[0] == DeliverStatus.SPECIAL
+    assert again.core.deliver(again.consume(), 1, PLENTY)[0] == DeliverStatus.SPECIAL
+
+
+def test_a_special_message_counts_when_its_branch_ends(rig: CoreRig) -> None:
+    rig.core.begin(5, 1000, 3, branch=True)
+    rig.publish(b"member", transaction=5, special=True)
+    rig.core.prepare(5, b"")
+    rig.flush()
+    consumer = rig.consume()
+    assert rig.core.deliver(consumer, 1, PLENTY)[0] == DeliverStatus.DRAINED
+    rig.core.specials_seen(1)
+    rig.core.resolve(5, commit=True)
+    rig.flush()
+    assert rig.core.deliver(consumer, 1, PLENTY)[0] == DeliverStatus.SPECIAL

@@ -161,6 +161,25 @@ def test_a_lane_that_grew_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) 
     assert bodies == _numbers(0, 600)
 
 
+def test_priorities_are_in_order_within_and_across_what_came_back() -> None:
+    rig = Rig()
+    output = rig.output()
+    _send(rig, b"4a")
+    _send(rig, b"0a", priority=0)
+    _send(rig, b"9a", priority=9)
+    _send(rig, b"4b")
+    _send(rig, b"9b", priority=9)
+    rig.turn()
+    consumer = rig.subscribe(output, "/queue/q")
+    rig.turns()
+    assert output.bodies() == [b"9a", b"9b", b"4a", b"4b", b"0a"]
+    close_subscription(rig.core, rig.registry, consumer)
+    _send(rig, b"9c", priority=9)
+    rig.subscribe(output, "/queue/q")
+    rig.turns()
+    assert output.bodies() == [b"9a", b"9b", b"9c", b"4a", b"4b", b"0a"]
+
+
 def test_a_queue_is_plain_until_a_special_message_is_next_and_again_afterwards() -> None:
     rig = Rig()
     output = rig.output()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_spec.settings import AddressSettings
 from vespiary_testkit.engine_rig import FakeOutput, Rig, sequence_of
 
 
@@ -137,3 +138,80 @@ def test_groups_survive_a_quiet_time() -> None:
         for consumer, output in consumers:
             bodies = {body for body in _acknowledge(rig, consumer, output) if body}
             assert len(bodies) == 1, turn
+
+
+def test_a_new_consumer_makes_groups_find_their_consumers_anew() -> None:
+    rig = Rig({"#": AddressSettings(default_group_rebalance=True)})
+    _, first_output = _consumer(rig)
+    for group in (b"a", b"b"):
+        _send(rig, group, group)
+    rig.turns()
+    assert first_output.bodies() == [b"a", b"b"]
+    _, second_output = _consumer(rig)
+    for group in (b"a", b"b"):
+        _send(rig, group, group + b"2")
+    rig.turns()
+    assert sorted(first_output.bodies() + second_output.bodies()) == [b"a2", b"b2"]
+    assert second_output.data == b""
+    for group in (b"a", b"b"):
+        _send(rig, group, group + b"3")
+    rig.turns()
+    assert len(first_output.bodies()) == len(second_output.bodies()) == 1
+
+
+def test_groups_that_are_to_move_wait_for_all_acknowledgements() -> None:
+    rig = Rig(
+        {
+            "#": AddressSettings(
+                default_group_rebalance=True, default_group_rebalance_pause_dispatch=True
+            )
+        }
+    )
+    first, first_output = _consumer(rig)
+    _send(rig, b"a", b"1")
+    rig.turns()
+    _, second_output = _consumer(rig)
+    _send(rig, b"a", b"2")
+    _send(rig, b"b", b"3")
+    rig.turns()
+    assert second_output.data == b""
+    assert _acknowledge(rig, first, first_output) == [b"1"]
+    rig.turns()
+    assert sorted(first_output.bodies() + second_output.bodies()) == [b"2", b"3"]
+
+
+def test_buckets_share_a_consumer_and_none_switches_groups_off() -> None:
+    rig = Rig({"#": AddressSettings(default_group_buckets=1)})
+    outputs = [_consumer(rig)[1] for _ in range(2)]
+    for number in range(10):
+        _send(rig, b"%d" % number, b"%d" % number)
+        rig.turns()
+    assert sorted(len(output.bodies()) for output in outputs) == [0, 10]
+    rig = Rig({"#": AddressSettings(default_group_buckets=0)})
+    outputs = [_consumer(rig)[1] for _ in range(2)]
+    for number in range(10):
+        _send(rig, b"one", b"%d" % number)
+        rig.turns()
+    assert [len(output.bodies()) for output in outputs] == [5, 5]
+
+
+def test_the_first_message_of_a_group_for_its_consumer_says_so() -> None:
+    rig = Rig({"#": AddressSettings(default_group_first_key="group-first")})
+    first, output = _consumer(rig)
+    for group in (b"a", b"b"):
+        _send(rig, group, group + b"1", group + b"2")
+    _send(rig, b"", b"none")
+    rig.turns()
+    marks = [(frame.body, frame.get("group-first")) for frame in output.frames()]
+    assert marks == [
+        (b"a1", "true"),
+        (b"a2", None),
+        (b"b1", "true"),
+        (b"b2", None),
+        (b"none", None),
+    ]
+    close_subscription(rig.core, rig.registry, first)
+    _, output = _consumer(rig)
+    rig.turns()
+    marks = [(frame.body, frame.get("group-first")) for frame in output.frames()]
+    assert marks[:2] == [(b"a1", "true"), (b"a2", None)]

@@ -155,11 +155,6 @@ class ExaminedMachine(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        q = self.rig.registry.queues["q"]  # TEMP
-        if q.consumers and q.examined is None:  # TEMP
-            from vespiary_broker.engine.examined import ExaminedQueue  # TEMP
-
-            q.examined = ExaminedQueue(self.rig.core, q)  # TEMP
         self.rig.turns()
         given: dict[int, Client] = {}
         for client in self.clients:
@@ -220,7 +215,8 @@ class ExaminedMachine(RuleBasedStateMachine):
         for client in list(self.clients):
             close_subscription(self.rig.core, self.rig.registry, client.consumer)
             self._back(client.held)
-        return
+        if not self.waiting:
+            return
         output = self.rig.output()
         self.rig.subscribe(output, "/queue/q", AckMode.AUTO)
         self.rig.turns()

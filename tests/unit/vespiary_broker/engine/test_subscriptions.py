@@ -99,3 +99,32 @@ def test_switched_off() -> None:
     do(rig.registry.create_address("a", {RoutingType.ANYCAST}))
     with pytest.raises(RemoteProtocolError, match="auto-create-queues is off"):
         rig.subscribe(rig.output(), "/queue/a")
+
+
+def test_a_subscription_to_a_topic_keeps_only_what_its_selector_matches() -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/topic/t", selector="colour = 'red'")
+    assert consumer.queue.examined is None
+    rig.send("/topic/t", b"1", colour="blue")
+    rig.send("/topic/t", b"2", colour="red")
+    rig.turns()
+    assert output.bodies() == [b"2"]
+    assert rig.core.queue_statistics(consumer.queue.id).ready == 0
+
+
+def test_a_durable_subscription_keeps_its_selector() -> None:
+    rig = Rig()
+    named = {"client_id": "me", "durable_name": "d"}
+    consumer = rig.subscribe(rig.output(), "/topic/t", selector="colour = 'red'", **named)
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.send("/topic/t", b"1", colour="blue")
+    rig.send("/topic/t", b"2", colour="red")
+    for selector in ("colour = 'blue'", ""):
+        with pytest.raises(RemoteProtocolError, match="another selector"):
+            rig.subscribe(rig.output(), "/topic/t", selector=selector, **named)
+    output = rig.output()
+    rig.subscribe(output, "/topic/t", selector=" colour = 'red'", **named)
+    rig.turns()
+    assert output.bodies() == [b"2"]
+    assert rig.bindings.snapshot()[consumer.queue.key]["filter-string"] == "colour = 'red'"
