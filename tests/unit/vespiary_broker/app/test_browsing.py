@@ -10,7 +10,8 @@ from vespiary_broker.app import browsing
 from vespiary_broker.app.browsing import BrowsedPage, Browsing
 from vespiary_broker.engine.core import Core
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
-from vespiary_testkit.engine_rig import Rig, destination
+from vespiary_spec.settings import RoutingType
+from vespiary_testkit.engine_rig import Rig, do
 
 
 class Slabs:
@@ -113,18 +114,14 @@ def test_a_filter_that_nothing_matches_ends_a_page_and_not_the_walk(
 
 def test_only_what_matches_is_shown():
     rig = Rig()
-    route = asyncio.run(rig.registry.create_queue("orders", "orders", destination_type()))
-    handle = rig.registry.queue_route(route)
+    queue = do(rig.registry.create_queue("orders", "orders", RoutingType.ANYCAST))
+    handle = rig.core.open_route([queue.id])
     for number in range(6):
         line = b"parity:%d\n" % (number % 2)
         rig.core.publish(handle, line, b"%d" % number, persistent=False, priority=number)
     found = page(rig, filter_text="parity = 1 AND JMSPriority > 1")
     assert bodies(found) == [b"3", b"5"]
     assert [message.priority for message in found.items] == [3, 5]
-
-
-def destination_type() -> object:
-    return destination("/queue/orders").routing_type
 
 
 def test_what_is_wrong_is_said():

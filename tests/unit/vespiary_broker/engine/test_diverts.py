@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from vespiary_broker.engine.diverts import CHAIN_MAX, Diverts
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec import limits
 from vespiary_spec.errors import (
@@ -272,9 +273,9 @@ def test_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _again(bindings: MemoryBindings) -> Rig:
     rig = Rig(bindings=bindings)
+    for queue_id in durable_queue_ids(bindings.snapshot()):
+        rig.core.open_queue(queue_id, durable=True)  # as the journal's recovery does
     rig.registry.restore()
-    for queue in rig.registry.queues.values():
-        rig.core.open_queue(queue.id, durable=True)
     return rig
 
 
