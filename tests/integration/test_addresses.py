@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from vespiary_broker.cli.api_client import ApiClient
+from vespiary_broker.cli.program import run_program
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.stomp_peer import StompPeer
@@ -173,3 +174,34 @@ def test_limits(tmp_path: Path, clients: Any) -> None:
         assert _names(broker, "addresses") == {"a", "b", "t4"}
         first.subscribe("/queue/a")
         assert first.recorder.take(1)[0].body == "1"
+
+
+def _ask(broker: BrokerProcess, *arguments: str) -> None:
+    url = f"http://127.0.0.1:{broker.port('http')}"
+    assert run_program([*arguments, "--api", url]) == 0
+
+
+def test_pauses_and_changes_survive_a_kill(
+    tmp_path: Path, clients: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        _ask(broker, "queue", "create", "orders", "--max-consumers", "1")
+        _ask(broker, "queue", "pause", "orders", "--persist")
+        _ask(broker, "address", "update", "orders", "--routing-type", "ANYCAST")
+        clients(broker).send("/queue/orders", "1")
+        broker.kill()
+        broker.start()
+        api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+        queue = api.call("GET", "/queues/orders")
+        assert (queue["isPaused"], queue["maxConsumers"], queue["ready"]) == (True, 1, 1)
+        reader = clients(broker)
+        reader.subscribe("/queue/orders")
+        assert api.call("GET", "/queues/orders")["delivering"] == 0
+        assert reader.recorder.messages.empty()
+        _ask(broker, "queue", "resume", "orders")
+        assert reader.recorder.take(1)[0].body == "1"
+        broker.kill()
+        broker.start()
+        api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+        assert api.call("GET", "/queues/orders")["isPaused"] is False
+    assert "queue orders paused, also after a restart" in capsys.readouterr().out

@@ -93,6 +93,11 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
         "is_auto_created": False,
         "is_temporary": False,
         "filter_string": "",
+        "is_configured": False,
+        "is_paused": False,
+        "max_consumers": -1,
+        "purge_on_no_consumers": False,
+        "user": "",
         "consumers": 0,
         "messages": 0,
         "ready": 0,
@@ -104,6 +109,40 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
         "live_bytes": 0,
     }
     return states.QueueState(**values | changes)
+
+
+class MemoryNaming:
+    """Changes of the queues and addresses of a `MemoryBroker`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    async def pause_queue(self, name: str, *, is_kept: bool) -> states.QueueState:
+        if is_kept and not self._broker.queue_states[name].is_durable:
+            raise RemoteProtocolError(f"the queue {name} does not survive a restart")
+        return self._change(name, is_paused=True)
+
+    async def resume_queue(self, name: str) -> states.QueueState:
+        return self._change(name, is_paused=False)
+
+    async def change_queue(
+        self, name: str, *, max_consumers: int | None, is_purged_when_unused: bool | None
+    ) -> states.QueueState:
+        wanted = {
+            "max_consumers": max_consumers,
+            "purge_on_no_consumers": is_purged_when_unused,
+        }
+        return self._change(name, **{k: v for k, v in wanted.items() if v is not None})
+
+    def _change(self, name: str, **changes: Any) -> states.QueueState:
+        found = self._broker.queue_states
+        found[name] = replace(found[name], **changes)
+        return found[name]
+
+    async def change_address(self, name: str, routing_types: set[RoutingType]) -> object:
+        self._broker._fail()
+        self._broker.address_types[name] = set(routing_types)
+        return self._broker.address(name)
 
 
 class MemoryTransactions:
@@ -219,6 +258,7 @@ class MemoryBroker:
         self.duplicate_ids: dict[str, list[str]] = {}
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
+        self.naming = MemoryNaming(self)
         self.browsing = MemoryBrowsing()
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None

@@ -282,6 +282,13 @@ class Api:
         if value.filter_string != wanted.filter_string.strip():
             own = repr(value.filter_string[:200]) if value.filter_string else "no filter"
             raise Refused(409, f"The queue {wanted.name} exists, but with {own}.")
+        if is_new and (wanted.max_consumers, wanted.purge_on_no_consumers) != (None, None):
+            state = await self.broker.naming.change_queue(
+                wanted.name,
+                max_consumers=wanted.max_consumers,
+                is_purged_when_unused=wanted.purge_on_no_consumers,
+            )
+            value = shown(state, records.Queue)
         return Answer(value, 201 if is_new else 200, _path("queues", value.name))
 
     async def delete_queue(self, call: Call) -> Answer:

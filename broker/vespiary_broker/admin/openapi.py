@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from vespiary_broker.admin import (
+    change_records,
     divert_records,
     message_records,
     records,
@@ -153,7 +154,7 @@ def _schemas() -> dict[str, Any]:
         kinds += [kind for kind in (*route.answers.values(), route.body) if kind is not None]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REFERENCE)
     named = vars(records) | vars(transaction_records) | vars(message_records)
-    named |= vars(divert_records)
+    named |= vars(divert_records) | vars(change_records)
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:

@@ -30,6 +30,24 @@ class Jms(Protocol):
         """Delete an object; return how many messages went with it."""
 
 
+class Naming(Protocol):
+    """Changes of queues and addresses that exist."""
+
+    async def pause_queue(self, name: str, *, is_kept: bool) -> object:
+        """Give nothing more of a queue to its consumers; return what `records.Queue` has."""
+
+    async def resume_queue(self, name: str) -> object:
+        """Go on giving a queue's messages to its consumers; return what `records.Queue` has."""
+
+    async def change_queue(
+        self, name: str, *, max_consumers: int | None, is_purged_when_unused: bool | None
+    ) -> object:
+        """Change what is particular about a queue; None leaves a value as it is."""
+
+    async def change_address(self, name: str, routing_types: set[RoutingType]) -> object:
+        """Give an address these routing types and no others."""
+
+
 class Transactions(Protocol):
     """Distributed transactions that are in doubt or were decided."""
 
@@ -98,6 +116,10 @@ class Broker(Protocol):
     @property
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
+
+    @property
+    def naming(self) -> Naming:
+        """Changes of queues and addresses; only once `logins` is there."""
 
     @property
     def transactions(self) -> Transactions:

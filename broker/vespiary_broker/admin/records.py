@@ -27,6 +27,8 @@ from vespiary_spec.settings import RoutingType
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.ADDRESS_NAME_CHARACTERS_MAX)]
 
+MaxConsumers = Annotated[int, msgspec.Meta(ge=-1)]
+
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What all request bodies share."""
@@ -109,6 +111,11 @@ class Queue(Record, frozen=True):
         is_auto_created: Whether a client's use made it.
         is_temporary: Whether it goes with its consumer.
         filter_string: Selector that messages have to pass to come in; empty for none.
+        is_configured: Whether it stands in the configuration.
+        is_paused: Whether its consumers get nothing for now.
+        max_consumers: Most consumers at a time; -1 for any number.
+        purge_on_no_consumers: Whether it is emptied when its last consumer goes.
+        user: Who made it; empty for nobody who is counted.
         consumers: Number of consumers.
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
@@ -127,6 +134,11 @@ class Queue(Record, frozen=True):
     is_auto_created: bool
     is_temporary: bool
     filter_string: str
+    is_configured: bool
+    is_paused: bool
+    max_consumers: int
+    purge_on_no_consumers: bool
+    user: str
     consumers: int
     messages: int
     ready: int
@@ -325,6 +337,9 @@ class NewQueue(Body, frozen=True):
         routing_type: ANYCAST: each message goes to one consumer. MULTICAST: a subscription.
         durable: Whether queue and messages survive a restart.
         filter_string: Selector that messages have to pass to come in; empty for none.
+        max_consumers: Most consumers at a time, -1 for any number; null: the settings say.
+        purge_on_no_consumers: Whether it is emptied when its last consumer goes, and takes nothing
+            until the next one comes; null: the settings say.
     """
 
     name: Name
@@ -332,6 +347,8 @@ class NewQueue(Body, frozen=True):
     routing_type: RoutingType = RoutingType.ANYCAST
     durable: bool = True
     filter_string: str = ""
+    max_consumers: MaxConsumers | None = None
+    purge_on_no_consumers: bool | None = None
 
 
 class JmsObject(Record, frozen=True):

@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from vespiary_broker.admin import (
+    change_records,
+    changes,
     divert_records,
     diverts,
     jms,
@@ -261,6 +263,39 @@ ROUTES: Final = (
         ),
     ),
     Route(
+        method="PATCH",
+        path="/queues/{name}",
+        operation="changeQueue",
+        tag="queues",
+        handler=changes.change_queue,
+        answers={200: records.Queue},
+        problems=(400, 404, 413, 415),
+        body=change_records.QueueChanges,
+    ),
+    Route(
+        method="POST",
+        path="/queues/{name}/pause",
+        operation="pauseQueue",
+        tag="queues",
+        handler=changes.pause_queue,
+        answers={200: records.Queue},
+        problems=(400, 404, 409),
+        query=(
+            QueryParameter(
+                name="persist", kind=bool, default=False, description="A restart leaves it paused."
+            ),
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/queues/{name}/resume",
+        operation="resumeQueue",
+        tag="queues",
+        handler=changes.resume_queue,
+        answers={200: records.Queue},
+        problems=(400, 404),
+    ),
+    Route(
         method="GET",
         path="/addresses",
         operation="listAddresses",
@@ -287,6 +322,16 @@ ROUTES: Final = (
         handler=Api.address,
         answers={200: records.Address},
         problems=(400, 404),
+    ),
+    Route(
+        method="PATCH",
+        path="/addresses/{name}",
+        operation="changeAddress",
+        tag="addresses",
+        handler=changes.change_address,
+        answers={200: records.Address},
+        problems=(400, 404, 409, 413, 415),
+        body=change_records.AddressChanges,
     ),
     Route(
         method="DELETE",

@@ -14,6 +14,7 @@ from typing import Any
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.naming_acts import NamingActs
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
@@ -60,6 +61,12 @@ class Administration:
         """The engine of a broker that has started."""
         assert self._engine is not None
         return self._engine
+
+    @property
+    def naming(self) -> NamingActs:
+        """Changes of queues and addresses of a broker that has started."""
+        assert self._cycle is not None
+        return NamingActs(self.engine, self._cycle)
 
     @property
     def transactions(self) -> TransactionAdministration:

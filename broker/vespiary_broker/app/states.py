@@ -53,6 +53,11 @@ class QueueState:
         is_auto_created: Whether a client's use made it.
         is_temporary: Whether it goes with its consumer.
         filter_string: Selector that messages have to pass to come in; empty for none.
+        is_configured: Whether it stands in the configuration.
+        is_paused: Whether its consumers get nothing for now.
+        max_consumers: Most consumers at a time; -1 for any number.
+        purge_on_no_consumers: Whether it is emptied when its last consumer goes.
+        user: Who made it; empty for nobody who is counted.
         consumers: Number of consumers.
         messages: Messages in it, those given out included.
         ready: Messages that wait for a consumer.
@@ -72,6 +77,11 @@ class QueueState:
     is_auto_created: bool
     is_temporary: bool
     filter_string: str
+    is_configured: bool
+    is_paused: bool
+    max_consumers: int
+    purge_on_no_consumers: bool
+    user: str
     consumers: int
     messages: int
     ready: int
@@ -213,6 +223,11 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         is_auto_created=queue.is_auto_created,
         is_temporary=queue.is_temporary,
         filter_string=queue.traits.filter_string,
+        is_configured=queue.traits.is_configured,
+        is_paused=queue.is_paused,
+        max_consumers=engine.registry.usage.max_consumers(queue),
+        purge_on_no_consumers=engine.registry.usage.is_purged_when_unused(queue),
+        user=queue.traits.user,
         consumers=len(queue.consumers),
         messages=counters.ready
         + counters.delivering

@@ -13,6 +13,7 @@ import click
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
 
 _QUEUE_COLUMNS: Final = (
     ("queue", "name"),
@@ -39,6 +40,16 @@ _routing_type_option = click.option(
     default="ANYCAST",
     show_default=True,
     help="ANYCAST: each message to one consumer. MULTICAST: each subscription gets a copy.",
+)
+_max_consumers_option = click.option(
+    "--max-consumers",
+    type=click.IntRange(min=-1),
+    help="Most consumers at a time; -1 for any number.",
+)
+_purge_option = click.option(
+    "--purge-on-no-consumers/--keep-on-no-consumers",
+    default=None,
+    help="Empty it when its last consumer goes, and take nothing until the next one comes, or not.",
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -91,7 +102,7 @@ def confirm(question: str, is_sure: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-@click.group("queue", short_help="List, show, create, delete and purge queues.")
+@click.group("queue", short_help="List, show, create, change, pause, purge and delete queues.")
 def queue() -> None:
     """Queues of a running broker, by its HTTP API."""
 
@@ -118,6 +129,8 @@ def show_queue(name: str, api_url: str, password_file: Path | None, is_json: boo
 @_routing_type_option
 @click.option("--durable/--no-durable", default=True, help="Survives a restart (default) or not.")
 @click.option("--filter", "filter_string", default="", help="Selector that lets messages in.")
+@_max_consumers_option
+@_purge_option
 @api_options
 def create_queue(
     name: str,
@@ -125,6 +138,8 @@ def create_queue(
     routing_type: str,
     durable: bool,
     filter_string: str,
+    max_consumers: int | None,
+    purge_on_no_consumers: bool | None,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
@@ -136,6 +151,8 @@ def create_queue(
         "routingType": routing_type.upper(),
         "durable": durable,
         "filterString": filter_string,
+        "maxConsumers": max_consumers,
+        "purgeOnNoConsumers": purge_on_no_consumers,
     }
     made = ApiClient(api_url, password_file).call("POST", "/queues", body)
     if is_json:
@@ -165,6 +182,104 @@ def delete_queue(
     show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
 
 
+@queue.command("update", short_help="Change what is particular about a queue.")
+@click.argument("name")
+@_max_consumers_option
+@_purge_option
+@api_options
+def update_queue(
+    name: str,
+    max_consumers: int | None,
+    purge_on_no_consumers: bool | None,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Change the queue NAME; what is not given stays, and so do consumers that it has."""
+    body = {"maxConsumers": max_consumers, "purgeOnNoConsumers": purge_on_no_consumers}
+    if body == {"maxConsumers": None, "purgeOnNoConsumers": None}:
+        raise click.UsageError("nothing to change: give --max-consumers or another option")
+    client = ApiClient(api_url, password_file)
+    _show_one(client.call("PATCH", f"/queues/{segment(name)}", body), is_json)
+
+
+@queue.command("pause", short_help="Give nothing more of a queue to its consumers.")
+@click.argument("name")
+@click.option("--persist", is_flag=True, help="A restart leaves it paused.")
+@api_options
+def pause_queue(
+    name: str, persist: bool, api_url: str, password_file: Path | None, is_json: bool
+) -> None:
+    """Pause the queue NAME: it takes messages, and its consumers get none until `resume`."""
+    client = ApiClient(api_url, password_file)
+    query = {"persist": str(persist).lower()}
+    answer = client.call("POST", f"/queues/{segment(name)}/pause", query=query)
+    lasting = ", also after a restart" if persist else ", until a restart"
+    show_removed(answer, f"queue {name} paused{lasting}", is_json)
+
+
+@queue.command("resume", short_help="Go on with a queue that was paused.")
+@click.argument("name")
+@api_options
+def resume_queue(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """Go on giving messages of the queue NAME to its consumers."""
+    client = ApiClient(api_url, password_file)
+    answer = client.call("POST", f"/queues/{segment(name)}/resume")
+    show_removed(answer, f"queue {name} goes on", is_json)
+
+
+@queue.command("stat", short_help="List queues by a condition, sorted.")
+@click.option(
+    "--field",
+    type=click.Choice(FIELDS),
+    default="name",
+    show_default=True,
+    help="What is compared.",
+)
+@click.option(
+    "--operation",
+    type=click.Choice(tuple(OPERATIONS)),
+    default="CONTAINS",
+    show_default=True,
+    help="How it is compared.",
+)
+@click.option("--value", help="What it is compared with (default: all queues are listed).")
+@click.option(
+    "--sort", type=click.Choice(FIELDS), default="name", show_default=True, help="What by."
+)
+@click.option("--descending", is_flag=True, help="Largest first.")
+@click.option("--fields", help="Columns, with commas between them (default: those of `list`).")
+@click.option(
+    "--max-rows", type=click.IntRange(min=1), default=50, show_default=True, help="Most queues."
+)
+@api_options
+def queue_statistics(
+    field: str,
+    operation: str,
+    value: str | None,
+    sort: str,
+    descending: bool,
+    fields: str | None,
+    max_rows: int,
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """List queues for which a condition holds.
+
+    Such as --field messages --operation GREATER_THAN --value 1000.
+    """
+    columns = _QUEUE_COLUMNS if fields is None else columns_of(fields)
+    condition = None if value is None else condition_on(field, operation, value)
+    found = list(ApiClient(api_url, password_file).items("/queues"))
+    shown, count = chosen(found, condition, sort, is_descending=descending, count_max=max_rows)
+    if is_json and fields is not None:
+        shown = [{key: item[key] for _, key in columns} for item in shown]
+    show_all(shown, columns, is_json)
+    if count > len(shown):
+        click.echo(f"{count - len(shown)} more; see --max-rows", err=True)
+
+
 @queue.command("purge", short_help="Remove the messages that wait in a queue.")
 @click.argument("name")
 @yes_option
@@ -187,7 +302,7 @@ def show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
         click.echo(sentence)
 
 
-@click.group("address", short_help="List, show, create and delete addresses.")
+@click.group("address", short_help="List, show, create, change and delete addresses.")
 def address() -> None:
     """Addresses of a running broker, by its HTTP API."""
 
@@ -223,6 +338,30 @@ def create_address(
         terminal.show_json(made)
     else:
         click.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
+
+
+@address.command("update", short_help="Change the routing types of an address.")
+@click.argument("name")
+@click.option(
+    "--routing-type",
+    "routing_types",
+    type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
+    multiple=True,
+    required=True,
+    help="A type that it serves; give it twice for both.",
+)
+@api_options
+def update_address(
+    name: str,
+    routing_types: tuple[str, ...],
+    api_url: str,
+    password_file: Path | None,
+    is_json: bool,
+) -> None:
+    """Have the address NAME serve these routing types and no others."""
+    body = {"routingTypes": [kind.upper() for kind in routing_types]}
+    client = ApiClient(api_url, password_file)
+    _show_one(client.call("PATCH", f"/addresses/{segment(name)}", body), is_json)
 
 
 @address.command("duplicate-ids", short_help="Show or forget an address' duplicate ids.")

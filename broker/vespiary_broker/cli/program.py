@@ -68,13 +68,13 @@ COMMANDS: Final = (
         "queue",
         "administration:queue",
         ADMINISTRATION,
-        "List, show, create, delete and purge queues.",
+        "List, show, create, change, pause, purge and delete queues.",
     ),
     CommandEntry(
         "address",
         "administration:address",
         ADMINISTRATION,
-        "List, show, create and delete addresses.",
+        "List, show, create, change and delete addresses.",
     ),
     CommandEntry("divert", "diverts:divert", ADMINISTRATION, "List, create and delete diverts."),
     CommandEntry(

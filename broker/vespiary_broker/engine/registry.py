@@ -314,6 +314,29 @@ class Registry:
                 address.is_bound = True
         return address
 
+    async def set_routing_types(self, address: Address, routing_types: set[RoutingType]) -> None:
+        """Have an address serve these types and no others; it does not go by itself any more.
+
+        Raises:
+            RemoteProtocolError: A queue of it has another type.
+
+        Durability: on return it does so after a power loss too.
+        """
+        async with self._lock:
+            for queue in address.queues.values():
+                if queue.routing_type not in routing_types:
+                    raise RemoteProtocolError(
+                        f"the address {address.name} has the queue {queue.name}, which is "
+                        f"{queue.routing_type}",
+                        measured=", ".join(sorted(routing_types)),
+                        cure="keep that type, or delete the queue first",
+                    )
+            address.routing_types = set(routing_types)
+            address.is_auto_created = False
+            address.is_bound = True
+            self.unused.pop(address.name, None)
+            await self._bindings.put(address.key, address.to_binding())
+
     async def create_queue(
         self,
         name: str,

@@ -55,10 +55,7 @@ class Usage:
         Raises:
             RemoteProtocolError: It has as many as it may.
         """
-        own = queue.traits.max_consumers
-        settings = self._registry.settings_for(queue.address.name)
-        allowed = settings.default_max_consumers if own is None else own
-        assert allowed is not None
+        allowed = self.max_consumers(queue)
         if 0 <= allowed <= len(queue.consumers):
             raise RemoteProtocolError(
                 f"the queue {queue.name} has as many consumers as it may",
@@ -99,6 +96,23 @@ class Usage:
         self.open_or_close(queue)
         self.settle(queue, queue.idle_since_s)
 
+    def purge_closed(self, queue: Queue) -> None:
+        """Empty a queue if it is one of those that take nothing without consumers.
+
+        Durability: as of acknowledgements.
+        """
+        if not queue.is_open:
+            self._quarantine.release(queue.id)
+            with suppress(NoRoom):  # the rest goes with the next scan
+                self._core.purge_queue(queue.id)
+
+    def max_consumers(self, queue: Queue) -> int:
+        """Return how many consumers a queue may have; -1 for any number."""
+        own = queue.traits.max_consumers
+        found = self._registry.settings_for(queue.address.name).default_max_consumers
+        assert found is not None
+        return found if own is None else own
+
     def settle(self, queue: Queue, now_s: float) -> bool:
         """Purge a queue without consumers and delete it, whatever of it is due.
 
@@ -112,10 +126,7 @@ class Usage:
         Durability: as of acknowledgements, and as of `drop_queue`.
         """
         settings = self._registry.settings_for(queue.address.name)
-        if not queue.is_open:
-            self._quarantine.release(queue.id)
-            with suppress(NoRoom):  # the rest goes with the next scan
-                self._core.purge_queue(queue.id)
+        self.purge_closed(queue)
         if not may_delete_queue(queue, settings):
             return False
         if not is_queue_due(queue, settings, self._core.queue_statistics(queue.id), now_s):

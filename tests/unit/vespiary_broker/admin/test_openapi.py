@@ -320,6 +320,21 @@ def test_transactions_are_shown_decided_and_forgotten(rig: AdminRig):
         assert ask(rig, f"{act}Transaction", "nowhere").status == 404
 
 
+@pytest.mark.parametrize("name", ["changeQueue", "changeAddress"])
+@pytest.mark.parametrize(
+    ("data", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b'"' + b"x" * BODY_BYTES_MAX + b'"', "application/json", 413),
+    ],
+)
+def test_bodies_of_changes_are_checked(
+    rig: AdminRig, name: str, data: bytes, kind: str, status: int
+):
+    assert ask(rig, name, data=data, headers={"Content-Type": kind}).status == status
+
+
 @pytest.mark.parametrize("name", ["createQueue", "createAddress", "createDivert"])
 @pytest.mark.parametrize(
     ("data", "status"),
@@ -358,6 +373,31 @@ def test_a_purge_leaves_what_was_given_out(rig: AdminRig):
     rig.broker.queue_states["orders"] = queue_state("orders", messages=5, ready=3, delivering=2)
     assert ask(rig, "purgeQueue").json == {"messages": 3}
     assert ask(rig, "showQueue").json["messages"] == 2
+
+
+def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig):
+    changed = ask(rig, "changeQueue", body={"maxConsumers": 3, "purgeOnNoConsumers": True}).json
+    assert (changed["maxConsumers"], changed["purgeOnNoConsumers"]) == (3, True)
+    assert ask(rig, "changeQueue", body={"maxConsumers": 4}).json["purgeOnNoConsumers"] is True
+    assert ask(rig, "changeQueue", body={"maxConsumers": -2}).status == 400
+    assert ask(rig, "pauseQueue").json["isPaused"] is True
+    assert ask(rig, "resumeQueue").json["isPaused"] is False
+    rig.broker.queue_states["volatile"] = queue_state("volatile", is_durable=False)
+    assert ask(rig, "pauseQueue", "volatile", "?persist=true").status == 409
+    assert ask(rig, "changeQueue", "nowhere", body={}).status == 404
+    assert ask(rig, "pauseQueue", "nowhere").status == 404
+    assert ask(rig, "resumeQueue", "nowhere").status == 404
+    made = ask(rig, "createQueue", body={"name": "few", "maxConsumers": 2})
+    assert (made.status, made.json["maxConsumers"]) == (201, 2)
+
+
+def test_an_address_is_changed(rig: AdminRig):
+    body = {"routingTypes": ["MULTICAST"]}
+    assert ask(rig, "changeAddress", body=body).json["routingTypes"] == ["MULTICAST"]
+    assert ask(rig, "changeAddress", body={"routingTypes": []}).status == 400
+    assert ask(rig, "changeAddress", "nowhere", body=body).status == 404
+    rig.broker.failure = RemoteProtocolError("the address has a queue of another type")
+    assert ask(rig, "changeAddress", body=body).status == 409
 
 
 def test_an_address_with_queues_stays(rig: AdminRig):

@@ -46,7 +46,7 @@ def test_queues_are_listed_over_all_pages(rig: AdminRig, capsys: pytest.CaptureF
 
 def test_one_queue_is_shown(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
     assert ask(rig, "queue", "show", "orders") == 0
-    assert "delivering     2" in capsys.readouterr().out
+    assert ["delivering", "2"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ask(rig, "queue", "show", "a/b?c#d%") == 1
     assert "There is no queue 'a/b?c#d%'" in capsys.readouterr().err
 
@@ -154,3 +154,74 @@ def test_another_program_there(answer: bytes, capsys: pytest.CaptureFixture[str]
         )
         thread.join()
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
+    assert ask(rig, "queue", "update", "orders", "--max-consumers", "2") == 0
+    assert rig.broker.queue_states["orders"].max_consumers == 2
+    assert ask(rig, "queue", "update", "orders", "--purge-on-no-consumers", "--json") == 0
+    assert '"purgeOnNoConsumers":true' in capsys.readouterr().out
+    assert ask(rig, "queue", "update", "orders") == 2
+    assert "nothing to change" in capsys.readouterr().err
+    assert ask(rig, "queue", "pause", "orders", "--persist") == 0
+    assert "queue orders paused, also after a restart" in capsys.readouterr().out
+    assert rig.broker.queue_states["orders"].is_paused
+    assert ask(rig, "queue", "resume", "orders") == 0
+    assert not rig.broker.queue_states["orders"].is_paused
+    assert ask(rig, "queue", "pause", "nowhere") == 1
+    assert "There is no queue 'nowhere'" in capsys.readouterr().err
+    assert ask(rig, "queue", "create", "few", "--max-consumers", "1") == 0
+    assert rig.broker.queue_states["few"].max_consumers == 1
+
+
+def test_routing_types_of_an_address(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
+    types = ["--routing-type", "anycast", "--routing-type", "MULTICAST"]
+    assert ask(rig, "address", "update", "orders", *types) == 0
+    assert "ANYCAST, MULTICAST" in capsys.readouterr().out
+    assert ask(rig, "address", "update", "orders") == 2
+
+
+def _listed(rig: AdminRig, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    capsys.readouterr()
+    assert ask(rig, "queue", "stat", *options, "--json") == 0
+    return [item["name"] for item in json.loads(capsys.readouterr().out)]
+
+
+def test_queues_are_listed_by_a_condition(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
+    for number in range(4):
+        name = f"bills.{number}"
+        rig.broker.queue_states[name] = queue_state(name, messages=number, is_paused=number == 3)
+    assert _listed(rig, capsys, "--value", "bills.") == [f"bills.{n}" for n in range(4)]
+    greater = ("--field", "messages", "--operation", "GREATER_THAN", "--value", "1")
+    assert _listed(rig, capsys, *greater) == ["bills.2", "bills.3", "orders"]
+    descending = ("--sort", "messages", "--descending", "--max-rows", "2")
+    assert _listed(rig, capsys, *greater, *descending) == ["orders", "bills.3"]
+    assert "1 more; see --max-rows" in _more(rig, capsys, *greater, *descending)
+    paused = ("--field", "isPaused", "--operation", "EQUALS", "--value", "true")
+    assert _listed(rig, capsys, *paused) == ["bills.3"]
+    other = ("--operation", "NOT_CONTAINS", "--value", "bills")
+    assert _listed(rig, capsys, *other) == ["orders"]
+    assert ask(rig, "queue", "stat", *paused, "--fields", "name,maxConsumers") == 0
+    assert capsys.readouterr().out.split() == ["name", "maxConsumers", "bills.3", "-1"]
+
+
+def _more(rig: AdminRig, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert ask(rig, "queue", "stat", *options) == 0
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--field", "messages", "--value", "1"], "CONTAINS compares text, and messages is none"),
+        (["--operation", "LESS_THAN", "--value", "1"], "compares numbers, and name is none"),
+        (["--field", "messages", "--operation", "EQUALS", "--value", "x"], "'x' is none"),
+        (["--field", "isPaused", "--operation", "EQUALS", "--value", "x"], "true or false"),
+        (["--fields", "name,colour"], "there is no field 'colour'"),
+    ],
+)
+def test_conditions_that_make_no_sense(
+    rig: AdminRig, capsys: pytest.CaptureFixture[str], options: list[str], reason: str
+):
+    assert ask(rig, "queue", "stat", *options) == 2
+    assert reason in capsys.readouterr().err

@@ -167,3 +167,17 @@ def test_memory_only_broker_journals_nothing() -> None:
     rig.registry._is_persistent = False
     rig.send("/queue/q", b"x")
     assert not rig.core.has_unwritten()
+
+
+def test_routing_types_of_an_address_are_set_for_good() -> None:
+    rig = Rig()
+    rig.send("/topic/a", b"x")
+    address = rig.registry.addresses["a"]
+    do(rig.registry.set_routing_types(address, {ANYCAST, MULTICAST}))
+    assert rig.bindings.values["address/a"]["routing-types"] == ["ANYCAST", "MULTICAST"]
+    assert not rig.registry.unused
+    do(rig.registry.create_queue("q", "a", ANYCAST))
+    with pytest.raises(RemoteProtocolError, match="has the queue q, which is ANYCAST"):
+        do(rig.registry.set_routing_types(address, {MULTICAST}))
+    do(rig.registry.set_routing_types(address, {ANYCAST}))
+    assert address.routing_types == {ANYCAST}
