@@ -50,6 +50,7 @@ values = st.one_of(
     st.floats(allow_nan=False, width=32),
 )
 messages = st.dictionaries(st.sampled_from(NAMES), values)
+pairs = st.fixed_dictionaries({"a": values, "b": values})
 
 _names = st.sampled_from(NAMES).map(lambda name: ("name", name))
 _strings = st.one_of(st.sampled_from(TEXTS), st.text(max_size=3))
@@ -74,6 +75,8 @@ _simple = st.one_of(
     st.booleans().map(lambda value: ("literal", value)),
     _names,
     st.tuples(st.just("compare"), _order, numbers, numbers),
+    st.tuples(st.just("compare"), _order, _names, _numbers),
+    st.tuples(st.just("compare"), _order, _names, _names),
     st.tuples(st.just("compare"), _equal, _names, _string_literals),
     st.tuples(st.just("compare"), _equal, _string_literals, _names),
     st.tuples(st.just("compare"), _equal, _string_literals, _string_literals),
@@ -94,6 +97,14 @@ _simple = st.one_of(
     ),
     st.tuples(st.just("null"), st.booleans(), st.sampled_from(NAMES)),
 )
+
+
+comparisons = st.one_of(
+    st.tuples(st.just("compare"), _order, st.just(("name", "a")), st.just(("name", "b"))),
+    st.tuples(st.just("compare"), _order, st.just(("name", "a")), _numbers),
+    st.tuples(st.just("compare"), _equal, st.just(("name", "a")), _string_literals),
+)
+"""Single comparisons of `pairs`."""
 
 
 def _grow(inner: Any) -> Any:

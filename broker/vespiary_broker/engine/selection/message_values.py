@@ -56,21 +56,20 @@ class StoredMessage(Protocol):
         """Its headers."""
 
 
-Take = Callable[[Any, bytes], Value]
+Take = Callable[[Any, str], Value]
 """From a message, and its properties behind a line feed, to a value."""
 
 
-def _needles(name: str) -> tuple[bytes, bytes]:
+def _begins(name: str) -> tuple[str, str]:
     """Return how the line of a header begins, as it is and escaped, behind a line feed."""
-    return f"\n{name}:".encode(), f"\n{escape(name, '1.2')}:".encode()
+    return f"\n{name}:", f"\n{escape(name, '1.2')}:"
 
 
-def _escaped_value(lines: bytes, needle: bytes) -> Value:
-    start = lines.find(needle)
-    if start < 0:
+def _escaped_value(lines: str, begin: str) -> Value:
+    parts = lines.split(begin, 1)
+    if len(parts) == 1:
         return None
-    start += len(needle)
-    text = lines[start : lines.index(b"\n", start)].decode(errors="replace")
+    text = parts[1].partition("\n")[0]
     try:
         return unescape(text, "1.2") if "\\" in text else text
     except RemoteProtocolError:
@@ -79,16 +78,13 @@ def _escaped_value(lines: bytes, needle: bytes) -> Value:
 
 def _header(name: str) -> Take:
     """Return what takes the header of this name."""
-    plain, escaped = _needles(name)
+    plain, escaped = _begins(name)
 
-    def take(message: StoredMessage, lines: bytes) -> Value:
+    def take(message: StoredMessage, lines: str) -> Value:
         if message.is_escaped:
             return _escaped_value(lines, escaped)
-        start = lines.find(plain)
-        if start < 0:
-            return None
-        start += len(plain)
-        return lines[start : lines.index(b"\n", start)].decode(errors="replace")
+        parts = lines.split(plain, 1)
+        return None if len(parts) == 1 else parts[1].partition("\n")[0]
 
     return take
 
@@ -97,8 +93,8 @@ _DURABLE: Final = ("NON_DURABLE", "DURABLE")
 _DELIVERY_MODES: Final = ("NON_PERSISTENT", "PERSISTENT")
 
 
-def _is_persistent(message: StoredMessage, lines: bytes) -> bool:
-    return message.is_journalled or b"\npersistent:true\n" in lines
+def _is_persistent(message: StoredMessage, lines: str) -> bool:
+    return message.is_journalled or "\npersistent:true\n" in lines
 
 
 _KNOWN: Final[dict[str, Take]] = {
@@ -125,7 +121,7 @@ _KNOWN: Final[dict[str, Take]] = {
 def _known_or_header(known: Take, name: str) -> Take:
     header = _header(name)
 
-    def take(message: StoredMessage, lines: bytes) -> Value:
+    def take(message: StoredMessage, lines: str) -> Value:
         value = known(message, lines)
         return header(message, lines) if value is None else value
 
@@ -143,7 +139,7 @@ class Extractor:
     __slots__ = ("_headers", "_known")
 
     def __init__(self, names: Iterable[str], *, address: str = "") -> None:
-        self._headers: list[tuple[str, bytes, int, bytes]] = []
+        self._headers: list[tuple[str, str, str]] = []
         self._known: list[tuple[str, Take]] = []
         for name in sorted(names):
             known = _KNOWN.get(name)
@@ -152,23 +148,21 @@ class Extractor:
             elif known is not None:
                 self._known.append((name, _known_or_header(known, name)))
             else:
-                plain, escaped = _needles(name)
-                self._headers.append((name, plain, len(plain), escaped))
+                self._headers.append((name, *_begins(name)))
 
     def values_of(self, message: StoredMessage) -> dict[str, Value]:
         """Return the values of a message by name; those that it has not are None, or not there."""
-        lines = b"\n" + message.properties
+        lines = "\n" + str(message.properties, "utf-8", "replace")
         values: dict[str, Value] = {}
         if message.is_escaped:
-            for name, _, _, escaped in self._headers:
+            for name, _, escaped in self._headers:
                 values[name] = _escaped_value(lines, escaped)
         else:
-            find, index = lines.find, lines.index
-            for name, plain, length, _ in self._headers:
-                start = find(plain)
-                if start >= 0:
-                    start += length
-                    values[name] = lines[start : index(b"\n", start)].decode("utf-8", "replace")
+            # Splitting twice takes half the time of finding the begin, the end and what is between.
+            for name, plain, _ in self._headers:
+                parts = lines.split(plain, 1)
+                if len(parts) == 2:
+                    values[name] = parts[1].partition("\n")[0]
         for name, take in self._known:
             values[name] = take(message, lines)
         return values

@@ -11,6 +11,7 @@ from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
 from vespiary_spec import limits
 from vespiary_spec.errors import (
     ConfigError,
@@ -381,3 +382,28 @@ def test_messages_are_where_a_walk_by_hand_leads(edges: Any, sizes: list[int]) -
             expected[place] += 1
     assert _ready(rig, *(f"a{n}" for n in range(5))) == expected
     assert isinstance(rig.registry.diverts, Diverts)
+
+
+def test_a_transaction_asks_for_room_in_every_queue_that_a_message_gets_to() -> None:
+    rig = _rig("a", "b")
+    _queue(rig, "b2", "b", filter_string="x = 1")
+    _divert(rig, "d", "a", "b")
+    asked: list[int] = []
+    begin = rig.core.begin
+
+    def counting(number: int, size_bytes: int, records: int, *, branch: bool = False) -> None:
+        asked.append(records)
+        begin(number, size_bytes, records, branch=branch)
+
+    rig.core.begin = counting
+    work = Transaction()
+    for where in ("/topic/a", "/topic/b", "b::b2"):
+        work.sends.append(
+            Outgoing(
+                destination=destination(where), properties=b"x:1\n", body=b"", is_persistent=True
+            )
+        )
+    do(prepare(rig.registry, work))
+    stage(rig.core, rig.registry, rig.duplicates, work)
+    assert asked == [1 + 3 + 2 + 1]
+    assert _ready(rig, "a", "b", "b2") == [1, 2, 3]

@@ -3,12 +3,20 @@
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_spec.errors import InvalidSelector
-from vespiary_testkit.selector_oracle import conditions, messages, selects, text_of, truth
+from vespiary_testkit.selector_oracle import (
+    comparisons,
+    conditions,
+    messages,
+    pairs,
+    selects,
+    text_of,
+    truth,
+)
 
 WORDS = (
     *("a", "b", "1", "2.5", "0x1F", "'x'", "'%'", '"c-d"', "(", ")", ",", "=", "<>", "<", "+"),
@@ -19,6 +27,16 @@ WORDS = (
 
 @given(node=conditions, message=messages)
 def test_a_selector_says_what_the_model_says(node, message):
+    _check(node, message)
+
+
+@settings(max_examples=300)
+@given(node=comparisons, message=pairs)
+def test_a_comparison_says_what_the_model_says(node, message):
+    _check(node, message)
+
+
+def _check(node, message):
     selector = compile_selector(text_of(node))
     assert selector.matches(message) == selects(node, message)
     # Its negation tells false from unknown.

@@ -72,6 +72,11 @@ missing = 5 OR 1 = 1
 a = 1 oR colour = 'red'
 NOT NOT flag
 NOT missing = 5 OR TRUE
+NOT colour = 5
+NOT colour <> 5
+NOT on < count
+NOT colour = count
+NOT (colour + 1 = 6) OR TRUE
 convert_string_expressions:price > 4
 1 < price AND price < weight * 4 AND colour LIKE '%'
 """.strip().splitlines()
@@ -91,6 +96,8 @@ missing BETWEEN 1 AND 2
 NOT missing BETWEEN 1 AND 2
 colour = 5
 colour <> 5
+colour <> count
+on <> count
 colour < 5
 colour + 1 = 6
 price = '5.0'
