@@ -133,6 +133,15 @@ class LifecycleSettings(
             default_text="OFF",
         ),
     ] = None
+    config_delete_diverts: Annotated[
+        DeletionPolicy | None,
+        setting(
+            "Diverts of the address that were configured and are not any more: OFF leaves them, "
+            "FORCE deletes them at the start.",
+            change=Change.RESTART,
+            default_text="OFF",
+        ),
+    ] = None
     default_max_consumers: Annotated[
         int | None,
         setting(
@@ -168,6 +177,7 @@ LIFECYCLE_DEFAULTS: dict[str, Any] = {
     "auto_delete_addresses_skip_usage_check": False,
     "config_delete_queues": DeletionPolicy.OFF,
     "config_delete_addresses": DeletionPolicy.OFF,
+    "config_delete_diverts": DeletionPolicy.OFF,
     "default_max_consumers": -1,
     "default_purge_on_no_consumers": False,
 }

@@ -91,7 +91,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "default-consumer-window-size": "a window by address (the acceptor's prefetch works)",
         "retroactive-message-count": "retroactive addresses",
         # creation and deletion
-        "config-delete-diverts": "diverts",
         "auto-create-jms-queues": "the old JMS names (`auto-create-queues` works)",
         "auto-create-jms-topics": "the old JMS names (`auto-create-addresses` works)",
         "auto-delete-jms-queues": "the old JMS names (`auto-delete-queues` works)",

@@ -96,11 +96,21 @@ def test_transactions_with_filters(tmp_path: Path) -> None:
         client.disconnect()
 
 
-def test_a_bad_filter_in_the_configuration_stops_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("right", "wrong", "path"),
+    [
+        ("price >= 10", "price >=", "addresses[0].queues[1].filter-string"),
+        ("price > 100", "price >", "diverts[0].filter-string"),
+    ],
+)
+def test_a_bad_filter_in_the_configuration_stops_the_start(
+    tmp_path: Path, right: str, wrong: str, path: str
+) -> None:
     file = tmp_path / "broker.yaml"
-    file.write_text(CONFIGURATION.replace("price >= 10", "price >="))
+    file.write_text(CONFIGURATION.replace(right, wrong))
     broker = BrokerProcess(tmp_path / "data", configuration=file)
     with pytest.raises(AssertionError, match="the broker ended with 1") as caught:
         broker.start()
-    assert "the filter of the queue dear of the address prices is none" in str(caught.value)
-    assert "character 9: the selector ends too early" in str(caught.value)
+    assert f"{path}: this filter is no selector" in str(caught.value)
+    assert "the selector ends too early" in str(caught.value)
+    assert not list((tmp_path / "data").rglob("*.bindings"))

@@ -29,13 +29,14 @@ from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
+from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes
 from vespiary_broker.app.naming import naming_rules
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
-from vespiary_broker.engine.config_deletion import delete_unconfigured
+from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
@@ -180,6 +181,7 @@ class BrokerApp(Administration):
 
     async def _start(self, stack: AsyncExitStack) -> None:
         configuration = self.configuration
+        check_filters(configuration)
         folders = configuration.directories(self._base)
         self.report = await self._verify()
         users = self._users_file()
@@ -230,7 +232,7 @@ class BrokerApp(Administration):
         engine.registry.restore()
         engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
-        await engine.registry.diverts.configure(configuration.diverts)
+        await configure_diverts(engine.registry, configuration.diverts)
         await delete_unconfigured(engine.registry, configuration.addresses)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)

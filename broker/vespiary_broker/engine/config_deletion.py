@@ -1,13 +1,14 @@
 """What was configured and is not any more: left alone, or deleted at the start, as settings say.
 
-Owns `config-delete-addresses` and `config-delete-queues`. Must never touch what was made by other
-ways than the configuration. Called by `app` at the start, before clients come.
+Owns `config-delete-addresses`, `config-delete-queues` and `config-delete-diverts`. Must never
+touch what was made by other ways than the configuration. Called by `app` at the start, before
+clients come.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.queues import Queue
@@ -15,8 +16,28 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import DeletionPolicy
+from vespiary_spec.settings import Divert as ConfiguredDivert
 
 log = logging.getLogger(__name__)
+
+
+async def configure_diverts(registry: Registry, configured: Sequence[ConfiguredDivert]) -> None:
+    """Make the diverts of the configuration, and delete those that it had and has no more.
+
+    Args:
+        registry: Addresses and their settings.
+        configured: `diverts` of the configuration.
+
+    Raises:
+        ConfigError: One cannot be made.
+
+    Durability: on return all of it survives a power loss.
+    """
+
+    def is_deleted(address: str) -> bool:
+        return registry.settings_for(address).config_delete_diverts is DeletionPolicy.FORCE
+
+    await registry.diverts.configure(configured, is_deleted)
 
 
 async def delete_unconfigured(registry: Registry, configured: Iterable[ConfiguredAddress]) -> int:

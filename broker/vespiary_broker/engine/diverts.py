@@ -11,8 +11,8 @@ names of all that are involved. What is reached is therefore a tree, and its siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from vespiary_broker.engine.names import check_name
@@ -51,6 +51,7 @@ class Divert:
         selector: Its filter; None takes every message.
         is_exclusive: Whether what it takes goes nowhere else.
         routing_type: Queues of the forwarding address that it leads to.
+        is_configured: Whether it stands in the configuration, or did when that was read last.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Divert:
     selector: Selector | None
     is_exclusive: bool
     routing_type: DivertRoutingType
+    is_configured: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -88,11 +90,16 @@ class Divert:
             "filter-string": self.filter_string,
             "exclusive": self.is_exclusive,
             "routing-type": str(self.routing_type),
+            "configured": self.is_configured,
         }
 
 
-def make_divert(wanted: ConfiguredDivert) -> Divert:
+def make_divert(wanted: ConfiguredDivert, *, is_configured: bool = False) -> Divert:
     """Return a divert as it is asked for.
+
+    Args:
+        wanted: What is asked for.
+        is_configured: Whether the configuration asks for it.
 
     Raises:
         InvalidSelector: Its filter is none.
@@ -109,6 +116,7 @@ def make_divert(wanted: ConfiguredDivert) -> Divert:
         selector=compile_filter(wanted.filter_string),
         is_exclusive=wanted.exclusive,
         routing_type=wanted.routing_type,
+        is_configured=is_configured,
     )
 
 
@@ -227,6 +235,7 @@ class Diverts:
                     selector=compile_filter(value["filter-string"]),
                     is_exclusive=bool(value["exclusive"]),
                     routing_type=DivertRoutingType(value["routing-type"]),
+                    is_configured=bool(value.get("configured", False)),
                 )
             except (KeyError, TypeError, ValueError, InvalidSelector) as error:
                 raise ValueError(f"binding {key} cannot be understood: {error}") from error
@@ -236,18 +245,32 @@ class Diverts:
         except RemoteProtocolError as error:
             raise ValueError(f"the diverts of the bindings cannot be used: {error}") from error
 
-    async def configure(self, wanted: Iterable[ConfiguredDivert]) -> None:
+    async def configure(
+        self,
+        wanted: Sequence[ConfiguredDivert],
+        is_deleted: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         """Make the diverts of the configuration; those that are there otherwise are changed.
+
+        Args:
+            wanted: `diverts` of the configuration.
+            is_deleted: Says of an address whether diverts there that were configured before, and
+                are not any more, go.
 
         Raises:
             ConfigError: One cannot be made.
 
-        Durability: on return they survive a restart.
+        Durability: on return they survive a restart, and those that went do not come back.
         """
+        names = {each.name for each in wanted}
+        for found in list(self._table.values()):
+            if found.is_configured and found.name not in names and is_deleted(found.address):
+                await self.delete(found.name)
         for each in wanted:
             try:
-                divert = make_divert(each)
-                if self._table.get(divert.name) != divert:
+                divert = make_divert(each, is_configured=True)
+                there = self._table.get(divert.name)
+                if there != divert or not there.is_configured:
                     await self._put(divert)
             except (InvalidSelector, RemoteProtocolError) as error:
                 raise ConfigError(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vespiary_broker.engine.config_deletion import configure_diverts
 from vespiary_broker.engine.diverts import CHAIN_MAX, Diverts
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
@@ -19,7 +20,13 @@ from vespiary_spec.errors import (
     LimitExceeded,
     RemoteProtocolError,
 )
-from vespiary_spec.settings import Divert, DivertRoutingType, RoutingType
+from vespiary_spec.settings import (
+    AddressSettings,
+    DeletionPolicy,
+    Divert,
+    DivertRoutingType,
+    RoutingType,
+)
 from vespiary_testkit.engine_rig import Rig, destination, do
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -407,3 +414,28 @@ def test_a_transaction_asks_for_room_in_every_queue_that_a_message_gets_to() -> 
     stage(rig.core, rig.registry, rig.duplicates, work)
     assert asked == [1 + 3 + 2 + 1]
     assert _ready(rig, "a", "b", "b2") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("policy", DeletionPolicy)
+def test_those_that_are_not_configured_any_more(policy: DeletionPolicy) -> None:
+    settings = {"a": AddressSettings(config_delete_diverts=policy)}
+    bindings = MemoryBindings()
+    rig = Rig(settings, bindings=bindings)
+    for name in ("a", "other"):
+        wanted = Divert(name=f"of-{name}", address=name, forwarding_address="b")
+        do(configure_diverts(rig.registry, [wanted]))
+    _divert(rig, "by-hand", "a", "b")
+    kept = Divert(name="kept", address="a", forwarding_address="b")
+    _divert(rig, "kept", "a", "b")
+    again = Rig(settings, bindings=bindings)
+    again.registry.restore()
+    do(configure_diverts(again.registry, [kept]))
+    left = ["by-hand", "kept", "of-other"]
+    if policy is DeletionPolicy.OFF:
+        left = ["by-hand", "kept", "of-a", "of-other"]
+    assert again.registry.diverts.names == left
+    third = Rig(settings, bindings=bindings)
+    third.registry.restore()
+    assert third.registry.diverts.names == left
+    do(configure_diverts(third.registry, []))  # what was made by hand, then configured, goes now
+    assert ("kept" in third.registry.diverts.names) is (policy is DeletionPolicy.OFF)
