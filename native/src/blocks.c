@@ -41,33 +41,38 @@ static int blocks_push(vespiary_core *core, sealed_block b)
     return 0;
 }
 
+uint32_t write_block_header(const vespiary_core *core, const file *f, const block_facts *facts, uint8_t *at)
+{
+    uint64_t seed[2] = {f->salt, facts->offset};
+    memset(at + facts->used, 0, align_page(facts->used) - facts->used);
+    memset(at, 0, BLOCK_HEADER);
+    put32(at, BLOCK_MAGIC);
+    put16(at + 4, FORMAT_VERSION);
+    put16(at + 6, facts->flags);
+    put64(at + 8, facts->sequence);
+    put64(at + 16, f->file_id);
+    put64(at + 24, facts->watermark);
+    put32(at + 32, facts->used - BLOCK_HEADER);
+    put32(at + 36, facts->records);
+    put32(at + 40, facts->previous_crc);
+    put64(at + 48, core->now_ms);
+    uint32_t crc = vespiary_crc32c(0, seed, sizeof seed);
+    crc = vespiary_crc32c(crc, at, facts->used);
+    put32(at + 44, crc);
+    return crc;
+}
+
 /* Close the block of `used` bytes at `offset` of the current file: header, checksum, zeros up to the page. */
 static int close_block(vespiary_core *core, uint32_t offset, uint32_t used, uint32_t records, uint16_t flags)
 {
     file *f = core->current;
     slab *s = &f->slabs[offset >> core->slab_shift];
-    uint8_t *at = s->memory + (offset & (core->slab_bytes - 1));
     uint32_t length = (uint32_t)align_page(used);
-    uint64_t seed[2] = {f->salt, offset};
     int bad = blocks_push(core, (sealed_block){core->next_sequence, f->slot, offset, length});
     if (bad)
         return bad;
-    memset(at + used, 0, length - used);
-    memset(at, 0, BLOCK_HEADER);
-    put32(at, BLOCK_MAGIC);
-    put16(at + 4, FORMAT_VERSION);
-    put16(at + 6, flags);
-    put64(at + 8, core->next_sequence);
-    put64(at + 16, f->file_id);
-    put64(at + 24, core->durable_sequence);
-    put32(at + 32, used - BLOCK_HEADER);
-    put32(at + 36, records);
-    put32(at + 40, core->previous_crc);
-    put64(at + 48, core->now_ms);
-    uint32_t crc = vespiary_crc32c(0, seed, sizeof seed);
-    crc = vespiary_crc32c(crc, at, used);
-    put32(at + 44, crc);
-    core->previous_crc = crc;
+    block_facts facts = {core->next_sequence, core->durable_sequence, core->previous_crc, offset, used, records, flags};
+    core->previous_crc = write_block_header(core, f, &facts, s->memory + (offset & (core->slab_bytes - 1)));
     s->last_sequence = core->next_sequence++;
     core->unwritten_bytes += length;
     core->position = offset + length;

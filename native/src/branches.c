@@ -112,6 +112,19 @@ static entry *member_entry(const vespiary_core *core, const branch_member *m, qu
     return item && item->state == (m->is_ack ? ENTRY_LOCKED : ENTRY_RESERVED) ? item : NULL;
 }
 
+/* A place in a closed extent that the branch acknowledges. */
+static int resolve_paged(vespiary_core *core, const branch_member *m, queue *q, uint32_t slot, int commit)
+{
+    if (commit) { /* the acknowledgement must stay as long as the page needs it, and so must the COMMIT */
+        int bad = m->slot == UINT32_MAX ? 0 : add_cancel(core->slots[m->slot], slot);
+        return bad ? bad : add_cancel(core->slots[core->filling.slot], slot);
+    }
+    uint32_t deliveries = paged_count_delivery(q, m->sequence);
+    if (q->is_durable) /* a lost count is no lost message */
+        (void)stage_count_of(core, q, m->sequence, deliveries, slot);
+    return 0;
+}
+
 int64_t vespiary_core_resolve(vespiary_core *core, uint64_t transaction, int commit)
 {
     branch *b = branch_find(core, transaction);
@@ -135,8 +148,11 @@ int64_t vespiary_core_resolve(vespiary_core *core, uint64_t transaction, int com
         bad |= add_cancel(own, b->pins[i]);
     for (uint32_t i = 0; i < b->count; i++) {
         const branch_member *m = &b->members[i];
-        queue *q;
+        queue *q = NULL;
         entry *item = m->is_ack ? member_entry(core, m, &q) : NULL;
+        uint32_t slot;
+        if (!item && m->is_ack && q && paged_is_locked(q, m->sequence, &slot))
+            bad |= resolve_paged(core, m, q, slot, commit);
         if (!item)
             continue;
         if (!commit) {
@@ -154,6 +170,9 @@ static void let_go(vespiary_core *core, const branch_member *m, bool is_commit)
 {
     queue *q;
     entry *item = member_entry(core, m, &q);
+    uint32_t slot;
+    if (!item && m->is_ack && q && paged_is_locked(q, m->sequence, &slot))
+        paged_let_go(core, q, m->sequence, is_commit);
     if (!item)
         return;
     if (m->is_ack == is_commit) { /* an acknowledged message that is done, or an added one that is void */

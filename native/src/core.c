@@ -138,6 +138,7 @@ static void files_free(vespiary_core *core)
             if (f->slabs[k].memory)
                 (void)munmap(f->slabs[k].memory, core->slab_bytes);
         shared_free(&f->shared);
+        page_free(f->page);
         free(f->cancels);
         free(f);
     }
@@ -162,6 +163,7 @@ void vespiary_core_free(vespiary_core *core)
         if (q) {
             free(q->segments);
             map_free(&q->large);
+            extents_drop(q);
         }
         free(q);
     }
@@ -189,6 +191,8 @@ void vespiary_core_free(vespiary_core *core)
     free(core->connections);
     free(core->buffers);
     free(core->notes.items);
+    free(core->pages);
+    free(core->wanted);
     free(core->ready);
     free(core->released);
     free(core->spare_segment);

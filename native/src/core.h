@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     uint64_t head, next, available, tail, ready, delivering, prepared, aside;
-    uint64_t added, acknowledged, redelivered, live_bytes;
+    uint64_t added, acknowledged, redelivered, live_bytes, paged;
 } vespiary_queue_statistics;
 
 typedef struct {
@@ -91,6 +91,26 @@ typedef struct {
     uint64_t next_sequence, absent_file, length; /* length: of the views and the properties behind them */
     uint32_t absent_slab, count;
 } vespiary_look;
+
+typedef struct {
+    uint64_t next_sequence, copied_bytes, absent_file; /* absent_file 0: none */
+    uint32_t copied_records, absent_slab, is_full;
+} vespiary_page_fill;
+
+typedef struct {
+    uint64_t page_id;
+    uint32_t queue_id;
+} vespiary_page_wish;
+
+typedef struct {
+    uint64_t page_id, salt, size, places, record_file;
+    uint32_t state;
+} vespiary_page_facts;
+
+typedef struct {
+    uint64_t page_id, first, last;
+    uint32_t places, is_open;
+} vespiary_extent_facts;
 
 vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint32_t slabs_max,
                                  uint32_t record_bytes_max);
@@ -223,6 +243,27 @@ int vespiary_core_finish_held(vespiary_core *core, uint32_t handle, uint64_t seq
 int vespiary_core_specials_seen(vespiary_core *core, uint32_t queue_id);
 int vespiary_core_set_aside(vespiary_core *core, uint32_t queue_id, uint64_t sequence); /* 1 done, 0 not */
 int vespiary_core_put_back(vespiary_core *core, uint32_t queue_id, uint64_t sequence);  /* 1 done, 0 not */
+
+/* pages: see vespiary_native/abc_pages.py. Those that return a count fill in at most `room`. */
+int vespiary_core_page_open(vespiary_core *core, uint64_t page_id, uint64_t salt, uint64_t size,
+                            const uint32_t *queue_ids, uint32_t count);
+int vespiary_core_page_fill(vespiary_core *core, uint64_t page_id, uint32_t queue_id, uint64_t sequence,
+                            uint64_t up_to, uint64_t max_bytes, uint64_t max_places, vespiary_page_fill *out);
+/* Pieces to write, addresses in memory; `room` is 1 for each slab of the page's bound, and 3 more. */
+int vespiary_core_page_close(vespiary_core *core, uint64_t page_id, vespiary_write *out, uint32_t room);
+int64_t vespiary_core_page_commit(vespiary_core *core, uint64_t page_id);
+int vespiary_core_page_abandon(vespiary_core *core, uint64_t page_id);
+int vespiary_core_page_wanted(vespiary_core *core, vespiary_page_wish *out, uint32_t room);
+int64_t vespiary_core_page_enter(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                                 uint32_t length);
+int vespiary_core_page_leave(vespiary_core *core, uint64_t page_id, uint32_t queue_id); /* 1 left, 0 something is held */
+int64_t vespiary_core_page_done(vespiary_core *core, uint64_t *out, uint64_t room);
+int64_t vespiary_core_page_end(vespiary_core *core, uint64_t page_id);
+int vespiary_core_page_forget(vespiary_core *core, uint64_t page_id);
+int64_t vespiary_core_page_restage(vespiary_core *core, uint64_t page_id);
+uint32_t vespiary_core_pages(const vespiary_core *core, vespiary_page_facts *out, uint32_t room);
+int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, vespiary_extent_facts *out, uint32_t room);
+int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 
 /* recovery */
 int vespiary_core_restore_file(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);

@@ -6,7 +6,7 @@
 
 #include "state.h"
 
-enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
 static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
@@ -102,17 +102,19 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
 }
 
 /* --- delivery -------------------------------------------------------------------------------------------------- */
-/* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none. */
+/* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none, or one with
+ * a lower sequence stands in a closed extent of a page. */
 static entry *next_entry(queue *q, uint64_t *sequence)
 {
     if (q->returned) {
         *sequence = q->returned_from = queue_next_returned(q, q->returned_from);
-        return queue_entry(q, *sequence);
+        return *sequence < q->paged_next ? queue_entry(q, *sequence) : NULL;
     }
-    entry *item = q->next < q->available ? queue_entry(q, q->next) : NULL;
+    uint64_t end = q->available < q->paged_next ? q->available : q->paged_next;
+    entry *item = q->next < end ? queue_entry(q, q->next) : NULL;
     if (!item || item->state != ENTRY_READY) {
         queue_skip(q);
-        item = q->next < q->available ? queue_entry(q, q->next) : NULL;
+        item = q->next < end ? queue_entry(q, q->next) : NULL;
     }
     *sequence = q->next;
     return item;
@@ -149,6 +151,15 @@ int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
     return 0;
 }
 
+/* Why there is no next message in the ring. */
+static int32_t nothing(vespiary_core *core, queue *q)
+{
+    if (q->paged_next == UINT64_MAX)
+        return DRAINED;
+    page_want(core, q);
+    return PAGED;
+}
+
 int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
                           vespiary_result *out, const uint8_t **frames)
 {
@@ -160,13 +171,13 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
     uint32_t count = 0;
     out->status = LIMIT;
     if (q->has_special) { /* what is next may not be what is to be given first */
-        out->status = next_entry(q, &sequence) ? SPECIAL : DRAINED;
+        out->status = next_entry(q, &sequence) ? SPECIAL : nothing(core, q);
         max_messages = 0;
     }
     while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
         entry *item = next_entry(q, &sequence);
         if (!item) {
-            out->status = DRAINED;
+            out->status = nothing(core, q);
             break;
         }
         const uint8_t *record = record_memory(core, item);

@@ -53,7 +53,7 @@ int vespiary_core_add_slab(vespiary_core *core, uint8_t *memory)
     return 1;
 }
 
-static void slab_give(vespiary_core *core, uint8_t *memory)
+void slab_give(vespiary_core *core, uint8_t *memory)
 {
     if (core->free_count >= SPARE_SLABS ||
         grow_array((void **)&core->free_slabs, &core->free_capacity, core->free_count, sizeof(uint8_t *))) {
@@ -177,7 +177,7 @@ void slabs_release_durable(vespiary_core *core, uint64_t above)
 }
 
 /* --- files ---------------------------------------------------------------------------------------------- */
-static file *file_new(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size)
+file *file_new(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size)
 {
     uint32_t slot = 0;
     while (slot < core->slots_count && core->slots[slot])
@@ -200,7 +200,7 @@ static file *file_new(vespiary_core *core, uint64_t file_id, uint64_t salt, uint
     return made;
 }
 
-static void file_free(vespiary_core *core, file *which)
+void file_free(vespiary_core *core, file *which)
 {
     core->slots[which->slot] = NULL;
     shared_free(&which->shared);
@@ -223,6 +223,8 @@ static uint32_t file_index(const vespiary_core *core, uint64_t file_id)
 
 file *file_find(const vespiary_core *core, uint64_t file_id)
 {
+    if (file_id & PAGE_BIT)
+        return page_file_find(core, file_id);
     uint32_t at = file_index(core, file_id);
     return at < core->files_count && core->files[at]->file_id == file_id ? core->files[at] : NULL;
 }
@@ -296,7 +298,7 @@ int add_cancel(file *from, uint32_t slot)
     return bad;
 }
 
-static void cancels_remove(vespiary_core *core, uint32_t slot)
+void cancels_remove(vespiary_core *core, uint32_t slot)
 {
     for (uint32_t i = 0; i < core->files_count; i++) {
         file *other = core->files[i];
@@ -359,7 +361,7 @@ void record_pin(vespiary_core *core, const queue *q, const entry *item)
     in->live++;
     in->slabs[item->offset >> core->slab_shift].live++;
     in->live_bytes += bytes;
-    core->live_bytes += in->is_volatile ? 0 : bytes;
+    core->live_bytes += in->is_volatile || in->page ? 0 : bytes;
     account_enter(core, q->account, item);
 }
 
@@ -372,7 +374,7 @@ void record_unpin(vespiary_core *core, const queue *q, const entry *item)
     uint32_t bytes = place_bytes(item);
     owner->live--;
     owner->live_bytes -= bytes;
-    core->live_bytes -= owner->is_volatile ? 0 : bytes;
+    core->live_bytes -= owner->is_volatile || owner->page ? 0 : bytes;
     if (--at->live)
         return;
     if (owner->is_volatile) {

@@ -306,7 +306,7 @@ static int stage_ack(vespiary_core *core, queue *q, uint64_t sequence, const ent
 
 bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item)
 {
-    return q->is_durable && !core->slots[item->slot]->is_volatile;
+    return q->is_durable && !(item->flags & FLAG_VOLATILE) && !core->slots[item->slot]->is_volatile;
 }
 
 int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block)
@@ -408,7 +408,9 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
     queue *q = queue_find(core, id);
     if (!q || core->transaction)
         return -EINVAL;
-    int64_t done = 0;
+    int64_t done = q->extents_count ? extents_purge(core, q) : 0;
+    if (done < 0)
+        return done;
     uint64_t block;
     int bad = 0;
     uint64_t at = q->head;
@@ -434,6 +436,11 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
 /* --- giving back --------------------------------------------------------------------------------------------------- */
 int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item)
 {
+    return stage_count_of(core, q, sequence, item->deliveries, item->slot);
+}
+
+int stage_count_of(vespiary_core *core, const queue *q, uint64_t sequence, uint32_t deliveries, uint32_t slot)
+{
     placed at;
     int bad = place_record(core, COUNT_BYTES, false, &at);
     if (bad)
@@ -443,9 +450,9 @@ int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const en
     at.memory[5] = 0;
     put16(at.memory + 6, 0);
     put32(at.memory + 8, q->id);
-    put32(at.memory + 12, item->deliveries);
+    put32(at.memory + 12, deliveries);
     put64(at.memory + 16, sequence);
-    return add_cancel(core->slots[at.slot], item->slot); /* the count stays as long as the message's record does */
+    return add_cancel(core->slots[at.slot], slot); /* the count stays as long as the message's record does */
 }
 
 void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item)

@@ -85,7 +85,7 @@ static void directory_trim(queue *q)
     q->first_segment += gone;
 }
 
-static entry *entry_make(vespiary_core *core, queue *q, uint64_t sequence)
+entry *queue_place(vespiary_core *core, queue *q, uint64_t sequence)
 {
     uint64_t number = sequence / SEGMENT_ENTRIES;
     segment *s = segment_at(q, number);
@@ -104,7 +104,7 @@ static entry *entry_make(vespiary_core *core, queue *q, uint64_t sequence)
 
 entry *queue_append(vespiary_core *core, queue *q)
 {
-    entry *made = entry_make(core, q, q->tail);
+    entry *made = queue_place(core, q, q->tail);
     if (made) {
         q->tail++;
         q->added++;
@@ -125,7 +125,7 @@ entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t 
         record_unpin(core, q, old);
         return old;
     }
-    return entry_make(core, q, sequence);
+    return queue_place(core, q, sequence);
 }
 
 void queue_advance_head(queue *q)
@@ -164,12 +164,17 @@ void entry_leave(queue *q, uint64_t sequence, const entry *item)
 
 void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
 {
-    entry_leave(q, sequence, item);
-    item->state = ENTRY_DONE;
     if (item->flags & FLAG_LARGE)
         large_done(core, q, sequence);
-    q->live--;
     q->acknowledged++;
+    entry_forget(core, q, sequence, item);
+}
+
+void entry_forget(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+{
+    entry_leave(q, sequence, item);
+    item->state = ENTRY_DONE;
+    q->live--;
     q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
     record_unpin(core, q, item);
     uint64_t number = sequence / SEGMENT_ENTRIES;
@@ -213,14 +218,15 @@ uint64_t queue_next_returned(const queue *q, uint64_t from)
 void queue_skip(queue *q)
 {
     uint64_t at = q->next;
-    while (at < q->available) {
+    uint64_t end = q->available < q->paged_next ? q->available : q->paged_next;
+    while (at < end) {
         const entry *item = queue_entry(q, at);
         if (item && item->state == ENTRY_READY)
             break;
         at = item ? at + 1 : first_of_next_segment(at);
     }
-    at = at < q->available ? at : q->available;
-    if (at == q->next)
+    at = at < end ? at : end;
+    if (at <= q->next)
         return;
     q->next = at;
     queue_advance_head(q); /* what was skipped is done: it may have been all that held the head */
@@ -233,7 +239,10 @@ void entry_returned(queue *q, uint64_t sequence, entry *item)
     q->redelivered++;
 }
 
-static bool is_deliverable(const queue *q) { return q->returned || q->next < q->available; }
+static bool is_deliverable(const queue *q)
+{
+    return q->returned || q->next < q->available || q->paged_next != UINT64_MAX;
+}
 
 void queue_ready(vespiary_core *core, queue *q)
 {
@@ -269,6 +278,11 @@ int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, in
         if (bad)
             return bad;
     }
+    while (core->wanted_capacity <= core->queues.count) {
+        int bad = grow_array((void **)&core->wanted, &core->wanted_capacity, core->wanted_capacity, sizeof(uint32_t));
+        if (bad)
+            return bad;
+    }
     queue *q = calloc(1, sizeof *q);
     if (!q || map_put(&core->queues, id, q)) {
         free(q);
@@ -278,12 +292,14 @@ int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, in
     q->is_durable = durable != 0;
     core->accounts[0].queues++;
     q->head = q->next = q->available = q->tail = tail;
+    q->paged_next = UINT64_MAX;
     return 0;
 }
 
 void queue_free(vespiary_core *core, queue *q)
 {
     large_drop(core, q);
+    extents_free(core, q);
     for (uint32_t i = 0; i < q->segments_count; i++) {
         segment *s = q->segments[i];
         for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
@@ -299,7 +315,7 @@ void queue_free(vespiary_core *core, queue *q)
 int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
 {
     queue *q = queue_find(core, id);
-    if (!q || q->consumers || core->transaction || (q->is_durable && (q->reserved || q->locked)))
+    if (!q || q->consumers || core->transaction || (q->is_durable && (q->reserved || q->locked || q->paged_locked)))
         return -EINVAL;
     for (uint64_t i = core->notes.first; i < core->notes.end; i++) {
         note *n = &core->notes.items[i & (core->notes.capacity - 1)];
@@ -322,10 +338,18 @@ int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
             core->ready[i] = core->ready[--core->ready_count];
             break;
         }
+    for (uint32_t i = 0; i < core->wanted_count; i++)
+        if (core->wanted[i] == id) {
+            core->wanted[i] = core->wanted[--core->wanted_count];
+            break;
+        }
     map_remove(&core->queues, id);
     queue_free(core, q);
     return 0;
 }
+
+/* The oldest unacknowledged below `next`, else `next`; queue_advance_head was called. */
+static uint64_t queue_head(const queue *q) { return q->head < q->paged_next ? q->head : q->paged_next; }
 
 /* Places of branches below `available`; those behind it wait for their flush like all others there. */
 static uint64_t prepared_places(const queue *q)
@@ -346,7 +370,7 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
     queue_advance_head(q);
     uint64_t prepared = prepared_places(q);
     *out = (vespiary_queue_statistics){
-        .head = q->head,
+        .head = queue_head(q),
         .next = q->next,
         .available = q->available,
         .tail = q->tail,
@@ -358,6 +382,7 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
         .acknowledged = q->acknowledged,
         .redelivered = q->redelivered,
         .live_bytes = q->live_bytes,
+        .paged = q->paged,
     };
     return 0;
 }
@@ -392,7 +417,8 @@ int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint
     for (uint32_t i = 0; i < count; i++, out += 24) {
         memset(out, 0, 8);
         memcpy(out, &sorted[i]->id, 4);
-        memcpy(out + 8, &sorted[i]->head, 8);
+        uint64_t head = queue_head(sorted[i]);
+        memcpy(out + 8, &head, 8);
         memcpy(out + 16, &sorted[i]->tail, 8);
     }
     free(sorted);

@@ -81,7 +81,7 @@ static int apply_ack(vespiary_core *core, file *in, file *commit, uint32_t queue
         }
         at++;
     }
-    return 0;
+    return q->extents_count ? extents_ack(core, q, in, commit, first, end) : 0;
 }
 
 static int apply_count(const record *r)
@@ -89,6 +89,11 @@ static int apply_count(const record *r)
     queue *q = queue_find(r->core, get32(r->at + 8));
     entry *item = q ? queue_entry(q, get64(r->at + 16)) : NULL;
     uint32_t deliveries = get32(r->at + 12);
+    if (q && q->extents_count) {
+        int bad = extents_count(q, r->in, get64(r->at + 16), deliveries);
+        if (bad)
+            return bad;
+    }
     if (!item || item->state != ENTRY_READY)
         return 0;
     item->deliveries = deliveries < UINT16_MAX ? (uint16_t)deliveries : UINT16_MAX;
@@ -234,6 +239,11 @@ static int restore_ack(vespiary_core *core, branch *to, const pending_member *m)
             item->state = ENTRY_LOCKED;
             q->locked++;
             bad = branch_pin(core, to, item->slot);
+        } else if (q && m->count == 1) {
+            uint32_t slot;
+            int locked = paged_lock(q, at, &slot);
+            is_there = locked > 0;
+            bad = is_there ? branch_pin(core, to, slot) : locked;
         }
         if (!bad && (is_there || m->count == 1))
             bad = branch_add(to, (branch_member){at, m->queue_id, m->entry.slot, true, !is_there});
@@ -363,6 +373,8 @@ static int read_record(const record *r)
             return -EBADMSG;
         apply_queues(r);
         return 0;
+    case RECORD_PAGE: return apply_paged(r->core, r->in, r->at, r->length);
+    case RECORD_PAGE_DONE: return r->length == 16 ? apply_page_done(r->core, r->in, get64(r->at + 8)) : -EBADMSG;
     case RECORD_DUPLICATE: return read_duplicate(r);
     case RECORD_SEAL: return 0;
     default: return r->at[4] & 0x80 ? -EBADMSG : 1;
@@ -428,6 +440,7 @@ int vespiary_core_restore_done(vespiary_core *core)
         q->available = q->next = q->tail;
         q->head = q->live ? q->first_segment * SEGMENT_ENTRIES : q->tail;
         queue_advance_head(q);
+        q->head = q->head < q->paged_next ? q->head : q->paged_next;
         q->next = q->head;
         q->added = q->acknowledged = 0;
         queue_ready(core, q);

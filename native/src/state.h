@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c). The contract that callers see stands in core.h and
+ * consumer.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
@@ -34,12 +34,16 @@ enum {
     RECORD_ROLLBACK = 9,
     BRANCH_DATA_MAX = 4096,
     RECORD_DUPLICATE = 11,
+    RECORD_PAGE_DONE = 13,
+    RECORD_PAGE = 140,
     FLAG_TRANSACTIONAL = 1,
     FLAG_ESCAPED = 2,
     FLAG_LARGE = 4,       /* the body is a reference to a file */
     LARGE_REFERENCE = 24,
     FLAG_MOVED = 8, /* a copy that compaction made */
     FLAG_SPECIAL = 16,    /* Python looks at it before it is given */
+    FLAG_VOLATILE = 32,   /* in a page: it need not survive */
+    FLAG_PAGING = 64,     /* of an entry: copied into a page that is not live yet */
     COUNT_BYTES = 24,
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 1024,
@@ -47,6 +51,8 @@ enum {
     SPARE_SLABS = 64,    /* free slabs kept; more go back to the system */
     TAUGHT_MAX = 4096
 };
+
+#define PAGE_BIT ((uint64_t)1 << 62) /* in the file ids of pages */
 
 static inline uint64_t align8(uint64_t n) { return (n + 7U) & ~(uint64_t)7; }
 static inline uint64_t align_page(uint64_t n) { return (n + PAGE - 1U) & ~(uint64_t)(PAGE - 1); }
@@ -90,6 +96,7 @@ typedef struct {
     uint64_t live;       /* places whose message stands in this file, and one for each branch that needs it */
     uint64_t live_bytes; /* of their records; each place has an equal share */
     uint32_t pins;       /* prepared branches that need it */
+    struct page *page;   /* of a page: what only pages have (pages.h); else NULL */
     bool is_volatile;    /* one slab of messages that need not survive; no file on disk */
     bool is_closed;      /* volatile: full */
     uint32_t *cancels;   /* slots of files whose messages records of this file end (or commit) */
@@ -160,6 +167,8 @@ typedef struct {
     entry entries[SEGMENT_ENTRIES];
 } segment;
 
+typedef struct extent extent;
+
 typedef struct {
     uint32_t id;
     bool is_durable, is_listed; /* listed: stands in core->ready */
@@ -179,6 +188,12 @@ typedef struct {
     uint32_t account; /* that its messages count for */
     bool is_touched_by_transaction, waits_for_slab;
     number_map large; /* its large messages by sequence */
+    extent *extents;  /* what it has in pages, by first sequence */
+    uint32_t extents_count, extents_capacity;
+    uint64_t paged_next;   /* the lowest place in a closed extent, UINT64_MAX without one */
+    uint64_t paged;        /* places in closed extents */
+    uint64_t paged_locked; /* those of them that prepared branches acknowledge */
+    bool is_page_wanted;   /* stands in core->wanted */
 } queue;
 
 /* What messages cost in memory, and how much they may. */
@@ -314,6 +329,8 @@ struct vespiary_core {
     uint8_t **free_slabs;
     uint32_t free_count, free_capacity, slabs_total;
     slab_list closed, loaded;
+    file **pages; /* by file id */
+    uint32_t pages_count, pages_capacity;
     file *current;
     uint32_t current_index;  /* of `current` in files */
     uint32_t files_ahead;
@@ -347,6 +364,8 @@ struct vespiary_core {
     read_buffer *buffers;
     uint32_t buffers_count, buffers_capacity;
     note_ring notes;
+    uint32_t *wanted; /* ids of queues whose consumers met a closed extent */
+    uint32_t wanted_count, wanted_capacity;
     uint32_t *ready; /* ids of queues to look at */
     uint32_t ready_count, ready_capacity;
     uint32_t *released; /* connections with output */
@@ -391,6 +410,10 @@ int grow_array(void **items, uint32_t *capacity, uint32_t count, size_t item_byt
 
 /* image.c */
 file *file_find(const vespiary_core *core, uint64_t file_id);
+file *file_new(vespiary_core *core, uint64_t file_id, uint64_t salt, uint64_t size);
+void file_free(vespiary_core *core, file *which);
+void slab_give(vespiary_core *core, uint8_t *memory);
+void cancels_remove(vespiary_core *core, uint32_t slot);
 int slab_take(vespiary_core *core, uint8_t **memory); /* a free slab, evicting if need be; -ENOSPC */
 bool slabs_obtainable(const vespiary_core *core, uint32_t count);
 void slab_close(vespiary_core *core, file *owner, uint32_t index);
@@ -402,6 +425,14 @@ int place_volatile(vespiary_core *core, uint32_t length, placed *out);
 int add_cancel(file *from, uint32_t slot);
 
 /* blocks.c */
+typedef struct {
+    uint64_t sequence, watermark;
+    uint32_t previous_crc, offset, used, records;
+    uint16_t flags;
+} block_facts;
+
+/* Write the header of a block of `used` bytes at `at`, and zeros behind it up to the page; returns its checksum. */
+uint32_t write_block_header(const vespiary_core *core, const file *f, const block_facts *facts, uint8_t *at);
 int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out);
 /* Have `padded` bytes free in the filling block; then place_record finds room. */
 int reserve_record(vespiary_core *core, uint32_t padded, bool is_add);
@@ -420,6 +451,8 @@ entry *queue_entry(const queue *q, uint64_t sequence); /* NULL: no such */
 entry *queue_append(vespiary_core *core, queue *q);    /* the entry of `tail`, which grows; NULL: no memory */
 entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t *before);
 void entry_done(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
+void entry_forget(vespiary_core *core, queue *q, uint64_t sequence, entry *item); /* it goes, and is not done */
+entry *queue_place(vespiary_core *core, queue *q, uint64_t sequence); /* an entry of any sequence; NULL: no memory */
 void queue_advance_head(queue *q);
 void entry_put_first(queue *q, uint64_t sequence, entry *item);
 void entry_returned(queue *q, uint64_t sequence, entry *item);
@@ -499,6 +532,25 @@ int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *
 bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
 int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
 int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item);
+int stage_count_of(vespiary_core *core, const queue *q, uint64_t sequence, uint32_t deliveries, uint32_t slot);
+
+/* page_extents.c, page_recovery.c, pages.c */
+file *page_file_find(const vespiary_core *core, uint64_t file_id);
+void extents_drop(queue *q); /* their memory alone */
+void extents_free(vespiary_core *core, queue *q);
+int64_t extents_purge(vespiary_core *core, queue *q);
+void pages_forget_queue(vespiary_core *core, uint32_t id);
+void page_free(struct page *p);
+void page_want(vespiary_core *core, queue *q); /* a consumer met a closed extent */
+int apply_paged(vespiary_core *core, file *in, const uint8_t *record, uint32_t length);
+int apply_page_done(vespiary_core *core, file *in, uint64_t page_id);
+int extents_ack(vespiary_core *core, queue *q, file *in, file *commit, uint64_t first, uint64_t end);
+int extents_count(queue *q, file *in, uint64_t sequence, uint32_t deliveries);
+/* Places in closed extents that prepared branches acknowledge. */
+bool paged_is_locked(const queue *q, uint64_t sequence, uint32_t *slot);
+int paged_lock(queue *q, uint64_t sequence, uint32_t *slot); /* 1 locked, 0 it is not there, or -ENOMEM */
+uint32_t paged_count_delivery(queue *q, uint64_t sequence);  /* how often now */
+void paged_let_go(vespiary_core *core, queue *q, uint64_t sequence, bool is_commit);
 
 /* delivery.c */
 const uint8_t *properties_of(const entry *item, const uint8_t *record);

@@ -28,8 +28,7 @@ How records become blocks (both implementations give the same bytes)
       such ACK record stands in the filling block and its last range ends where the new message
       begins, that range is extended; else, if that record is the block's last, a range is added to
       it (if it fits); else a new ACK record is made. Inside a transaction each message has a record
-      of its own. No ACK record is extended across a moved copy of a message of its queue: in a
-      recovery it would come before that.
+      of its own. None is extended across a moved copy or a PAGE record of its queue.
     - Only what happens to journalled messages in durable queues is journalled: acknowledgements and
       COUNT records. A journalled message has all queues of its route as places, also those that
       are not durable.
@@ -90,6 +89,7 @@ from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
+from vespiary_native.abc_pages import CorePages as CorePages
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
 from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
@@ -108,7 +108,7 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(CoreAccounts, CoreBranches, CoreInspection, Protocol):
+class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, Protocol):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.

@@ -29,6 +29,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
+from vespiary_native.core_pages import NativePages
 from vespiary_native.inspection import NativeInspection
 from vespiary_native.loader import ffi, lib
 
@@ -36,7 +37,7 @@ _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every wri
 _BATCH = 1024  # ids fetched with one call
 
 
-class NativeCore(NativeAccounts, NativeInspection):
+class NativeCore(NativeAccounts, NativeInspection, NativePages):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(

@@ -32,6 +32,7 @@ class DeliverStatus(IntEnum):
     ABSENT = 2  # the next message's slab is not in memory: load it (`absent_slab`)
     LARGE = 3  # the next message's body is in a file: give it by itself (`take_large`)
     SPECIAL = 4  # Python looks at the next message first (`next_deliverable`, `give`)
+    PAGED = 5  # the next message stands in a page: enter its extent (`page_wanted`)
 
 
 class AckMode(IntEnum):
@@ -102,6 +103,7 @@ class QueueStatistics:
     `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `prepared` = held
     by prepared branches (added, or acknowledged, and not committed), `aside` = set aside,
     `live_bytes` = properties and bodies of all that is live, of large messages the reference.
+    `paged` = in closed extents of pages: counted in none of these.
     `added`, `acknowledged` and `redelivered` (given back) count from the end of the recovery on.
     """
 
@@ -117,6 +119,7 @@ class QueueStatistics:
     acknowledged: int
     redelivered: int
     live_bytes: int
+    paged: int
 
 
 class AccountLimits(NamedTuple):

@@ -13,11 +13,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
 from vespiary_testkit.core_driver_inspection import InspectionCalls
+from vespiary_testkit.core_driver_pages import PagingCalls
 from vespiary_testkit.core_driver_transactions import TransactionCalls
 from vespiary_testkit.core_pair import Both
 from vespiary_testkit.stomp_stream import FrameSource
@@ -27,11 +29,13 @@ LIMITS = (12, 300, 1200, 30_000)
 SALT = 0x9E3779B97F4A7C15
 
 
-class Driver(InspectionCalls, TransactionCalls):
+class Driver(InspectionCalls, PagingCalls, TransactionCalls):
     """One run: two cores, the files they write, the clients that use them."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.random = random.Random(seed)
+        self.is_paging = self.random.random() < 0.6
         self.given: list[tuple[int, int]] = []
         self.frames = FrameSource(self.random, self.given)
         self.slab_bytes = self.random.choice([32, 64, 128]) * 1024
@@ -161,7 +165,8 @@ class Driver(InspectionCalls, TransactionCalls):
             return False
         is_good = self.random.random() < 0.9
         for address, length, offset in (twin, native):
-            data = bytes(self.files[file_id][offset : offset + length])
+            file = self.page_files.get(file_id ^ PAGE_BIT) or self.files[file_id]
+            data = bytes(file[offset : offset + length])
             ctypes.memmove(address, data, length)
         if self.random.random() < 0.2:
             self.operate()
@@ -290,6 +295,9 @@ class Driver(InspectionCalls, TransactionCalls):
                 self.take_large(consumer)
             elif status == DeliverStatus.SPECIAL and self.decide(consumer):
                 continue
+            is_entered = status == DeliverStatus.PAGED and self.enter_wanted()
+            if is_entered:
+                continue
             if status != DeliverStatus.ABSENT:
                 return
             self.load(consumer)
@@ -346,6 +354,7 @@ class Driver(InspectionCalls, TransactionCalls):
             (3, self.open_consumer),
             (14, self.deliver),
             (12, self.inspect),
+            (16 if self.is_paging else 0, self.page),
             (6, self.settle_message),
             (1, self.close_a_consumer),
             (3, self.disorder),
@@ -479,6 +488,8 @@ class Driver(InspectionCalls, TransactionCalls):
             self.core.live_bytes(file_id)
             self.core.cancels(file_id)
             self.core.prepared_in(file_id)
+            self.core.pages_in(file_id)
+        self.compare_pages()
         for facts in self.core.branches():
             self.core.branch_members(facts.transaction)
             self.core.branch_data(facts.transaction)
@@ -507,6 +518,7 @@ class Driver(InspectionCalls, TransactionCalls):
         for queue in self.queues:
             self.core.open_queue(queue)
         last = self.restore()
+        self.restore_pages()
         self.compare()
         if live is not None:
             restored = sum(self.core.live_places(file_id) for file_id in self.files)

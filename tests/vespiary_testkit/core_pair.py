@@ -13,6 +13,9 @@ from vespiary_native.abc import Core, NoRoom
 from vespiary_native.core import NativeCore
 from vespiary_native.twin import TwinCore
 
+PAIRS = ("seal_write", "load_begin", "page_close")
+"""What is answered by both: it has addresses."""
+
 
 class MismatchError(AssertionError):
     """The two cores disagree."""
@@ -31,7 +34,7 @@ class Both:
                 raise MismatchError(f"{name}{arguments}{named}: twin {twin!r}, native {native!r}")
             if isinstance(twin, Raised):
                 raise twin.error
-            return (twin, native) if name in ("seal_write", "load_begin") else twin
+            return (twin, native) if name in PAIRS else twin
 
         return call
 
@@ -70,6 +73,10 @@ def comparable(name: str, result: Any) -> Any:
         return result.file_id, result.offset, result.length, result.sequence, data
     if name == "load_begin":
         return result[1:]
+    if name == "page_close":
+        return [(one.offset, ctypes.string_at(one.address, one.length)) for one in result]
+    if name == "page_wanted":
+        return sorted(result)
     if name in ("live_large", "take_done_large"):
         return sorted(result, key=str)
     if name in ("take_receipts", "take_ready_queues"):

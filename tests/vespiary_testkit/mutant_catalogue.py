@@ -13,6 +13,7 @@ from typing import Final
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
 from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
+from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _T: Final = "tests/unit/vespiary_broker/store/"
@@ -421,15 +422,15 @@ NATIVE: Final[tuple[Mutant, ...]] = (
         "watermark too high",
         "Blocks say that they are durable themselves: every torn tail is damage.",
         "native/src/blocks.c",
-        "put64(at + 24, core->durable_sequence);",
-        "put64(at + 24, core->next_sequence);",
+        "block_facts facts = {core->next_sequence, core->durable_sequence,",
+        "block_facts facts = {core->next_sequence, core->next_sequence,",
         _CUTS,
     ),
     Mutant(
         "watermark never moves",
         "Blocks prove nothing durable: damage passes for the torn tail.",
         "native/src/blocks.c",
-        "put64(at + 24, core->durable_sequence);",
+        "put64(at + 24, facts->watermark);",
         "put64(at + 24, 0);",
         _CORE + "::test_an_empty_block_carries_the_watermark",
     ),
@@ -437,7 +438,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
         "chain left out",
         "Blocks do not carry the checksum of the block before.",
         "native/src/blocks.c",
-        "put32(at + 40, core->previous_crc);",
+        "put32(at + 40, facts->previous_crc);",
         "put32(at + 40, 0);",
         _CORE + "::test_a_message_is_a_record_in_a_chained_block",
     ),
@@ -445,8 +446,8 @@ NATIVE: Final[tuple[Mutant, ...]] = (
         "checksum without salt",
         "Blocks of an earlier life of the file validate.",
         "native/src/blocks.c",
-        "uint64_t seed[2] = {f->salt, offset};",
-        "uint64_t seed[2] = {0, offset};",
+        "uint64_t seed[2] = {f->salt, facts->offset};",
+        "uint64_t seed[2] = {0, facts->offset};",
         _CORE + "::test_a_message_is_a_record_in_a_chained_block",
     ),
     Mutant(
@@ -461,7 +462,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
         "payload not in the checksum",
         "The checksum covers the header alone: torn payloads validate.",
         "native/src/blocks.c",
-        "    crc = vespiary_crc32c(crc, at, used);\n",
+        "    crc = vespiary_crc32c(crc, at, facts->used);\n",
         "    crc = vespiary_crc32c(crc, at, BLOCK_HEADER);\n",
         _CORE + "::test_a_message_is_a_record_in_a_chained_block",
     ),
@@ -573,5 +574,6 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION
+    *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_PAGES),
+    *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_PAGES),
 )

@@ -17,6 +17,14 @@ from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord, decode_end, encode_end
 from vespiary_codec.journal.duplicate import DuplicateRecord, decode_duplicate, duplicate_body
 from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.page_record import (
+    PageDoneRecord,
+    PagedRecord,
+    decode_page_done,
+    decode_paged,
+    encode_page_done,
+    encode_paged,
+)
 from vespiary_codec.journal.record_types import RecordFlag as RecordFlag
 from vespiary_codec.journal.record_types import RecordType as RecordType
 
@@ -48,6 +56,7 @@ QUEUE_STATE: Final = struct.Struct("<IIQQ")
 
 _TWO: Final = struct.Struct("<II")
 _MUST_KNOW: Final = 0x80
+_KNOWN: Final = frozenset(RecordType)
 
 
 class Place(NamedTuple):
@@ -184,6 +193,8 @@ Record = (
     | DuplicateRecord
     | PutRecord
     | RemoveRecord
+    | PagedRecord
+    | PageDoneRecord
 )
 
 
@@ -249,7 +260,7 @@ def walk_records(
                 found=length,
                 expected=f"8 to {len(octets) - at}",
             )
-        if type_ & _MUST_KNOW:
+        if type_ & _MUST_KNOW and type_ not in _KNOWN:
             raise JournalFormatError(
                 f"record {number + 1} needs a newer reader",
                 offset=offset + at + 4,
@@ -304,6 +315,10 @@ def _encode(record: Record) -> bytes:
     if isinstance(record, DuplicateRecord):
         flags = RecordFlag.TRANSACTIONAL if record.transaction else 0
         return general_record(RecordType.DUPLICATE, duplicate_body(record), flags)
+    if isinstance(record, PagedRecord):
+        return encode_paged(record)
+    if isinstance(record, PageDoneRecord):
+        return encode_page_done(record)
     key = record.key.encode()
     if isinstance(record, PutRecord):
         return general_record(RecordType.PUT, _TWO.pack(len(key), 0) + key + record.value)
@@ -383,6 +398,10 @@ def decode_record(raw: RawRecord) -> Record | None:
         return QueuesRecord(decode_queue_states(body, offset=at))
     if raw.type == RecordType.DUPLICATE:
         return decode_duplicate(body, offset=at)
+    if raw.type == RecordType.PAGE:
+        return decode_paged(data, offset=offset)
+    if raw.type == RecordType.PAGE_DONE:
+        return decode_page_done(data, offset=offset)
     if raw.type == RecordType.PUT:
         return PutRecord(*decode_put(body, offset=at))
     if raw.type == RecordType.REMOVE:

@@ -22,8 +22,10 @@ class RecordType(IntEnum):
     PREPARE = 8
     ROLLBACK = 9
     DUPLICATE = 11
+    PAGE_DONE = 13
     PUT = 32
     REMOVE = 33
+    PAGE = 140  # bit 7: who does not know it must not read on
 
 
 class RecordFlag(IntFlag):
@@ -34,3 +36,4 @@ class RecordFlag(IntFlag):
     LARGE = 4
     MOVED = 8
     SPECIAL = 16
+    VOLATILE = 32

@@ -55,12 +55,13 @@ class Blocks:
         records: Number of its records.
         add_end: Limit of `used` for ADD records, which leave room to others in the last file.
         sequence: Sequence of the filling block, or of the next one.
+        block_bytes: Largest block with more than one record.
         urgent_sequence: Somebody waits for the blocks up to this one.
     """
 
     def __init__(self, image: Image, block_bytes: int) -> None:
         self._image = image
-        self._block_bytes = block_bytes
+        self.block_bytes = block_bytes
         self._slab_bytes = image.slab_bytes
         self.is_open = False
         self.slab = Slab(None, 0)
@@ -257,7 +258,7 @@ class Blocks:
                 file = self._next_file()
         slab = self._present(file)
         assert slab.view is not None
-        most = max(HEADER_BYTES + padded, self._block_bytes)
+        most = max(HEADER_BYTES + padded, self.block_bytes)
         self.is_open = True
         self.slab = slab
         self.view = slab.view

@@ -93,6 +93,11 @@ class Branches:
         self.prepared: dict[int, Branch] = {}
         self._ending: list[Branch] = []
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the outcome of a branch is staged and not durable."""
+        return bool(self._ending)
+
     # --- while it is staged -----------------------------------------------------------------------
     def prepare(self, staging: Staging, transaction: int, data: bytes) -> int:
         """End the staging of a branch (see `abc.Core.prepare`)."""
@@ -151,9 +156,14 @@ class Branches:
         if not member.is_acknowledgement or member.is_missing:
             return None
         queue = self._queues.get(member.queue_id)
-        if queue is None or member.sequence not in queue.locked:
+        if queue is None:
             return None
-        return queue, queue.entries[member.sequence][0].file
+        if member.sequence in queue.locked:
+            return queue, queue.entries[member.sequence][0].file
+        extent = queue.extents.holding(member.sequence)
+        if extent is None or member.sequence not in extent.locked:
+            return None
+        return queue, extent.page
 
     def write_done(self, staging: Staging, sequence: int) -> None:
         """Carry out what became durable: the members of ended branches are let go."""
@@ -196,6 +206,7 @@ def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) 
     sequence = member.sequence
     if member.is_acknowledgement:
         if sequence not in queue.locked:
+            _let_go_paged(staging, queue, sequence, is_commit=is_commit)
             return
         queue.locked.discard(sequence)
         if is_commit:
@@ -214,6 +225,22 @@ def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) 
     if sequence < queue.next:  # consumers went past it: it is first in line now
         queue.returned.put(sequence)
     queue.note_special(sequence)
+    staging.queue_ready(queue)
+
+
+def _let_go_paged(staging: Staging, queue: Queue, sequence: int, *, is_commit: bool) -> None:
+    """End a locked message of a closed extent, or unlock it."""
+    extent = queue.extents.holding(sequence)
+    if extent is None or sequence not in extent.locked:
+        return
+    extent.locked.discard(sequence)
+    if is_commit:
+        queue.extents.end(extent, sequence)
+        queue.extents.update()
+        staging.end_large(queue, sequence)
+        queue.acknowledged += 1
+        return
+    queue.redelivered += 1
     staging.queue_ready(queue)
 
 

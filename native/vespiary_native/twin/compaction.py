@@ -215,5 +215,5 @@ class Walk:
         for queue, sequence, _ in places:
             with contextlib.suppress(NoRoom):
                 deliveries = queue.deliveries[sequence]
-                self._staging.count(queue, sequence, deliveries, queue.entries[sequence])
+                self._staging.count(queue, sequence, deliveries, queue.entries[sequence][0].file)
                 self._moved_bytes += COUNT.size

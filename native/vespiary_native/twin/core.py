@@ -29,6 +29,8 @@ from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.inspection import TwinInspection
+from vespiary_native.twin.page_calls import TwinPages
+from vespiary_native.twin.pages import Pages
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, Consumer, Queue, Route
@@ -40,7 +42,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls, TwinInspection):
+class TwinCore(AccountCalls, TwinInspection, TwinPages):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -68,6 +70,7 @@ class TwinCore(AccountCalls, TwinInspection):
         )
         self._recovery = Recovery(self._image, self._staging.large, self._staging.accounts)
         self._branches = Branches(self._queues)
+        self._pages = Pages(self._staging, self._queues, self._branches)
         self._routes: dict[int, Route] = {}
         self._connections: dict[int, Connection] = {}
         self._buffers: dict[int, memoryview] = {}
@@ -211,12 +214,14 @@ class TwinCore(AccountCalls, TwinInspection):
                 f"queue {queue_id} cannot be dropped: it has {queue.consumers} consumers,"
                 f" transaction {self._staging.transaction or 'none'}"
             )
-        if queue.is_durable and (queue.reserved or queue.locked):
+        is_held = queue.reserved or queue.locked or queue.extents.is_locked
+        if queue.is_durable and is_held:
             raise ValueError(f"queue {queue_id} cannot be dropped: prepared branches hold messages")
         for route in self._routes.values():
             if queue in route.queues:
                 route.set([other for other in route.queues if other is not queue])
         del self._queues[queue_id]
+        self._pages.forget_queue(queue)
         self._staging.forget_queue(queue)
         queue.account.queues -= 1
 
@@ -225,7 +230,7 @@ class TwinCore(AccountCalls, TwinInspection):
         queue = self._queue(queue_id)
         if self._staging.transaction:
             raise ValueError("a queue cannot be purged inside a transaction")
-        return delivery.purge(self._staging, queue)
+        return self._pages.purge(queue) + delivery.purge(self._staging, queue)
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics:
         """See `abc.Core.queue_statistics`."""

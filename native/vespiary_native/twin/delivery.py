@@ -12,6 +12,7 @@ from vespiary_codec.journal.record import RecordFlag
 from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
+from vespiary_native.twin.extents import NOWHERE
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
@@ -33,16 +34,18 @@ def deliver(
     parts: list[bytes | memoryview] = []
     count = used = 0
     status = DeliverStatus.LIMIT
+    reach = queue.reach
     if queue.has_special:  # what is next may not be what is to be given first
-        is_any = next_sequence(queue) > 0
-        return DeliverStatus.SPECIAL if is_any else DeliverStatus.DRAINED, 0, b""
+        status = DeliverStatus.SPECIAL if next_sequence(queue) else _nothing(staging, queue)
+        return status, 0, b""
     while count < max_messages:
         sequence = returned.first() if returned else queue.next
-        if not returned and not (sequence < queue.available and queue.is_free(sequence)):
-            sequence = queue.next = queue.first_ready(sequence, queue.available)
-            if sequence == queue.available:
-                status = DeliverStatus.DRAINED
-                break
+        if not returned and not (sequence < reach and queue.is_free(sequence)):
+            queue.skip()
+            sequence = queue.next
+        if sequence >= reach:
+            status = _nothing(staging, queue)
+            break
         message = entries[sequence]
         view = message[0].view
         if view is None:
@@ -76,6 +79,14 @@ def deliver(
     if is_auto and count:
         staging.queue_ready(queue)
     return status, count, b"".join(parts)
+
+
+def _nothing(staging: Staging, queue: Queue) -> DeliverStatus:
+    """Return why there is no next message in the ring."""
+    if queue.extents.next == NOWHERE:
+        return DeliverStatus.DRAINED
+    staging.want_page(queue)
+    return DeliverStatus.PAGED
 
 
 def encode_message(
@@ -165,19 +176,18 @@ def hold(consumer: Consumer, sequence: int, message: Message) -> None:
 def next_sequence(queue: Queue) -> int:
     """Return the sequence of the next message; 0 if there is none."""
     if queue.returned:
-        return queue.returned.first()
-    sequence = queue.next = queue.first_ready(queue.next, queue.available)
-    return sequence if sequence < queue.available else 0
+        sequence = queue.returned.first()
+    else:
+        queue.skip()
+        sequence = queue.next
+    return sequence if sequence < queue.reach else 0
 
 
 def next_slab(queue: Queue) -> tuple[int, int]:
     """Return (file id, slab index) of the next message; (0, 0) without one or if it needs none."""
-    if queue.returned:
-        sequence = queue.returned.first()
-    else:
-        sequence = queue.first_ready(queue.next, queue.available)
-        if sequence == queue.available:
-            return 0, 0
+    sequence = next_sequence(queue)
+    if not sequence:
+        return 0, 0
     slab = queue.entries[sequence][0]
     return (slab.file.file_id, slab.index) if slab.file is not None else (0, 0)
 
@@ -220,5 +230,5 @@ def purge(staging: Staging, queue: Queue) -> int:
             queue.aside.discard(sequence)
             done += 1
     finally:
-        queue.next = queue.first_ready(queue.next, queue.available)
+        queue.skip()
     return done

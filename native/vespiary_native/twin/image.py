@@ -7,10 +7,13 @@ I/O. Called by `blocks`, which fills slabs, and by the core.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vespiary_native.abc import NoRoom
 from vespiary_native.memory import AlignedBuffer
+
+if TYPE_CHECKING:
+    from vespiary_native.twin.page_writer import Page
 
 PAGE: Final = 4096
 PROTECTED_SLABS: Final = 4
@@ -68,7 +71,8 @@ class JournalFile:
         file_id: Its id, ascending in the order of use.
         salt: 64 random bits.
         size: Bytes.
-        live: Places whose message stands in it, and one for each branch that needs it.
+        live: Places whose message stands in it, and one for each branch that needs it and for each
+            page whose latest PAGE record stands in it.
         live_bytes: What the places count for.
         pins: Prepared branches that need it.
         cancels: Other files whose messages its records end or commit.
@@ -76,6 +80,8 @@ class JournalFile:
     """
 
     __slots__ = ("cancels", "file_id", "live", "live_bytes", "pins", "salt", "size", "slabs")
+
+    is_page = False
 
     def __init__(self, file_id: int, salt: int, size: int, slab_bytes: int) -> None:
         self.file_id = file_id
@@ -93,7 +99,8 @@ class Image:
         files: All files, by id; the last `files_ahead` of them are untouched.
         current: The file being filled.
         durable_sequence: Everything up to this block is durable.
-        live_bytes: What the live places of all files count for.
+        live_bytes: What the live places of all journal files count for.
+        pages: All pages, by file id.
     """
 
     def __init__(self, slab_bytes: int, slabs_max: int) -> None:
@@ -102,6 +109,7 @@ class Image:
         self.slabs_max = slabs_max
         self.slabs_total = 0
         self.files: list[JournalFile] = []
+        self.pages: dict[int, Page] = {}
         self.files_ahead = 0
         self.current: JournalFile | None = None
         self.durable_sequence = 0
@@ -205,7 +213,8 @@ class Image:
         slab.live += places
         slab.file.live += places
         slab.file.live_bytes += places * share_bytes
-        self.live_bytes += places * share_bytes
+        if not slab.file.is_page:
+            self.live_bytes += places * share_bytes
 
     def unpin(self, slab: Slab, share_bytes: int) -> None:
         """Count one live place less in a slab of a file."""
@@ -213,7 +222,8 @@ class Image:
         assert slab.file is not None
         slab.file.live -= 1
         slab.file.live_bytes -= share_bytes
-        self.live_bytes -= share_bytes
+        if not slab.file.is_page:
+            self.live_bytes -= share_bytes
         if not slab.live and slab.is_closed:
             self._drop_if_done(slab)
 
@@ -263,6 +273,9 @@ class Image:
         Raises:
             ValueError: It is not known.
         """
+        page = self.pages.get(file_id)
+        if page is not None:
+            return page
         at = bisect_left(self.files, file_id, key=lambda file: file.file_id)
         if at == len(self.files) or self.files[at].file_id != file_id:
             raise ValueError(f"file {file_id} is not known")
@@ -281,6 +294,8 @@ class Image:
             ValueError: It is being filled, untouched, loaded or written, or holds live places.
         """
         file = self.file(file_id)
+        if file.is_page:
+            raise ValueError(f"file {file_id} is a page")
         first_ahead = self.ahead()
         is_untouched = first_ahead is not None and file_id >= first_ahead.file_id
         if file.live or file is self.current or is_untouched:
@@ -299,6 +314,10 @@ class Image:
                 self._loaded.pop(slab, None)
                 self.give(slab)
         self.files.remove(file)
+        self.forget_cancels(file)
+
+    def forget_cancels(self, file: JournalFile) -> None:
+        """Let no file depend on this one: it is gone, or what they said of it is said again."""
         for other in self.files:
             other.cancels.discard(file)
 

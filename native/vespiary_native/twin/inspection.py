@@ -84,7 +84,7 @@ class TwinInspection(Tables):
                 frames.append(frame)
                 used += len(frame)
             passed += 1
-        queue.next = queue.first_ready(queue.next, queue.available)
+        queue.skip()
         return status, len(frames), passed, b"".join(frames)
 
     def _give(
@@ -121,7 +121,7 @@ class TwinInspection(Tables):
         if not _is_deliverable(queue, sequence):
             return None
         given = delivery.give_large(by, sequence)
-        queue.next = queue.first_ready(queue.next, queue.available)
+        queue.skip()
         return given
 
     # --- ending, setting aside --------------------------------------------------------------------
@@ -139,7 +139,7 @@ class TwinInspection(Tables):
                     self._end(queue, sequence)
                     done += 1
         finally:
-            queue.next = queue.first_ready(queue.next, queue.available)
+            queue.skip()
         return done
 
     def _end(self, queue: Queue, sequence: int) -> None:
@@ -176,7 +176,7 @@ class TwinInspection(Tables):
             return False
         queue.returned.discard(sequence)
         queue.aside.add(sequence)
-        queue.next = queue.first_ready(queue.next, queue.available)
+        queue.skip()
         return True
 
     def put_back(self, queue_id: int, sequence: int) -> bool:

@@ -13,6 +13,7 @@ from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.journal.page_record import decode_page_done, decode_paged
 from vespiary_codec.journal.record import (
     START,
     TRANSACTION,
@@ -33,6 +34,7 @@ from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.branches import BRANCH_DATA_BYTES_MAX, Branch, Branches, Member
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
+from vespiary_native.twin.page_recovery import PageRecovery
 from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue, place_bytes
 
 _KEPT = (
@@ -83,6 +85,7 @@ class Recovery:
         self._sequence = 0
         self._is_after_gap = False
         self._gaps = 0
+        self._pages = PageRecovery(image, large, accounts)
 
     def restore_block(
         self, queues: dict[int, Queue], file: JournalFile, offset: int, block: memoryview
@@ -143,11 +146,16 @@ class Recovery:
                 continue
             for sequence in _acknowledged(queues, record):
                 queue = queues.get(record.queue_id)
+                extent = queue.extents.holding(sequence) if queue is not None else None
                 is_there = queue is not None and queue.is_free(sequence)
                 if queue is not None and is_there:
                     queue.locked.add(sequence)
                     message_file = queue.entries[sequence][0].file
                     branch.pin([message_file] if message_file is not None else [])
+                elif extent is not None and sequence not in extent.locked:
+                    is_there = True
+                    extent.locked.add(sequence)
+                    branch.pin([extent.page])
                 branch.members.append(
                     Member(record.queue_id, sequence, True, file, is_missing=not is_there)
                 )
@@ -174,6 +182,8 @@ class Recovery:
             record = decode_record(raw)
             if isinstance(record, CountRecord):
                 queue = queues.get(record.queue_id)
+                if queue is not None:
+                    self._pages.count(queue, record.sequence, record.deliveries, file)
                 if queue is not None and record.sequence in queue.entries:
                     queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
                     _cancel(file, queue.entries[record.sequence][0])
@@ -187,6 +197,11 @@ class Recovery:
                 for queue_id, _, tail in record.queues:
                     if queue_id in queues:
                         queues[queue_id].tail = max(queues[queue_id].tail, tail)
+        elif raw.type == RecordType.PAGE:
+            self._pages.apply_paged(queues, file, decode_paged(raw.data, offset=raw.offset))
+        elif raw.type == RecordType.PAGE_DONE:
+            done = decode_page_done(raw.data, offset=raw.offset)
+            self._pages.apply_done(queues, file, done.page_id)
         elif raw.type == RecordType.DUPLICATE:
             self._duplicate(file, offset, raw)
             return False
@@ -259,6 +274,7 @@ class Recovery:
                 _cancel(commit, message[0])
                 self._forget(queue, message)
                 self._large.ended(queue, sequence, 0)
+            self._pages.acknowledge(queue, first, end, (file, commit))
 
     # --- transactions -----------------------------------------------------------------------------
     def _member(

@@ -50,6 +50,7 @@ _FLAGS_AT: Final = 5  # in a record's start
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 _LARGE: Final = RecordFlag.LARGE.value
 _SPECIAL: Final = RecordFlag.SPECIAL.value
+_VOLATILE: Final = RecordFlag.VOLATILE.value
 PROPERTIES_BYTES_MAX: Final = 65535
 PLACES_MAX: Final = 65535
 
@@ -65,6 +66,7 @@ class Staging:
         ready: Queues to look at, in the order in which they became ready.
         released: Connections with output, in the order in which they got it.
         large: Bodies in files.
+        wanted: Queues whose consumers met a place in a closed extent, in that order.
         accounts: What messages cost in memory.
     """
 
@@ -89,6 +91,7 @@ class Staging:
         self.ready: dict[Queue, None] = {}
         self.released: dict[Connection, None] = {}
         self.large = LargeMessages()
+        self.wanted: dict[Queue, None] = {}
         self.accounts = Accounts()
         self._notes: deque[Note] = deque()
         self._volatile: Slab | None = None
@@ -241,7 +244,7 @@ class Staging:
     @staticmethod
     def is_journalled(queue: Queue, message: Message) -> bool:
         """Whether what happens to a message of a queue is journalled."""
-        return queue.is_durable and message[0].file is not None
+        return queue.is_durable and message[0].file is not None and not message[4] & _VOLATILE
 
     def finish(self, queue: Queue, sequence: int, message: Message) -> int:
         """Journal that a message is done, and let it go; return the record's block, 0 without one.
@@ -249,10 +252,10 @@ class Staging:
         Raises:
             NoRoom: No slab or no file for the record; nothing was changed.
         """
-        slab, _, properties_bytes, body_bytes, _, _, _ = message
+        slab, _, properties_bytes, body_bytes, flags, _, _ = message
         file = slab.file
         block = 0
-        if file is not None and queue.is_durable:
+        if file is not None and queue.is_durable and not flags & _VOLATILE:
             blocks = self.blocks
             if queue.ack_end == sequence and queue.ack_block == blocks.sequence and blocks.is_open \
                     and not self.transaction:  # fmt: skip
@@ -284,11 +287,15 @@ class Staging:
             return None
         return 0 if self.blocks.is_all_durable else self.blocks.latest
 
+    def end_large(self, queue: Queue, sequence: int) -> None:
+        """Note that a place is done, if its message is large."""
+        if queue.large:
+            self.large.ended(queue, sequence, self._block_of_now())
+
     def forget_message(self, queue: Queue, sequence: int) -> None:
         """Let go of a message that a branch held."""
         message = queue.entries.pop(sequence)
-        if queue.large:
-            self.large.ended(queue, sequence, self._block_of_now())
+        self.end_large(queue, sequence)
         queue.deliveries.pop(sequence, None)
         queue.live_bytes -= message[2] + message[3]
         self.unpin(queue, message)
@@ -358,18 +365,24 @@ class Staging:
         deliveries = queue.give_back(sequence)
         if self.is_journalled(queue, message):
             with contextlib.suppress(NoRoom):
-                self.count(queue, sequence, deliveries, message)
+                self.count(queue, sequence, deliveries, message[0].file)
 
     def count_delivery(self, queue: Queue, sequence: int) -> None:
         """Count a message that a branch gives back as delivered once more."""
-        deliveries = min(queue.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
-        queue.deliveries[sequence] = deliveries
-        message = queue.entries[sequence]
-        if self.is_journalled(queue, message):
+        deliveries = min(queue.deliveries_of(sequence) + 1, DELIVERIES_MAX)
+        message = queue.entries.get(sequence)
+        extent = queue.extents.holding(sequence)
+        if message is not None:
+            queue.deliveries[sequence] = deliveries
+            file = message[0].file if self.is_journalled(queue, message) else None
+        elif extent is not None:
+            extent.deliveries[sequence] = deliveries
+            file = extent.page if queue.is_durable else None
+        if file is not None:
             with contextlib.suppress(NoRoom):
-                self.count(queue, sequence, deliveries, message)
+                self.count(queue, sequence, deliveries, file)
 
-    def count(self, queue: Queue, sequence: int, deliveries: int, message: Message) -> None:
+    def count(self, queue: Queue, sequence: int, deliveries: int, file: JournalFile | None) -> None:
         """Stage how often a journalled message was given out.
 
         Raises:
@@ -380,7 +393,7 @@ class Staging:
             self.blocks.view, at, COUNT.size, RecordType.COUNT, 0, 0,
             queue.queue_id, deliveries, sequence,
         )  # fmt: skip
-        own, file = self.blocks.slab.file, message[0].file
+        own = self.blocks.slab.file
         if own is not None and file is not None and own is not file:
             own.cancels.add(file)  # the count stays as long as the message's record does
 
@@ -497,6 +510,11 @@ class Staging:
             queue.is_listed = True
             self.ready[queue] = None
 
+    def want_page(self, queue: Queue) -> None:
+        """Note that a consumer met a place in a closed extent."""
+        queue.extents.is_wanted = True
+        self.wanted[queue] = None
+
     def write_done(self, sequence: int) -> None:
         """Release what waited for the blocks up to `sequence` (see `abc.Core.write_done`)."""
         self.blocks.write_done(sequence)
@@ -528,5 +546,6 @@ class Staging:
         queue.returned.clear()
         queue.aside.clear()
         queue.taken.clear()
+        self.wanted.pop(queue, None)
         queue.next = queue.available = queue.staged_tail = queue.tail
         self.ready.pop(queue, None)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import astuple
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from vespiary_codec.journal.large_reference import LargeReference, encode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, RecordFlag
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.twin.accounts import Account
+from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
 
 DELIVERIES_MAX = 65535
@@ -25,8 +28,8 @@ SHAPE_PATIENCE = 4
 
 Message = tuple[Slab, int, int, int, int, int, int]
 """Where a message stands: slab, position of its properties in the slab's memory, their bytes, bytes
-of the body, the flags ESCAPED, LARGE and SPECIAL of its record, what one place counts for in its
-file (`place_bytes`), and position of its record. Made for every message, so it is a plain tuple."""
+of the body, the flags ESCAPED, LARGE, SPECIAL and VOLATILE of its record, what one place counts for
+in its file (`place_bytes`), and position of its record. A plain tuple: one is made per message."""
 
 
 def place_bytes(places: int, content_bytes: int) -> int:
@@ -49,6 +52,11 @@ class LargeMessage:
         self.body = body
         self.places = 0
         self.block: int | None = 0
+
+    @property
+    def reference(self) -> bytes:
+        """The reference to it, as records have it."""
+        return encode_large_reference(LargeReference(*astuple(self.body)))
 
 
 class Returned(set[int]):
@@ -104,6 +112,8 @@ class Queue:
         account: What its messages count for.
         reserved: Sequences of messages that branches have added and not committed yet.
         locked: Sequences of messages that branches have acknowledged and not committed yet.
+        extents: What it has in pages.
+        paging: Sequences that were copied into a page which is not live yet.
     """
 
     __slots__ = (
@@ -121,6 +131,7 @@ class Queue:
         "deliveries",
         "delivering",
         "entries",
+        "extents",
         "has_special",
         "is_durable",
         "is_listed",
@@ -129,6 +140,7 @@ class Queue:
         "locked",
         "next",
         "note",
+        "paging",
         "queue_id",
         "redelivered",
         "reserved",
@@ -161,17 +173,28 @@ class Queue:
         self.locked: set[int] = set()
         self._restored: list[int] = []
         self.large: dict[int, LargeMessage] = {}
+        self.extents = Extents()
+        self.paging: set[int] = set()
 
     @property
     def is_deliverable(self) -> bool:
         """Whether a consumer would find something."""
-        return bool(self.returned) or self.next < self.available
+        return bool(self.returned) or self.next < self.available or self.extents.next != NOWHERE
 
     @property
     def head(self) -> int:
         """Oldest unacknowledged sequence below `next`, else `next`."""
         self._head = self.first_live(self._head, self.next)
-        return self._head
+        return min(self._head, self.extents.next)
+
+    @property
+    def reach(self) -> int:
+        """Consumers get what stands below: it is durable, and before all that is in pages."""
+        return min(self.available, self.extents.next)
+
+    def skip(self) -> None:
+        """Let `next` pass over what is not deliverable there."""
+        self.next = self.first_ready(self.next, max(self.next, self.reach))
 
     def first_live(self, at: int, end: int) -> int:
         """Return the first live sequence from `at` on, `end` if there is none below it."""
@@ -206,7 +229,7 @@ class Queue:
         self._restored = sorted(self.entries)
         self.entries = {sequence: self.entries[sequence] for sequence in self._restored}
         self._head = self._restored[0] if self._restored else self.tail
-        self.next = self._head
+        self._head = self.next = min(self._head, self.extents.next)
         self.available = self.tail
         self.added = self.acknowledged = 0
 
@@ -219,6 +242,26 @@ class Queue:
         """Take note that a message is deliverable (again)."""
         if self.entries[sequence][4] & _SPECIAL:
             self.has_special = True
+
+    def entered(self, sequences: list[int]) -> None:
+        """Know of places that came into the ring from a page."""
+        self._head = min([self._head, *sequences])
+        if self._restored:
+            self._restored = sorted(self.entries)  # what was published since is among them
+
+    def places_of(self, extent: Extent) -> list[int]:
+        """Return the live places of an extent, ascending."""
+        if not extent.is_open:
+            return sorted(extent.live)
+        entries, page = self.entries, extent.page
+        return [s for s in sorted(extent.live) if s in entries and entries[s][0].file is page]
+
+    def deliveries_of(self, sequence: int) -> int:
+        """Return how often a live message was given out and came back, wherever it stands."""
+        if sequence in self.entries:
+            return self.deliveries.get(sequence, 0)
+        extent = self.extents.holding(sequence)
+        return extent.deliveries.get(sequence, 0) if extent is not None else 0
 
     def give_back(self, sequence: int) -> int:
         """Take back a message that was given out; return how often it has been now."""
@@ -252,6 +295,7 @@ class Queue:
             acknowledged=self.acknowledged,
             redelivered=self.redelivered,
             live_bytes=self.live_bytes,
+            paged=self.extents.places,
         )
 
 

@@ -1,0 +1,93 @@
+"""Seeded faults of pages: messages that would be lost, or come back.
+
+Data only, part of `mutant_catalogue`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vespiary_testkit.mutant import Mutant
+
+_PAGES: Final = "tests/unit/vespiary_native/test_core_pages.py::"
+
+_CALLS: Final = "tests/unit/vespiary_native/test_core_pages_calls.py::"
+
+PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "page's record does not keep its file (twin)",
+        "The journal's file with the PAGE record may go while the page is needed.",
+        "native/vespiary_native/twin/pages.py",
+        "        own.live += 1\n",
+        "",
+        _PAGES + "test_what_waits_moves_and_comes_back_in_order",
+    ),
+    Mutant(
+        "restaged while a branch ends (twin)",
+        "A PAGE record names as live what a COMMIT before it ended.",
+        "native/vespiary_native/twin/pages.py",
+        "        if page.pins and self._branches.is_ending:\n",
+        "        if False:\n",
+        _CALLS + "test_a_branch_holds_a_place_in_a_page",
+    ),
+)
+
+NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "page's record goes before what it voids",
+        "The file of a PAGE record may go before those with the old records: they count again.",
+        "native/src/pages.c",
+        "            bad |= add_cancel(own, item->slot);",
+        "            bad |= 0;",
+        _PAGES + "test_journal_files_go_once_their_messages_are_in_pages",
+    ),
+    Mutant(
+        "acknowledgement extended across a move",
+        "An ACK record before the PAGE is extended by a place of the page, which comes back.",
+        "native/src/pages.c",
+        "    of->q->ack_block = 0;",
+        "    (void)0;",
+        _PAGES + "test_an_acknowledgement_is_not_extended_across_the_page_record",
+    ),
+    Mutant(
+        "page done before its ends are durable",
+        "A page's file goes while a crash would bring its messages back.",
+        "native/src/pages.c",
+        "    return p->block <= core->durable_sequence;",
+        "    return true;",
+        _PAGES + "test_a_page_ends_when_all_of_it_is_acknowledged_durably",
+    ),
+    Mutant(
+        "end of a page goes before its record",
+        "The file of PAGE_DONE may go before that of PAGE: the page counts again, and is gone.",
+        "native/src/pages.c",
+        "    int bad = add_cancel(core->slots[core->filling.slot], p->record_slot);\n"
+        "    p->record_slot = UINT32_MAX;\n",
+        "    int bad = 0;\n    p->record_slot = UINT32_MAX;\n",
+        _PAGES + "test_the_end_of_a_page_depends_on_its_record",
+    ),
+    Mutant(
+        "acknowledgement goes before the page",
+        "After a restart the file of an ACK on a page may go: its places come back.",
+        "native/src/page_recovery.c",
+        "            bad = add_cancel(in, e->slot);\n",
+        "            bad = 0;\n",
+        _PAGES + "test_an_acknowledgement_stays_as_long_as_the_page_needs_it",
+    ),
+    Mutant(
+        "moved what was given out",
+        "A place that a consumer holds is moved: it is delivered twice.",
+        "native/src/pages.c",
+        "    return item && item->state == ENTRY_READY ? item : NULL;",
+        "    return item && item->state != ENTRY_DONE ? item : NULL;",
+        _PAGES + "test_only_what_still_waits_at_the_commit_moves",
+    ),
+    Mutant(
+        "delivered past a page",
+        "Consumers get what came later while earlier messages stand in a page.",
+        "native/src/delivery.c",
+        "    uint64_t end = q->available < q->paged_next ? q->available : q->paged_next;\n",
+        "    uint64_t end = q->available;\n",
+        _PAGES + "test_what_waits_moves_and_comes_back_in_order",
+    ),
+)
