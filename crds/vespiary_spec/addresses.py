@@ -12,7 +12,8 @@ import msgspec
 
 from vespiary_spec import limits
 from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS
-from vespiary_spec.model import Change, setting
+from vespiary_spec.memory import MESSAGES_MAX
+from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.queue_kinds import KIND_DEFAULTS, QueueKindDefaults, QueueKindProperties
 
 ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
@@ -29,6 +30,15 @@ class RoutingType(enum.StrEnum):
 class DiskFullPolicy(enum.StrEnum):
     """What becomes of a message that has to be stored while the disk is full."""
 
+    BLOCK = "BLOCK"
+    FAIL = "FAIL"
+    DROP = "DROP"
+
+
+class AddressFullPolicy(enum.StrEnum):
+    """What becomes of a message to an address that is full."""
+
+    PAGE = "PAGE"
     BLOCK = "BLOCK"
     FAIL = "FAIL"
     DROP = "DROP"
@@ -70,6 +80,53 @@ class AddressSettings(
             default_text="-1",
         ),
     ] = None
+    max_size_bytes: Annotated[
+        int | None,
+        setting(
+            "Memory that the messages of the address may take (their content, 24 bytes each, and "
+            "40 for each queue that has one). When they take as much the address is full, until "
+            "they take at most 80 % of it. 0 is always full; -1 leaves it to `global-max-size`.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    max_size_messages: Annotated[
+        int | None,
+        setting(
+            "Messages that the address may have in memory; as `max-size-bytes`. A message in "
+            "several of its queues is one.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=MESSAGES_MAX,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    address_full_policy: Annotated[
+        AddressFullPolicy | None,
+        setting(
+            "What becomes of a message to a full address: PAGE takes it, and moves messages out of "
+            "memory; BLOCK lets its sender wait; FAIL refuses it with an error; DROP takes it and "
+            "forgets it (counted, and logged once each time that the address becomes full).",
+            change=Change.RESTART,
+            default_text="PAGE",
+        ),
+    ] = None
+    max_size_bytes_reject_threshold: Annotated[
+        int | None,
+        setting(
+            "With BLOCK: from this size of the address on its messages are refused, as by FAIL, "
+            "instead of letting their senders wait. -1 is never.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
     disk_full_policy: Annotated[
         DiskFullPolicy | None,
         setting(
@@ -88,6 +145,10 @@ ADDRESS_DEFAULTS = AddressSettings(
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,
+    max_size_bytes=-1,
+    max_size_messages=-1,
+    address_full_policy=AddressFullPolicy.PAGE,
+    max_size_bytes_reject_threshold=-1,
     disk_full_policy=DiskFullPolicy.BLOCK,
 )
 """What holds for an address when no match says otherwise; no field is None."""

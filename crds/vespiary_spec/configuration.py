@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from vespiary_spec import limits
+from vespiary_spec.address_checks import check_address_settings
 from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
 from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
@@ -289,6 +290,7 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
         _check_stomp(acceptor, configuration, path, spelling)
     _check_addresses(configuration.addresses)
     _check_limits(configuration, spelling)
+    check_address_settings(configuration.address_settings, spelling)
 
 
 def _check_wildcards(wildcards: WildcardAddresses, spelling: Spelling) -> None:
@@ -433,7 +435,7 @@ def from_broker(
     try:
         check(configuration, Spelling.CAMEL)
     except ConfigError as error:
-        beside = error.path.startswith(("acceptors", "addresses", "admin"))
+        beside = error.path.startswith(("acceptors", "address", "admin"))
         error.where = f"spec.{error.path}" if beside else f"spec.config.{error.path}"
         raise
     return configuration

@@ -12,8 +12,8 @@ import msgspec
 
 from vespiary_spec import limits
 from vespiary_spec.addresses import ADDRESS_PATTERN
+from vespiary_spec.memory import MemorySettings
 from vespiary_spec.model import Change, setting
-from vespiary_spec.resource_limits import LimitSettings
 
 
 class DivertRoutingType(enum.StrEnum):
@@ -91,8 +91,8 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     ] = DivertRoutingType.STRIP
 
 
-class DivertSettings(LimitSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What `BrokerSettings` has about diverts, limits and names."""
+class DivertSettings(MemorySettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What `BrokerSettings` has about diverts, memory, limits and names."""
 
     diverts: Annotated[
         tuple[Divert, ...],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vespiary_spec.errors import (
+    AddressFull,
     BadExport,
     ConfigError,
     CorruptRecord,
@@ -106,6 +107,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         LimitExceeded,
         "The client exceeded a limit of its acceptor (headers, frame, read rate, connections).",
         "Send less, or raise the acceptor's limit that the message names.",
+    ),
+    CatalogueEntry(
+        AddressFull,
+        "The address of a message, or all addresses together, hold as much as they may, and its "
+        "`address-full-policy` is FAIL.",
+        "Send again when messages were consumed, or raise `max-size-bytes`, `max-size-messages` or "
+        "`global-max-size`.",
     ),
     CatalogueEntry(
         LoginRefused,

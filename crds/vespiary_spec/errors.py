@@ -194,6 +194,12 @@ class LimitExceeded(RemoteProtocolError):
     code = "VSP-P103"
 
 
+class AddressFull(RemoteProtocolError):
+    """A message was refused because its address, or all of them, hold too much."""
+
+    code = "VSP-P107"
+
+
 class LoginRefused(RemoteProtocolError):
     """User name or password are wrong, or the action needs a login."""
 

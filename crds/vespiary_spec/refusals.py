@@ -27,7 +27,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "critical-analyzer-policy": "the critical analyzer",
         "jdbc-store": "a store in a database",
         # paging and memory of the whole broker
-        "global-max-messages": "paging",
         "page-sync-timeout": "paging",
         "page-max-concurrent-io": "paging",
         "read-whole-page": "paging",
@@ -47,10 +46,7 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ADDRESS_SETTINGS: {
         # paging and memory
-        "max-size-bytes": "paging",
-        "max-size-messages": "paging",
         "page-size-bytes": "paging",
-        "address-full-policy": "paging",
         "page-max-cache-size": "paging",
         "max-read-page-bytes": "paging",
         "max-read-page-messages": "paging",
@@ -59,7 +55,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "page-limit-bytes": "paging",
         "page-limit-messages": "paging",
         "page-full-policy": "paging",
-        "max-size-bytes-reject-threshold": "paging",
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
         "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",

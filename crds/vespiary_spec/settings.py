@@ -29,6 +29,7 @@ from vespiary_spec.acceptors import (
 from vespiary_spec.addresses import (
     ADDRESS_DEFAULTS,
     Address,
+    AddressFullPolicy,
     AddressSettings,
     DiskFullPolicy,
     Queue,
@@ -53,6 +54,7 @@ __all__ = [
     "AcceptorBase",
     "AcceptorTls",
     "Address",
+    "AddressFullPolicy",
     "AddressSettings",
     "Admin",
     "BrokerSettings",
@@ -446,18 +448,6 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
             change=Change.RESTART,
         ),
     ] = True
-    global_max_size: Annotated[
-        int,
-        setting(
-            "Memory budget for message bodies, over all addresses. -1 takes half of the memory "
-            "limit of the container, or of the machine.",
-            unit=Unit.BYTES,
-            change=Change.RESTART,
-            minimum=8 * _MIB,
-            special=-1,
-            default_text="half of the memory limit (-1)",
-        ),
-    ] = -1
     max_disk_usage: Annotated[
         int,
         setting(

@@ -83,11 +83,18 @@ static void account_changed(vespiary_core *core, uint32_t handle, bool is_full)
     }
 }
 
+static bool is_too_large(const account *a) { return a->bytes >= a->bytes_max || a->messages >= a->messages_max; }
+
+/* Whether a full account is so no longer; one that may hold nothing always is. */
+static bool is_low(const account *a)
+{
+    return a->bytes <= a->bytes_low && a->messages <= a->messages_low && !is_too_large(a);
+}
+
 static void account_check(vespiary_core *core, uint32_t handle)
 {
     const account *a = &core->accounts[handle];
-    if (a->is_full ? a->bytes <= a->bytes_low && a->messages <= a->messages_low
-                   : a->bytes >= a->bytes_max || a->messages >= a->messages_max)
+    if (a->is_full ? is_low(a) : is_too_large(a))
         account_changed(core, handle, !a->is_full);
 }
 
@@ -96,7 +103,7 @@ static void account_add(vespiary_core *core, uint32_t handle, uint64_t bytes, bo
     account *a = &core->accounts[handle];
     a->bytes += bytes;
     a->messages += is_message;
-    if (!a->is_full && (a->bytes >= a->bytes_max || a->messages >= a->messages_max))
+    if (!a->is_full && is_too_large(a))
         account_changed(core, handle, true);
 }
 
@@ -105,7 +112,7 @@ static void account_take(vespiary_core *core, uint32_t handle, uint64_t bytes, b
     account *a = &core->accounts[handle];
     a->bytes -= bytes;
     a->messages -= is_message;
-    if (a->is_full && a->bytes <= a->bytes_low && a->messages <= a->messages_low)
+    if (a->is_full && is_low(a))
         account_changed(core, handle, false);
 }
 

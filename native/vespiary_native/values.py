@@ -126,8 +126,8 @@ class AccountLimits(NamedTuple):
     """What an account may hold; None: as much as there is.
 
     It is full from `max_bytes` or `max_messages` on, until it holds at most `low_bytes` and at most
-    `low_messages`, which are not above them. `is_holding`: while it is full, the scanner leaves
-    SENDs that lead to it to Python.
+    `low_messages`, which are not above them, and less than these; so with 0 it is always full.
+    `is_holding`: while it is full, the scanner leaves SENDs that lead to it to Python.
     """
 
     max_bytes: int | None = None

@@ -194,8 +194,8 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
         ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
         ({"config": {"globalMaxMessages": 1}}, "spec.config.globalMaxMessages"),
         (
-            {"addressSettings": [{"match": "#", "maxSizeBytes": 1}]},
-            "spec.addressSettings[0].maxSizeBytes",
+            {"addressSettings": [{"match": "#", "managementBrowsePageSize": 1}]},
+            "spec.addressSettings[0].managementBrowsePageSize",
         ),
         ({"hibernate": True}, "spec.hibernate"),
     ],

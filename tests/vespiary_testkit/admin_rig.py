@@ -21,6 +21,7 @@ from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.memory_states import AddressMemoryState, MemoryState
 from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.diverts import Diverts
@@ -238,6 +239,33 @@ LARGE = LargeMessageStatistics(
 )
 
 
+MEMORY = MemoryState(
+    size_bytes=5000,
+    messages=7,
+    max_bytes=1_000_000,
+    max_messages=1000,
+    is_full=False,
+    paging_addresses=1,
+    page_modes=2,
+    blocked_producers=3,
+    waits=4,
+    refused=5,
+    dropped=6,
+)
+ADDRESS_MEMORY = AddressMemoryState(
+    name="orders",
+    policy="BLOCK",
+    size_bytes=3000,
+    messages=5,
+    max_bytes=3000,
+    max_messages=100,
+    is_full=True,
+    is_paging=False,
+    blocked_producers=3,
+    dropped=6,
+)
+
+
 class MemoryBroker:
     """A broker whose queues are a dictionary."""
 
@@ -302,6 +330,7 @@ class MemoryBroker:
             naming=NamingStatistics(
                 addresses_max=100, queues_max=50, refused=7, addresses_deleted=8, queues_deleted=9
             ),
+            memory=MEMORY,
             large=LARGE,
         )
 
@@ -332,6 +361,9 @@ class MemoryBroker:
         return states.AddressState(
             name=name, routing_types=types, is_auto_created=False, queues=queues, messages=0
         )
+
+    def address_memory(self, name: str) -> AddressMemoryState | None:
+        return ADDRESS_MEMORY if name == ADDRESS_MEMORY.name else None
 
     def has_address(self, name: str) -> bool:
         return name in self.address_types

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from vespiary_broker.engine.address_memory import MemoryLimits
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.users import User
@@ -149,6 +150,7 @@ class ServerRig:
         duplicates: DuplicateIds | None = None,
         large: LargeMessages | None = None,
         large_limits: LargeLimits | None = None,
+        global_max_bytes: int | None = None,
     ) -> None:
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
@@ -166,6 +168,7 @@ class ServerRig:
             users=lambda: users or {},
             is_anonymous_allowed=True,
             address_settings=settings or {},
+            memory_limits=MemoryLimits(global_max_bytes),
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
             large_bodies=large,

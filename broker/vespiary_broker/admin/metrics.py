@@ -8,6 +8,7 @@ never hold more than one scrape. Called by `endpoints`.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,14 +26,22 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from vespiary_broker.admin import large_records, naming_records, records, statistics_records
+from vespiary_broker.admin import (
+    large_records,
+    memory_records,
+    naming_records,
+    records,
+    statistics_records,
+)
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
 from vespiary_spec.version import VERSION
 
 QUEUES_MAX: Final = 2000
-"""Queues with series of their own; the rest, those with the fewest messages, is in the totals."""
+"""Queues, and addresses, with series of their own; those with the least are in the totals alone."""
 _PREFIX: Final = "vespiary"
+_STEP: Final = 256
+"""Addresses looked at in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,7 @@ class Scrape:
         temporary_queues: Number of temporary queues.
         addresses: Number of addresses.
         connections: Open connections by listener, protocol and user's presence.
+        memory: The addresses whose messages take most.
     """
 
     ready: bool
@@ -58,6 +68,7 @@ class Scrape:
     temporary_queues: int = 0
     addresses: int = 0
     connections: tuple[tuple[str, str, int], ...] = ()
+    memory: tuple[memory_records.AddressMemory, ...] = ()
 
 
 async def gather(broker: Broker) -> Scrape:
@@ -84,7 +95,21 @@ async def gather(broker: Broker) -> Scrape:
         len(queues) - lasting_count,
         len(broker.address_names()),
         tuple((*key, count) for key, count in sorted(connections.items())),
+        await _address_memory(broker),
     )
+
+
+async def _address_memory(broker: Broker) -> tuple[memory_records.AddressMemory, ...]:
+    """Return the addresses whose messages take most; messages have their turn in between."""
+    found = []
+    for index, name in enumerate(broker.address_names()):
+        if index % _STEP == _STEP - 1:
+            await asyncio.sleep(0)
+        state = broker.address_memory(name)
+        if state is not None:
+            found.append(shown(state, memory_records.AddressMemory))
+    found.sort(key=lambda address: (-address.size_bytes, address.name))
+    return tuple(found[:QUEUES_MAX])
 
 
 def render(scrape: Scrape, accept: str) -> tuple[bytes, str]:
@@ -121,6 +146,7 @@ class ScrapeCollector(Collector):
             yield from naming_records.metrics_of(scrape.statistics.naming, _PREFIX)
             if scrape.statistics.large is not None:
                 yield from large_records.metrics_of(scrape.statistics.large, _PREFIX)
+            yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
         if scrape.journal is not None:
             yield from _journal(scrape.journal)

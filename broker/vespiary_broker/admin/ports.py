@@ -163,6 +163,9 @@ class Broker(Protocol):
     def address(self, name: str) -> object | None:
         """Return what `records.Address` has, or None if there is no such address."""
 
+    def address_memory(self, name: str) -> object | None:
+        """Return what `memory_records.AddressMemory` has; None for an address without queues."""
+
     def duplicates(self, name: str, limit: int) -> object:
         """Return what `records.DuplicateIds` has, with at most `limit` ids."""
 

@@ -5,7 +5,7 @@ Owns the records. Must never hold behaviour. Called by `handlers` and `metrics`.
 
 from __future__ import annotations
 
-from vespiary_broker.admin import records
+from vespiary_broker.admin import memory_records, records
 from vespiary_broker.admin.naming_records import Naming
 
 
@@ -48,6 +48,7 @@ class Statistics(records.Record, frozen=True):
         messages_dropped: Messages dropped because the disk was full.
         messages_unrouted: Messages that filters kept out of every queue.
         naming: Limits of addresses and queues, and what went by itself.
+        memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
     """
 
@@ -68,4 +69,5 @@ class Statistics(records.Record, frozen=True):
     duplicates_discarded: int
     duplicate_ids: int
     naming: Naming
+    memory: memory_records.Memory
     large: records.LargeMessages | None = None

@@ -14,6 +14,7 @@ from typing import Any
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.naming_acts import NamingActs
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.diverts import Diverts
@@ -145,6 +146,11 @@ class Administration:
         """Return the state of one address, or None if there is none of that name."""
         address = self.engine.registry.addresses.get(name)
         return None if address is None else states.address_state(self.engine, address)
+
+    def address_memory(self, name: str) -> AddressMemoryState | None:
+        """Return what the messages of an address take; None if it has no queues."""
+        assert self._cycle is not None
+        return address_memory(self.engine, self._cycle, name)
 
     def addresses(self) -> list[states.AddressState]:
         """Return the state of all addresses, by name."""

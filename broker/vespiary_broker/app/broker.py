@@ -31,7 +31,7 @@ from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
-from vespiary_broker.app.memory import MemoryBindings, image_bytes
+from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limits
 from vespiary_broker.app.naming import naming_rules
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
@@ -218,6 +218,7 @@ class BrokerApp(Administration):
             users=users.users,
             is_anonymous_allowed=self._is_anonymous_allowed(),
             address_settings=configuration.address_settings,
+            memory_limits=memory_limits(configuration),
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
             transaction_room_bytes=options.transaction_room_bytes,
             transaction_timeout_s=configuration.transaction_timeout / 1000,

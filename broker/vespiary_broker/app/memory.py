@@ -7,29 +7,71 @@ Called by `broker`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-_CGROUP: Final = Path("/sys/fs/cgroup")
-_LIMIT_FILES: Final = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup version 2, version 1
+from vespiary_broker.engine.address_memory import MemoryLimits
+from vespiary_spec.settings import Configuration
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
+_LIMIT_FILES: Final = ("memory.max", "memory.limit_in_bytes")  # cgroup version 2, version 1
 _LEAST_BYTES: Final = 32 * 1024 * 1024
 
 
-def memory_limit_bytes(cgroup: Path = _CGROUP) -> int:
+def memory_limit_bytes(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
     """Return the memory that this process may use: of its container, or of the machine.
 
+    The limits of the process's group and of all groups above it count, as far as they are to be
+    seen: in a container its own group often stands where the machine has its root.
+
     Args:
-        cgroup: Where the control groups are mounted.
+        cgroups: Where the control groups are mounted.
+        own: The process's groups, as the kernel lists them.
     """
     limit_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _LIMIT_FILES:
-        try:
-            text = (cgroup / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():  # else "max"
-            limit_bytes = min(limit_bytes, int(text))
+    for folder in _memory_groups(cgroups, own):
+        for name in _LIMIT_FILES:
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit():  # else "max"
+                limit_bytes = min(limit_bytes, int(text))
     return limit_bytes
+
+
+def _memory_groups(cgroups: Path, own: Path) -> Iterator[Path]:
+    """Yield the folders of the process's groups for memory, and of those above them."""
+    yield from (cgroups, cgroups / "memory")
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = cgroups / "memory" if controllers else cgroups
+        parts = Path(path).parts[1:]
+        for length in range(1, len(parts) + 1):
+            yield root.joinpath(*parts[:length])
+
+
+def messages_bytes(global_max_size: int) -> int:
+    """Return the memory that the messages of all addresses may take.
+
+    Args:
+        global_max_size: The setting, in bytes; -1 takes half of the memory limit.
+    """
+    return memory_limit_bytes() // 2 if global_max_size < 0 else global_max_size
+
+
+def memory_limits(settings: Configuration) -> MemoryLimits:
+    """Return what the messages of all addresses may take, by the settings."""
+    count = settings.global_max_messages
+    return MemoryLimits(messages_bytes(settings.global_max_size), count if count >= 0 else None)
 
 
 def image_bytes(global_max_size: int) -> int:
@@ -38,8 +80,7 @@ def image_bytes(global_max_size: int) -> int:
     Args:
         global_max_size: The setting, in bytes; -1 takes half of the memory limit.
     """
-    size_bytes = memory_limit_bytes() // 2 if global_max_size < 0 else global_max_size
-    return max(size_bytes, _LEAST_BYTES)
+    return max(messages_bytes(global_max_size), _LEAST_BYTES)
 
 
 class MemoryBindings:

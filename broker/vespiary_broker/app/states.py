@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vespiary_broker.app.memory_states import MemoryState, memory_state
+
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
     from vespiary_broker.engine.branches import BranchStatistics
@@ -187,6 +189,7 @@ class BrokerStatistics:
         messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
         naming: Limits of addresses and queues, and what went by itself.
+        memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
     """
 
@@ -208,6 +211,7 @@ class BrokerStatistics:
     messages_unrouted: int
     journal: JournalStatistics
     naming: NamingStatistics
+    memory: MemoryState
     large: LargeMessageStatistics | None = None
 
 
@@ -344,5 +348,6 @@ def broker_statistics(
             addresses_deleted=engine.reaper.addresses_deleted,
             queues_deleted=engine.reaper.queues_deleted,
         ),
+        memory=memory_state(engine, cycle),
         large=cycle.large.statistics() if cycle.large is not None else None,
     )

@@ -14,9 +14,12 @@ from vespiary_native.abc import (
     QueueStatistics,
     ScanStatus,
 )
+from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
 from vespiary_native.values_inspection import Look, MessageView
 
 __all__ = [
+    "AccountLimits",
+    "AccountStatistics",
     "AckMode",
     "Core",
     "DeliverStatus",

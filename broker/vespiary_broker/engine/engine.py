@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from vespiary_broker.engine.address_memory import NO_LIMITS, AddressMemory, MemoryLimits
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.automatic_deletion import Reaper
 from vespiary_broker.engine.branches import Branches
@@ -37,6 +38,7 @@ class Engine:
         duplicates: Duplicate ids that addresses have seen.
         logins: Decides who comes in.
         full_disk: Decides about messages while the disk is full.
+        memory: What messages take, and decides about those to full addresses.
         branches: Branches of distributed transactions.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
         transaction_scan_period_s: Seconds between two looks for transactions that take too long.
@@ -50,6 +52,7 @@ class Engine:
     duplicates: DuplicateIds
     logins: Logins
     full_disk: FullDisk
+    memory: AddressMemory
     branches: Branches
     transaction_bytes_max: int
     transaction_scan_period_s: float
@@ -70,6 +73,7 @@ def make_engine(
     users: Callable[[], Mapping[str, User]],
     is_anonymous_allowed: bool,
     address_settings: Mapping[str, AddressSettings],
+    memory_limits: MemoryLimits = NO_LIMITS,
     transaction_bytes_max: int,
     transaction_room_bytes: int,
     transaction_timeout_s: float = 300.0,
@@ -94,6 +98,7 @@ def make_engine(
         users: Returns the users as they are now.
         is_anonymous_allowed: Whether clients come in without a login while there are no users.
         address_settings: Settings by match.
+        memory_limits: What the messages of all addresses may take.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
@@ -104,10 +109,11 @@ def make_engine(
     """
     settings = AddressSettingsTable(address_settings, naming.syntax)
     quarantine = Quarantine(core)
+    memory = AddressMemory(core, settings, memory_limits)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
-        large_bodies=large_bodies, quarantine=quarantine, naming=naming,
+        large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
     )  # fmt: skip
     branches = Branches(
         core, registry, bindings, duplicates,
@@ -115,15 +121,9 @@ def make_engine(
     )  # fmt: skip
     duplicates.start(core, registry.addresses.__contains__)
     return Engine(
-        core,
-        registry,
-        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine),
-        duplicates,
-        Logins(users, is_anonymous_allowed=is_anonymous_allowed),
-        FullDisk(settings),
-        branches,
-        transaction_bytes_max,
-        transaction_scan_period_s,
-        quarantine,
+        core, registry,
+        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine), duplicates,
+        Logins(users, is_anonymous_allowed=is_anonymous_allowed), FullDisk(settings), memory,
+        branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
         Reaper(registry, naming.clock_s, naming.scan_period_s),
-    )
+    )  # fmt: skip

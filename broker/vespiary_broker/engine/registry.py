@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from vespiary_broker.engine.address_memory import AddressMemory
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.addresses import Address
@@ -84,6 +85,7 @@ class Registry:
         large_bodies: Bodies in files; None: there are none.
         quarantine: Holds messages whose body is lost; None makes one.
         naming: Rules about what has a name.
+        memory: Counts what messages take; None makes one without a limit over all addresses.
     """
 
     def __init__(
@@ -100,11 +102,13 @@ class Registry:
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
         naming: NamingRules = DEFAULT_RULES,
+        memory: AddressMemory | None = None,
     ) -> None:
         self.syntax = naming.syntax
         self.large_bodies = large_bodies
         self.transaction_room_bytes = transaction_room_bytes
         self._quarantine = quarantine or Quarantine(core)
+        self._memory = memory or AddressMemory(core, settings)
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
         self.dropped_added = 0
@@ -415,6 +419,7 @@ class Registry:
         self.limits.queue_made(queue.traits.user)
         queue.is_open = not self.usage.is_purged_when_unused(queue)
         address.was_used = True
+        self._memory.enter(queue)
         self._table.refresh_routes(address)
 
     async def change_traits(self, queue: Queue, traits: QueueTraits) -> None:
@@ -500,6 +505,7 @@ class Registry:
         self.dropped_acknowledged += counters.acknowledged
         self._quarantine.release(queue.id)
         self._core.drop_queue(queue.id)
+        self._memory.leave(queue)
         if queue.is_durable:
             # A queue that is back after a crash has its messages: their bodies stay until then.
             if self.large_bodies is not None:

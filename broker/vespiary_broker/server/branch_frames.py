@@ -25,7 +25,7 @@ from vespiary_broker.engine.transactions import Acknowledgement, Outgoing, Trans
 from vespiary_broker.engine.xa_states import XaCall, XaCode
 from vespiary_codec.journal.branch import Xid, parse_xid
 from vespiary_codec.wire.stomp import Frame
-from vespiary_spec.errors import RemoteProtocolError, XaError
+from vespiary_spec.errors import AddressFull, RemoteProtocolError, XaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -187,7 +187,20 @@ class BranchFrames:
             work = self._branches.work(xid, self._user)
             await prepare(registry, work)
             try:
+                self._session.drop_bodies(await self._session.full_addresses.admit_all(work))
+                if not self._connection.is_open:
+                    return
                 code = act()
+            except AddressFull as error:
+                self._branches.rollback(xid, self._user)
+                raise XaError(
+                    f"{XaCode.RBROLLBACK}: {error.what}",
+                    where=str(xid),
+                    measured=error.measured,
+                    allowed=error.allowed,
+                    cure=error.cure,
+                    xa_code=XaCode.RBROLLBACK,
+                ) from error
             except NoRoom:
                 await self._cycle.space()
                 continue

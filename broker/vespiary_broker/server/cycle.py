@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
+from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.store.large_messages import LargeMessages
@@ -70,6 +71,7 @@ class Cycle:
         self._blocked: set[Connection] = set()
         self._recheck: list[Connection] = []
         self._space: asyncio.Future[None] | None = None
+        self.producers = BlockedProducers(engine.memory)
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._sweep: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -88,6 +90,7 @@ class Cycle:
                 timer.cancel()
         self._reaping.close()
         self._let_go_on()
+        self.producers.let_go_all()
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
@@ -132,6 +135,8 @@ class Cycle:
         large = self.large
         if large is not None and large.live_count:
             large.remove(self.core.take_done_large())
+        if self.engine.memory.refresh():
+            self.producers.let_go()
         if dispatcher.has_more or self._recheck:
             self.touch()
         elif dispatcher.messages_out != delivered and self.core.has_unwritten():
@@ -197,6 +202,7 @@ class Cycle:
     def unblock(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
         self._blocked.discard(connection)
+        self.producers.end(connection)
 
     async def space(self) -> None:
         """Wait until the journal may have room."""
@@ -254,6 +260,9 @@ class Cycle:
 
     def _sweep_partial(self) -> None:
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+        # What frees memory outside of a turn, and those who were let go in vain, are found here.
+        self.engine.memory.refresh()
+        self.producers.let_go()
         now_s = self.loop.time()
         for connection in list(self.partial):
             connection.check_rate(now_s)

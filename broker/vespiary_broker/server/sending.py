@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
@@ -49,6 +50,7 @@ class Sending:
         self._listener = listener
         self._core = cycle.core
         self._registry = cycle.engine.registry
+        self._full = session.full_addresses
         self._taught = 0
 
     def send(self, frame: Frame) -> Coroutine[Any, Any, None] | None:
@@ -69,7 +71,7 @@ class Sending:
             self._session.confirm(frame)
             return None
         target = find_target(self._registry, message.destination)
-        if target is None:
+        if target is None or not self._full.is_open(target, message.destination):
             return self._send_waiting(frame, message)
         try:
             self._publish(message, target)
@@ -97,20 +99,32 @@ class Sending:
         await self.send_later(frame, message)
 
     async def send_later(self, frame: Frame, message: Outgoing) -> bool:
-        """Send once destination and room are there, or do what the policy of a full disk says.
+        """Send once destination and room are there, or do what a policy says.
+
+        That of the address while it is full, and that for a full disk.
 
         Returns:
-            False if it was not sent: dropped by that policy, or the connection went before.
+            False if it was not sent: dropped by a policy, or the connection went before.
+
+        Raises:
+            VespiaryError: It is refused by a policy, or its destination cannot be made.
         """
         registry = self._registry
         while self._connection.is_open:
             target = find_target(registry, message.destination)
             if target is None:
                 target = await make_target(registry, message.destination)
+            if not self._full.is_open(target, message.destination):
+                verdict = await self._full.admit(message)
+                if verdict is Verdict.DROP:
+                    self._session.confirm(frame)
+                    return False
+                if verdict is Verdict.WAIT:
+                    continue  # it has waited: destination and room may be others now
             try:
                 self._publish(message, target)
             except NoRoom:
-                if self.is_dropped(message):
+                if self.is_dropped(message) or (self._full.is_dropped_without_room(message)):
                     self._session.confirm(frame)
                     return False
                 await self._cycle.space()

@@ -30,6 +30,7 @@ from vespiary_broker.engine.transactions import (
     stage,
 )
 from vespiary_broker.server.branch_frames import BranchFrames
+from vespiary_broker.server.full_addresses import FullAddresses
 from vespiary_broker.server.sending import Sending
 from vespiary_broker.server.subscribing import Subscriptions
 from vespiary_codec.wire.stomp import (
@@ -81,6 +82,7 @@ class StompSession:
         self._cycle = cycle
         self._listener = listener
         self._core = cycle.core
+        self.full_addresses = FullAddresses(connection, cycle)
         self._registry = cycle.engine.registry
         self.branches = BranchFrames(self, connection, cycle)
         self.sending = Sending(self, connection, cycle, listener)
@@ -283,6 +285,9 @@ class StompSession:
         """Stage a transaction when there is room; False: the connection went before."""
         while self._connection.is_open:
             await prepare(self._registry, transaction)
+            self.drop_bodies(await self.full_addresses.admit_all(transaction))
+            if not self._connection.is_open:
+                break
             again = find_duplicate(self._cycle.engine.duplicates, transaction)
             if again is not None:
                 await self._cycle.durable()

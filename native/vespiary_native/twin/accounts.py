@@ -51,10 +51,12 @@ class Account:
 
     @property
     def is_low(self) -> bool:
-        """Whether it holds so little that it is no longer full."""
+        """Whether it holds so little that it is no longer full; never if it may hold nothing."""
         size, count = self.limits.low_bytes, self.limits.low_messages
-        return (size is None or self.size_bytes <= size) and (
-            count is None or self.messages <= count
+        return (
+            (size is None or self.size_bytes <= size)
+            and (count is None or self.messages <= count)
+            and not self.is_too_large
         )
 
 

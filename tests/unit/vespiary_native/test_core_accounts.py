@@ -119,6 +119,20 @@ def test_messages_have_a_limit_of_their_own(rig: CoreRig) -> None:
     assert not core.is_held(rig.route)
 
 
+@pytest.mark.parametrize("limits", [AccountLimits(0, 0), AccountLimits(None, None, 0, 0)])
+def test_what_may_hold_nothing_is_always_full(rig: CoreRig, limits: AccountLimits) -> None:
+    core = rig.core
+    account = core.open_account()
+    core.join_account(1, account)
+    core.limit_account(account, limits)
+    assert core.take_changed_accounts() == [account]
+    rig.publish()
+    drain(rig, 1)
+    assert held(rig, account) == (0, 0)
+    assert core.account_statistics(account).is_full
+    assert core.take_changed_accounts() == []
+
+
 def test_the_scanner_leaves_sends_to_a_full_address_to_python(rig: CoreRig) -> None:
     core = rig.core
     account = core.open_account()

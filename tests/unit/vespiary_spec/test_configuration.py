@@ -111,7 +111,7 @@ def test_overrides_leave_the_callers_data_alone() -> None:
         ("journal-max-io", ConfigError, "NAME=VALUE"),
         ("=3", ConfigError, "NAME=VALUE"),
         ("journal-maxio=3", UnknownSetting, "`journal-max-io`"),
-        ("address-settings.#.max-size-bytes=10MiB", UnsupportedSetting, "paging"),
+        ("address-settings.#.page-size-bytes=10MiB", UnsupportedSetting, "paging"),
         ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
         ("address-settings.#=1", ConfigError, "single values"),
         ("acceptors.other.port=1", ConfigError, "all, stomp"),
@@ -171,6 +171,30 @@ def test_a_bad_override_names_the_setting(
                 ]
             },
             "addresses[0].queues[0]",
+        ),
+        (
+            {"address-settings": {"a.#": {"address-full-policy": "BLOCK", "max-size-bytes": 0}}},
+            "address-settings.a.#.max-size-bytes",
+        ),
+        (
+            {"address-settings": {"#": {"address-full-policy": "BLOCK", "max-size-messages": 0}}},
+            "address-settings.#.max-size-messages",
+        ),
+        (
+            {
+                "address-settings": {
+                    "#": {"address-full-policy": "DROP", "max-size-bytes-reject-threshold": 10}
+                }
+            },
+            "address-settings.#.max-size-bytes-reject-threshold",
+        ),
+        (
+            {
+                "address-settings": {
+                    "#": {"max-size-bytes": "1MiB", "max-size-bytes-reject-threshold": "1MiB"}
+                }
+            },
+            "address-settings.#.max-size-bytes-reject-threshold",
         ),
     ],
 )

@@ -122,8 +122,8 @@ def test_a_name_in_the_files_spelling_is_corrected_in_a_resource() -> None:
         ({"config": {"journalType": "MAPPED"}}, "spec.config.journalType"),
         ({"upgrade": {"strategy": "Canary"}}, "spec.upgrade.strategy"),
         (
-            {"addressSettings": [{"match": "#", "maxSizeBytes": 1}]},
-            "spec.addressSettings[0].maxSizeBytes",
+            {"addressSettings": [{"match": "#", "managementBrowsePageSize": 1}]},
+            "spec.addressSettings[0].managementBrowsePageSize",
         ),
         (
             {"acceptors": [{"name": "a", "port": 1, "protocols": ["STOMP", "MQTT"]}]},

@@ -100,6 +100,19 @@ async def test_only_the_fullest_queues_have_series(monkeypatch: pytest.MonkeyPat
 
 
 @run
+async def test_the_memory_of_messages_shows():
+    found = await values_of(filled_broker())
+    assert found["vespiary_memory_bytes"] == 5000
+    assert found["vespiary_memory_limit_bytes"] == 1_000_000
+    assert found["vespiary_blocked_producers"] == 3
+    assert found["vespiary_producer_waits_total"] == 4
+    assert found["vespiary_address_full_refused_total"] == 5
+    assert found["vespiary_address_bytes{address=orders}"] == 3000
+    assert found["vespiary_address_full{address=orders}"] == 1
+    assert found["vespiary_address_full_dropped_total{address=orders}"] == 6
+
+
+@run
 async def test_a_fallback_and_a_fence_show():
     broker = MemoryBroker()
     broker.journal = journal_statistics(

@@ -2,7 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limit_bytes
+from vespiary_broker.app.memory import (
+    MemoryBindings,
+    image_bytes,
+    memory_limit_bytes,
+    messages_bytes,
+)
 from vespiary_testkit.engine_rig import do
 
 MIB = 1024 * 1024
@@ -18,12 +23,36 @@ MIB = 1024 * 1024
     ],
 )
 def test_limit_of_the_container(tmp_path: Path, name: str, text: str, expected: int | None) -> None:
-    machine = memory_limit_bytes(tmp_path)
+    machine = memory_limit_bytes(tmp_path, tmp_path / "none")
     assert machine > 512 * MIB
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    assert memory_limit_bytes(tmp_path) == (expected or machine)
+    assert memory_limit_bytes(tmp_path, tmp_path / "none") == (expected or machine)
+
+
+@pytest.mark.parametrize(
+    ("groups", "name", "line"),
+    [
+        ("pods/broker", "memory.max", "0::/pods/broker\n"),
+        ("memory/pods/broker", "memory.limit_in_bytes", "4:memory:/pods/broker\n0::/\n"),
+        ("memory/pods", "memory.limit_in_bytes", "7:cpu,memory:/pods/broker\n"),
+    ],
+)
+def test_limit_of_the_process_and_of_those_above_it(
+    tmp_path: Path, groups: str, name: str, line: str
+) -> None:
+    folder = tmp_path / "cgroups" / groups
+    folder.mkdir(parents=True)
+    (folder / name).write_text(f"{300 * MIB}\n")
+    own = tmp_path / "own"
+    own.write_text(f"1:cpuset:/elsewhere\n{line}")
+    assert memory_limit_bytes(tmp_path / "cgroups", own) == 300 * MIB
+
+
+def test_budget_of_messages() -> None:
+    assert messages_bytes(8 * MIB) == 8 * MIB
+    assert messages_bytes(-1) == memory_limit_bytes() // 2
 
 
 def test_image() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from vespiary_broker.engine import switching
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
 from vespiary_spec.errors import ConfigError
@@ -164,8 +165,9 @@ def test_filters_survive_a_restart() -> None:
     rig = Rig(bindings=bindings)
     _queue(rig, "red", MULTICAST, " colour = 'red' ")
     again = Rig(bindings=bindings)
+    for queue_id in durable_queue_ids(bindings.snapshot()):
+        again.core.open_queue(queue_id)
     again.registry.restore()
-    again.core.open_queue(again.registry.queues["red"].id, durable=True)
     assert again.registry.queues["red"].traits.filter_string == "colour = 'red'"
     again.send("/topic/x", b"", colour="red")
     again.send("/topic/x", b"", colour="blue")
@@ -186,9 +188,9 @@ def test_the_configuration_changes_filters() -> None:
 
     def configured(filter_string: str) -> Rig:
         rig = Rig(bindings=bindings)
+        for queue_id in durable_queue_ids(bindings.snapshot()):
+            rig.core.open_queue(queue_id)
         rig.registry.restore()
-        for queue in rig.registry.queues.values():
-            rig.core.open_queue(queue.id, durable=True)
         wanted = Queue(name="q", routing_type=ANYCAST, filter_string=filter_string)
         do(rig.registry.configure([Address(name="x", queues=(wanted,))]))
         rig.send("/queue/x", b"", price="5")
