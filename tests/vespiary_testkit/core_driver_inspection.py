@@ -48,7 +48,8 @@ class InspectionCalls:
             look = self.core.look(queue, sequence, number, **{how: True} if how else {})
             found = [view.sequence for view in look.messages]
             assert found == sorted(found)
-            assert look.next_sequence <= max(state.available, sequence)
+            available = self.core.queue_statistics(queue).available
+            assert look.next_sequence <= available
             seen += found
             sequence = look.next_sequence
             if look.absent is not None and not self.load_slab(*look.absent):
