@@ -12,8 +12,8 @@ import msgspec
 
 from vespiary_spec import limits
 from vespiary_spec.addresses import ADDRESS_PATTERN
-from vespiary_spec.memory import MemorySettings
 from vespiary_spec.model import Change, setting
+from vespiary_spec.paging import PagingSettings
 
 
 class DivertRoutingType(enum.StrEnum):
@@ -91,7 +91,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     ] = DivertRoutingType.STRIP
 
 
-class DivertSettings(MemorySettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class DivertSettings(PagingSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What `BrokerSettings` has about diverts, memory, limits and names."""
 
     diverts: Annotated[

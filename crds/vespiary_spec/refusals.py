@@ -28,9 +28,7 @@ NOT_YET: dict[str, dict[str, str]] = {
         "jdbc-store": "a store in a database",
         # paging and memory of the whole broker
         "page-sync-timeout": "paging",
-        "page-max-concurrent-io": "paging",
         "read-whole-page": "paging",
-        "purge-page-folders": "paging",
         # other parts of the reference's configuration file
         "connectors": "clustering",
         "cluster-connections": "clustering",
@@ -46,12 +44,8 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ADDRESS_SETTINGS: {
         # paging and memory
-        "page-size-bytes": "paging",
-        "page-max-cache-size": "paging",
         "max-read-page-bytes": "paging",
         "max-read-page-messages": "paging",
-        "prefetch-page-bytes": "paging",
-        "prefetch-page-messages": "paging",
         "page-limit-bytes": "paging",
         "page-limit-messages": "paging",
         "page-full-policy": "paging",

@@ -26,6 +26,11 @@ VERIFY_EVERY = 10
 QUEUES = 2
 SETTINGS = ("journal-file-size=2MiB", "journal-min-files=2")
 COMPACTING = (*SETTINGS, "journal-compact-min-files=1", "journal-compact-percentage=100")
+PAGING = (
+    *SETTINGS,
+    "address-settings.#.max-size-bytes=64KiB",
+    "address-settings.#.page-size-bytes=64KiB",
+)
 
 pytestmark = pytest.mark.crash
 
@@ -92,8 +97,9 @@ def verify(broker: BrokerProcess, stompload: Path, ledger: Path) -> LoadReport:
         (1, SETTINGS, -(-CYCLES // 2)),
         (2, SETTINGS, CYCLES // 2),
         (3, COMPACTING, max(CYCLES // 4, 1)),
+        (4, PAGING, max(CYCLES // 4, 1)),
     ],
-    ids=["one", "two", "compacting"],
+    ids=["one", "two", "compacting", "paging"],
 )
 def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
     tmp_path: Path, stompload: Path, store: int, settings: tuple[str, ...], cycles: int

@@ -131,6 +131,7 @@ def broker_record(broker: Broker) -> records.Broker:
         messages_dropped=statistics.messages_dropped,
         messages_unrouted=statistics.messages_unrouted,
         large_messages=statistics.large,
+        paging=statistics.paging,
     )
 
 

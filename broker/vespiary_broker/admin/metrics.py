@@ -30,6 +30,7 @@ from vespiary_broker.admin import (
     large_records,
     memory_records,
     naming_records,
+    paging_records,
     records,
     statistics_records,
 )
@@ -146,6 +147,8 @@ class ScrapeCollector(Collector):
             yield from naming_records.metrics_of(scrape.statistics.naming, _PREFIX)
             if scrape.statistics.large is not None:
                 yield from large_records.metrics_of(scrape.statistics.large, _PREFIX)
+            if scrape.statistics.paging is not None:
+                yield from paging_records.metrics_of(scrape.statistics.paging, _PREFIX)
             yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
         if scrape.journal is not None:

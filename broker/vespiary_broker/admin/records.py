@@ -22,6 +22,7 @@ from vespiary_broker.admin.journal_records import JournalFilePage as JournalFile
 from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
 from vespiary_broker.admin.large_records import LargeMessages as LargeMessages
+from vespiary_broker.admin.paging_records import Paging as Paging
 from vespiary_spec import limits
 from vespiary_spec.settings import RoutingType
 
@@ -77,6 +78,7 @@ class Broker(Record, frozen=True):
         messages_dropped: Messages dropped because the disk was full.
         messages_unrouted: Messages that filters kept out of every queue.
         large_messages: Large messages; null without persistence.
+        paging: Messages in page files; null without persistence.
     """
 
     version: str
@@ -98,6 +100,7 @@ class Broker(Record, frozen=True):
     messages_dropped: int
     messages_unrouted: int
     large_messages: LargeMessages | None = None
+    paging: Paging | None = None
 
 
 class Queue(Record, frozen=True):

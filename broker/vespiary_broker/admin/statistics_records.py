@@ -50,6 +50,7 @@ class Statistics(records.Record, frozen=True):
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
+        paging: Pages; None without persistence.
     """
 
     is_ready: bool
@@ -71,3 +72,4 @@ class Statistics(records.Record, frozen=True):
     naming: Naming
     memory: memory_records.Memory
     large: records.LargeMessages | None = None
+    paging: records.Paging | None = None

@@ -26,6 +26,7 @@ from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.store.journal import Journal
+from vespiary_broker.store.paging.pager import Pager
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import RoutingType
 
@@ -41,6 +42,7 @@ class Administration:
         self._cycle: Cycle | None = None
         self._journal: Journal | None = None
         self._jms: JmsAdministration | None = None
+        self._pager: Pager | None = None
         self._listeners: tuple[Listener, ...] = ()
 
     @property
@@ -113,6 +115,7 @@ class Administration:
             self._journal.statistics(),
             not_ready_reason=self.not_ready_reason,
             uptime_s=time.monotonic() - self._ready_s,
+            paging=self._pager.statistics() if self._pager is not None else None,
         )
 
     def journal_files(self, after_id: int, limit: int) -> Sequence[object]:

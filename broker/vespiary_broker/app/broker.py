@@ -33,6 +33,7 @@ from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limits
 from vespiary_broker.app.naming import naming_rules
+from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.users_file import UsersFile
@@ -53,6 +54,7 @@ from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOption
 from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
+from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_spec.errors import JournalLocked, VespiaryError, WriterFailed
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration
@@ -204,6 +206,7 @@ class BrokerApp(Administration):
         )
         stack.push_async_callback(journal.close)
         self._journal = journal
+        await self._open_paging(stack, folders.paging, journal)
         large = await self._open_large(stack, folders.large_messages, journal)
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
         engine = make_engine(
@@ -244,6 +247,7 @@ class BrokerApp(Administration):
         stack.callback(cycle.close)
         stack.push_async_callback(self._disconnect)
         cycle.start()
+        begin_paging(self._pager, engine, cycle)
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
 
@@ -401,6 +405,12 @@ class BrokerApp(Administration):
         stack.push_async_callback(large.close)
         return large
 
+    async def _open_paging(self, stack: AsyncExitStack, folder: Path, journal: Journal) -> None:
+        is_direct = self._is_direct(request.PAGING)
+        self._pager = await open_pager(
+            stack, self.configuration, folder, journal, is_direct=is_direct
+        )
+
     async def _open_bindings(self, folder: Path) -> BindingsJournal | MemoryBindings:
         settings = self.configuration
         if not settings.persistence_enabled:
@@ -490,6 +500,8 @@ class BrokerApp(Administration):
         A slab that cannot be read is logged, and its queue waits: nothing behind it is delivered
         out of order, and nothing is lost.
         """
+        if self._pager is not None and file_id & PAGE_BIT:
+            await self._pager.wait_open(file_id & ~PAGE_BIT)
         is_loaded = await journal.load_slab(file_id, slab)
         if not is_loaded:  # it came by another way, or there is no memory for it now
             await asyncio.sleep(_LOAD_AGAIN_S)

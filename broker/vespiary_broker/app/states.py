@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vespiary_broker.store.counters import JournalStatistics
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.store.large_messages import LargeMessageStatistics
+from vespiary_broker.store.paging.pager import PagingStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,7 @@ class BrokerStatistics:
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
+        paging: Pages; None without persistence.
     """
 
     is_ready: bool
@@ -213,6 +215,7 @@ class BrokerStatistics:
     naming: NamingStatistics
     memory: MemoryState
     large: LargeMessageStatistics | None = None
+    paging: PagingStatistics | None = None
 
 
 def queue_state(engine: Engine, queue: Queue) -> QueueState:
@@ -236,6 +239,7 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         messages=counters.ready
         + counters.delivering
         + counters.prepared
+        + counters.paged
         + counters.tail
         - counters.available,
         ready=counters.ready,
@@ -315,6 +319,7 @@ def broker_statistics(
     *,
     not_ready_reason: str,
     uptime_s: float,
+    paging: PagingStatistics | None = None,
 ) -> BrokerStatistics:
     """Return the state of the whole broker."""
     registry = engine.registry
@@ -350,4 +355,5 @@ def broker_statistics(
         ),
         memory=memory_state(engine, cycle),
         large=cycle.large.statistics() if cycle.large is not None else None,
+        paging=paging,
     )

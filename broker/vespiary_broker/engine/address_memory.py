@@ -417,6 +417,43 @@ class AddressMemory:
             state.policy,
         )
 
+    def excess_bytes(self, state: AddressState) -> int:
+        """Return how much of an address has to leave the memory until it no longer pages.
+
+        Down to its own low marks, and while all together are full, down to theirs.
+        """
+        own = self._core.account_statistics(state.account)
+        excess = 0
+        low_bytes, low_messages = _low(state.max_bytes), _low(state.max_messages)
+        if low_bytes is not None:
+            excess = own.bytes - low_bytes
+        if low_messages is not None and own.messages > low_messages:
+            each = own.bytes // own.messages
+            excess = max(excess, each * (own.messages - low_messages))
+        if self._is_all_full:
+            excess = max(excess, min(own.bytes, self._excess_of_all()))
+        return excess
+
+    def _excess_of_all(self) -> int:
+        total = self._core.account_statistics(_TOTAL)
+        low_bytes, low_messages = _low(self._max_bytes), _low(self._max_messages)
+        excess = 0 if low_bytes is None else total.bytes - low_bytes
+        if low_messages is not None and total.messages > low_messages:
+            each = total.bytes // total.messages
+            excess = max(excess, each * (total.messages - low_messages))
+        return excess
+
+    def low_bytes(self, state: AddressState) -> int:
+        """Return how much of an address stays in memory, at most."""
+        limits = (
+            limit for limit in (_low(state.max_bytes), _low(self._max_bytes)) if limit is not None
+        )
+        return min(limits, default=self._core.account_statistics(state.account).bytes)
+
+    def paging_states(self) -> list[AddressState]:
+        """Return the addresses whose messages are to leave the memory."""
+        return [state for state in self._by_name.values() if state.is_paging]
+
     @property
     def paging_count(self) -> int:
         """Number of addresses whose messages are to leave the memory."""

@@ -37,6 +37,10 @@ class Dispatcher:
     Attributes:
         later: Calls something after so many seconds, and turns then; the server sets it.
 
+    Attributes:
+        on_paged: Called when a queue's next message stands in a page that is not open.
+        on_looked_at: Called with a queue that has messages in such pages and is to be examined.
+
     Args:
         core: The core.
         queues: Queues by number (the registry's own table).
@@ -56,6 +60,8 @@ class Dispatcher:
         self.later: Later = lambda _delay_s, _action: None
         self._outflow = Outflow(core, load_slab, large_bodies)
         self._giver = ExaminedGiver(core, self._outflow)
+        self.on_paged: Callable[[], None] = lambda: None
+        self.on_looked_at: Callable[[int], None] = lambda _: None
         self._quarantine = quarantine or Quarantine(core)
         self._core = core
         self._queues = queues
@@ -116,8 +122,15 @@ class Dispatcher:
                 continue
             if queue.examined is None:
                 self._serve(queue)
-            if queue.examined is not None:
+            if queue.examined is not None and self._is_whole(queue):
                 looks_left -= self._giver.serve(queue, queue.examined, looks_left)
+
+    def _is_whole(self, queue: Queue) -> bool:
+        """Whether all of a queue stands in its ring, where Python looks; else have that done."""
+        if not self._core.queue_statistics(queue.id).paged:
+            return True
+        self.on_looked_at(queue.id)
+        return False
 
     def _wait_for_consumers(self, queue: Queue) -> None:
         """Begin without those that have not come, when the queue has waited long enough."""
@@ -168,6 +181,9 @@ class Dispatcher:
                 return True
             if status == DeliverStatus.ABSENT:
                 outflow.load(core.absent_slab(consumer.handle), queue.id)
+                return True
+            if status == DeliverStatus.PAGED:
+                self.on_paged()
                 return True
             if status == DeliverStatus.LARGE and self._give_large(consumer):
                 idle = 0

@@ -20,8 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 from typing import Self, TypeVar
 
 from vespiary_broker.store.compaction import Compaction
@@ -32,13 +30,14 @@ from vespiary_broker.store.counters import (
     WriteFigures,
     records_in,
 )
-from vespiary_broker.store.disk import DiskFile, DiskLike
+from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.keeper import FileKeeper
 from vespiary_broker.store.kept import KeptRecords, NothingKept
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.opening import Opened, OpeningParts, open_folder
 from vespiary_broker.store.options import Durability, JournalOptions
+from vespiary_broker.store.readable_files import ReadableFiles
 from vespiary_broker.store.recovery import Recovered
 from vespiary_broker.store.retention import Retention
 from vespiary_broker.store.retention_folder import RetentionFolder
@@ -118,14 +117,18 @@ class MessageJournal:
         self._current_file = 0
         self._slab_maker = SlabMaker(self.core, options.slab_bytes, loop)
         self._figures = WriteFigures()
+        self.readable = ReadableFiles(
+            opened.pool, opened.disk, self.run_blocking, is_direct=options.is_direct
+        )
         self._loader = SlabLoader(
             self.core,
             self._ring,
             opened.verify,
-            open_file=self._open_for_reading,
-            salt_of=lambda file_id: self._pool.file(file_id).salt,
+            open_file=self.readable.open,
+            salt_of=self.readable.salt_of,
             slab_bytes=options.slab_bytes,
         )
+        self.readable.loader = self._loader
         self._retention = self._make_retention(opened)
         self._keeper = self._make_keeper(kept)
         self.file_uses = self._keeper.file_uses
@@ -592,9 +595,3 @@ class MessageJournal:
     def drop_file(self, file_id: int) -> None:
         """Forget the descriptor of a file that is full or free."""
         self._fds.pop(file_id, None)
-
-    async def _open_for_reading(self, file_id: int) -> DiskFile:
-        path: Path = self._pool.file(file_id).path
-        return await self.run_blocking(
-            partial(self._disk.open, path, is_direct=self._options.is_direct, is_readonly=True)
-        )

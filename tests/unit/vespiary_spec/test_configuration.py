@@ -111,7 +111,7 @@ def test_overrides_leave_the_callers_data_alone() -> None:
         ("journal-max-io", ConfigError, "NAME=VALUE"),
         ("=3", ConfigError, "NAME=VALUE"),
         ("journal-maxio=3", UnknownSetting, "`journal-max-io`"),
-        ("address-settings.#.page-size-bytes=10MiB", UnsupportedSetting, "paging"),
+        ("address-settings.#.page-limit-bytes=10MiB", UnsupportedSetting, "paging"),
         ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
         ("address-settings.#=1", ConfigError, "single values"),
         ("acceptors.other.port=1", ConfigError, "all, stomp"),

@@ -1,0 +1,154 @@
+"""Paging as `broker` wires it: which addresses page, how much of them, and the pager's folder.
+
+Owns what an address that pages is to the pager: its queues, its settings, what it has too much of.
+Must never hold a rule about fullness: `engine.address_memory` has those. Called by `broker`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from vespiary_broker.app.memory import image_bytes
+from vespiary_broker.engine.address_memory import AddressState
+from vespiary_broker.engine.engine import Engine
+from vespiary_broker.server.cycle import Cycle
+from vespiary_broker.store.files import SpaceLimits
+from vespiary_broker.store.journal import Journal
+from vespiary_broker.store.paging.pager import Pager, PagingOptions
+from vespiary_broker.store.writer import MessageJournal
+from vespiary_spec.settings import AddressSettings, Configuration
+
+_ALIGNMENT: Final = 4096
+_IMAGE_BYTES_EACH: Final = 48 * 1024 * 1024
+_FRONT_PAGES: Final = 2
+"""Pages' worth of messages that stay in memory in front of consumers."""
+
+
+class PagedEngineAddress:
+    """An address of the engine, as the pager sees it.
+
+    Args:
+        engine: The engine.
+        state: What its memory is.
+        settings: Its settings.
+    """
+
+    def __init__(self, engine: Engine, state: AddressState, settings: AddressSettings) -> None:
+        assert settings.page_size_bytes is not None
+        assert settings.page_max_cache_size is not None
+        assert settings.prefetch_page_bytes is not None
+        assert settings.prefetch_page_messages is not None
+        self._engine = engine
+        self._state = state
+        self.page_bytes = settings.page_size_bytes & -_ALIGNMENT
+        self.open_pages_max = settings.page_max_cache_size
+        self._prefetch_bytes = settings.prefetch_page_bytes
+        if self._prefetch_bytes < 0:
+            self._prefetch_bytes = _FRONT_PAGES * self.page_bytes
+        self._prefetch_messages = settings.prefetch_page_messages
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._state.name
+
+    def queue_ids(self) -> list[int]:
+        """Return its queues, but those whose messages Python has in an index of its own."""
+        address = self._engine.registry.addresses.get(self._state.name)
+        if address is None:
+            return []
+        queues = address.queues.values()
+        return [queue.id for queue in queues if queue.examined is None and not queue.is_deleted]
+
+    def excess_bytes(self) -> int:
+        """Return what has to leave the memory until the address is below its low marks."""
+        if not self._state.is_paging or self._state.is_gone:
+            return 0
+        return self._engine.memory.excess_bytes(self._state)
+
+    def front_bytes(self, queue_id: int) -> int:
+        """Return how much of a queue stays in memory in front of its consumers."""
+        queue = self._engine.registry.queues_by_id.get(queue_id)
+        if queue is None or not queue.consumers:
+            return 0
+        return min(_FRONT_PAGES * self.page_bytes, self._engine.memory.low_bytes(self._state) // 2)
+
+    def reads_ahead(self, queue_id: int) -> bool:
+        """Whether the next page of a queue is opened before its consumers ask."""
+        facts = self._engine.core.queue_statistics(queue_id)
+        if 0 <= self._prefetch_messages <= facts.ready:
+            return False
+        waiting = facts.live_bytes * facts.ready // max(facts.ready + facts.delivering, 1)
+        return waiting < self._prefetch_bytes
+
+    def looked_at(self) -> list[int]:
+        """Return the queues whose messages Python has in an index of its own."""
+        address = self._engine.registry.addresses.get(self._state.name)
+        queues = () if address is None else address.queues.values()
+        return [queue.id for queue in queues if queue.examined is not None]
+
+
+def moves_max(settings: Configuration) -> int:
+    """Return how many pages are written at a time: each takes memory of the image meanwhile."""
+    by_memory = image_bytes(settings.global_max_size) // _IMAGE_BYTES_EACH
+    return max(1, min(settings.page_max_concurrent_io, by_memory))
+
+
+async def open_pager(
+    stack: AsyncExitStack,
+    settings: Configuration,
+    folder: Path,
+    journal: Journal,
+    *,
+    is_direct: bool,
+) -> Pager | None:
+    """Look at the paging folder; None without persistence: there is nothing to page from.
+
+    Args:
+        stack: Closes the pager.
+        settings: The configuration.
+        folder: `paging-directory`.
+        journal: The message journal.
+        is_direct: The volume has direct I/O.
+
+    Raises:
+        VespiaryError: See `Pager.open`.
+    """
+    if not isinstance(journal, MessageJournal):
+        return None
+    pager = await Pager.open(
+        PagingOptions(
+            directory=folder,
+            is_direct=is_direct,
+            limits=SpaceLimits(settings.max_disk_usage, settings.min_disk_free),
+            retry_s=settings.disk_scan_period / 2000,
+            moves_max=moves_max(settings),
+            is_purging_folders=settings.purge_page_folders,
+        ),
+        journal,
+    )
+    stack.push_async_callback(pager.close)
+    return pager
+
+
+def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
+    """Let the engine say which addresses page, and consumers ask for pages."""
+    if pager is None:
+        return
+
+    def on_paging(state: AddressState) -> None:
+        if state.is_paging:
+            settings = engine.registry.settings_for(state.name)
+            pager.page(PagedEngineAddress(engine, state, settings))
+        elif state.is_gone:
+            pager.forget_address(state.name)
+
+    engine.memory.on_paging = on_paging
+    for state in engine.memory.paging_states():
+        on_paging(state)
+    engine.dispatcher.on_paged = pager.serve
+    engine.dispatcher.on_looked_at = pager.open_all
+    pager.on_ready = cycle.touch
+    pager.start()

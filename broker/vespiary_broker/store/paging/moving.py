@@ -1,0 +1,239 @@
+"""Moving messages of one address out of the journal into one page: fill, write, commit.
+
+Owns the order of these steps (docs/internals/paging.md): a page is committed only when its file and
+its name are flushed, and one that fails at any step is given up, its messages being in the journal
+still. Must never hold the event loop longer than a turn: filling is cut into turns, writing is done
+in a thread. Called by `pager`, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, Protocol, TypeVar
+
+from vespiary_broker.store.paging.page_files import PageFile, PageFiles, PagePart
+from vespiary_broker.store.readable_files import ReadableFiles
+from vespiary_native.abc import Core, NoRoom
+from vespiary_spec.errors import VespiaryError
+
+T = TypeVar("T")
+
+TURN_BYTES: Final = 512 * 1024
+TURN_PLACES: Final = 2048
+"""What one turn of the event loop copies at most: well below a millisecond."""
+_ROOM_PAUSE_S: Final = 0.05
+_ROOM_TRIES: Final = 600
+_LOADS_MAX: Final = 20
+"""A slab that does not come into memory after so many tries ends the page in front of it."""
+
+
+class PagedAddress(Protocol):
+    """An address whose messages may be moved into pages."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Size of its page files (`page-size-bytes`)."""
+
+    @property
+    def open_pages_max(self) -> int:
+        """Pages of it that are kept open for its consumers (`page-max-cache-size`)."""
+
+    def queue_ids(self) -> list[int]:
+        """Return the queues whose messages may be moved."""
+
+    def excess_bytes(self) -> int:
+        """Return how much of it should leave the memory now; 0 or less: nothing."""
+
+    def front_bytes(self, queue_id: int) -> int:
+        """Return how much of a queue stays in memory in front of its consumers."""
+
+    def reads_ahead(self, queue_id: int) -> bool:
+        """Whether the next page of a queue is opened before its consumers ask."""
+
+    def looked_at(self) -> list[int]:
+        """Return the queues of which nothing may be moved, nor an open page be closed."""
+
+
+class PagingJournal(Protocol):
+    """What paging needs of the message journal."""
+
+    core: Core
+    readable: ReadableFiles
+
+    @property
+    def failure(self) -> VespiaryError | None:
+        """The failure that fenced it."""
+
+    def kick(self) -> None:
+        """Write what is staged."""
+
+    def request_space(self) -> None:
+        """Say that something found no room."""
+
+    async def wait_sequence(self, sequence: int) -> None:
+        """Wait until a block is durable; WriterFailed if it can't be."""
+
+    async def load_slab(self, file_id: int, slab: int) -> bool:
+        """Bring an evicted slab back."""
+
+
+async def finished(future: asyncio.Future[T]) -> T:
+    """Wait for work in a thread, also when the waiting is cancelled: it uses memory of ours."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+class PageMover:
+    """Moves messages. Owner: the event loop.
+
+    Args:
+        journal: The message journal.
+        files: The page files.
+        executor: Runs what blocks.
+        new_id: Gives ids that were never used.
+        new_salt: Gives 64 random bits.
+        clock_ms: Milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        journal: PagingJournal,
+        files: PageFiles,
+        executor: Executor,
+        *,
+        new_id: Callable[[], int],
+        new_salt: Callable[[], int] = lambda: secrets.randbits(64),
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._journal = journal
+        self._core = journal.core
+        self._files = files
+        self._executor = executor
+        self._new_id = new_id
+        self._new_salt = new_salt
+        self._clock_ms = clock_ms
+
+    async def move(self, address: PagedAddress) -> PageFile | None:
+        """Move messages of an address into one page, the oldest that nobody is about to get.
+
+        Returns:
+            The page; None if there was nothing to move.
+
+        Raises:
+            DiskFull: There is no room for the page; nothing was moved.
+            StorageError: The folder is another address's; nothing was moved.
+            NativeError: A call failed; nothing was moved.
+            WriterFailed: The journal has failed.
+
+        Durability: a message leaves the journal's care only by a record behind the flush of file
+            and folder.
+        """
+        driver = self._driver(address)
+        if driver is None:
+            return None
+        queue_id, sequence = driver
+        page_id, salt = self._new_id(), self._new_salt()
+        self._core.page_open(page_id, salt, address.page_bytes, address.queue_ids())
+        is_committed = False
+        try:
+            await self._fill(page_id, address, queue_id, sequence)
+            page = await self._write(address, page_id, salt)
+            if page is None:
+                return None
+            is_moved = await self._with_room(page_id, self._core.page_commit) > 0
+            is_committed = True
+        finally:
+            if not is_committed:
+                self._core.page_abandon(page_id)
+        self._journal.kick()
+        if is_moved:
+            return page
+        # All that was copied has been taken by consumers meanwhile.
+        remove = self._files.remove
+        await finished(self._in_thread(lambda: remove(address.name, [page_id])))
+        return None
+
+    def _driver(self, address: PagedAddress) -> tuple[int, int] | None:
+        """Return the queue that most waits in, and where to begin in it; None if none does."""
+        found: tuple[int, int] | None = None
+        most = 0
+        for queue_id in address.queue_ids():
+            facts = self._core.queue_statistics(queue_id)
+            front = address.front_bytes(queue_id)
+            spared = front * facts.ready // max(facts.live_bytes, 1)
+            waiting = facts.ready - spared
+            if waiting > most:
+                most, found = waiting, (queue_id, facts.next + spared if spared else 0)
+        return found
+
+    async def _fill(
+        self, page_id: int, address: PagedAddress, queue_id: int, sequence: int
+    ) -> None:
+        """Copy messages into the page until it is full, or enough was copied."""
+        copied = loads = 0
+        wanted_bytes = address.excess_bytes()
+        while copied < wanted_bytes and queue_id in address.queue_ids():
+            end = self._core.queue_statistics(queue_id).available
+            try:
+                fill = self._core.page_fill(
+                    page_id, queue_id, sequence, end, TURN_BYTES, TURN_PLACES
+                )
+            except NoRoom:
+                return  # no memory for more of it: what was copied goes now, and makes room
+            copied += fill.copied_bytes
+            sequence = fill.next_sequence
+            if fill.absent is not None:
+                loads = 0 if fill.copied_records else loads + 1
+                if loads > _LOADS_MAX:
+                    return
+                if not await self._journal.load_slab(*fill.absent):
+                    await asyncio.sleep(_ROOM_PAUSE_S)
+            elif fill.is_full or sequence >= end:
+                return
+            else:
+                await asyncio.sleep(0)
+
+    async def _write(self, address: PagedAddress, page_id: int, salt: int) -> PageFile | None:
+        """Close the page and write it; None if nothing is in it."""
+        pieces = await self._with_room(page_id, self._core.page_close)
+        parts = [
+            PagePart(
+                memoryview((ctypes.c_ubyte * piece.length).from_address(piece.address)).cast("B"),
+                piece.offset,
+            )
+            for piece in pieces
+        ]
+        if not parts:
+            return None
+        name, now_ms = address.name, self._clock_ms()
+        return await finished(
+            self._in_thread(lambda: self._files.write(name, page_id, salt, now_ms, parts))
+        )
+
+    async def _with_room(self, page_id: int, call: Callable[[int], T]) -> T:
+        """Close or commit a page, when there is room for what that takes."""
+        for _ in range(_ROOM_TRIES):
+            try:
+                return call(page_id)
+            except NoRoom:
+                # Acknowledgements go before; what was copied waits.
+                self._journal.request_space()
+                await asyncio.sleep(_ROOM_PAUSE_S)
+            if self._journal.failure is not None:
+                raise self._journal.failure
+        raise NoRoom(f"no room in the journal for page {page_id}")
+
+    def _in_thread(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._executor, function)

@@ -1,0 +1,251 @@
+"""Opening pages for consumers: their index is read, and their messages enter the queues' rings.
+
+Owns which pages are open, in the order of their last use, and how many may be
+(`page-max-cache-size`). Must never close a page whose messages consumers hold. Reads footers in
+paging's thread; the messages themselves are read by the journal's loader, slab by slab, when they
+are delivered. Called by `pager`, on the event loop.
+
+A page is opened when a queue's next message stands in it, and the one behind it as soon as that is
+done: so a consumer that reads on finds the next page open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Final
+
+from vespiary_broker.store.paging.moving import PagedAddress, finished
+from vespiary_broker.store.paging.page_files import PageFile, PageFiles
+from vespiary_native.abc import Core, NoRoom
+from vespiary_spec.errors import PageDamaged, VespiaryError
+
+FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Footers that are kept for other queues of the same page."""
+_AGAIN_S: Final = 0.05
+_OPEN_PAGES_DEFAULT: Final = 5
+
+log = logging.getLogger(__name__)
+
+
+class PageOpener:
+    """Opens and closes pages. Owner: the event loop.
+
+    Args:
+        core: The core.
+        files: The page files.
+        pages: Pages that the journal names, by id (the pager's own table).
+        addresses: Addresses by name (the pager's own table).
+        executor: Runs what blocks.
+        on_ready: Called when queues gained messages.
+
+    Attributes:
+        damaged: Why a page can't be opened, by id.
+        opened: Pages opened since the start, once for each queue.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        files: PageFiles,
+        pages: Mapping[int, PageFile],
+        addresses: Mapping[str, PagedAddress],
+        executor: Executor,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.damaged: dict[int, str] = {}
+        self.opened = 0
+        self._core = core
+        self._files = files
+        self._pages = pages
+        self._addresses = addresses
+        self._executor = executor
+        self._on_ready = on_ready
+        self._wanted: dict[int, set[int]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._wholes: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[str, OrderedDict[int, set[int]]] = {}
+        self._footers: OrderedDict[int, bytes] = OrderedDict()
+        self._footers_bytes = 0
+        self._is_closing = False
+
+    @property
+    def open_pages(self) -> int:
+        """Number of pages that are open."""
+        return sum(map(len, self._open.values()))
+
+    def take_wanted(self) -> None:
+        """Open the pages that consumers wait for."""
+        for queue_id, page_id in self._core.page_wanted():
+            self._want(queue_id, page_id)
+
+    def _want(self, queue_id: int, page_id: int) -> None:
+        if page_id in self.damaged or page_id not in self._pages:
+            return
+        waiting = self._wanted.get(page_id)
+        if waiting is not None:
+            waiting.add(queue_id)
+            return
+        self._wanted[page_id] = {queue_id}
+        task = asyncio.get_running_loop().create_task(
+            self._guard(page_id), name=f"open-page-{page_id}"
+        )
+        self._tasks[page_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(page_id, None))
+
+    async def wait_open(self, page_id: int) -> None:
+        """Open the pages that are wanted, and wait for one of them."""
+        self.take_wanted()
+        task = self._tasks.get(page_id)
+        if task is not None:
+            await asyncio.wait([task])
+
+    def open_all(self, queue_id: int) -> None:
+        """Begin to open all pages of a queue, one after the other, if that is not under way."""
+        if queue_id in self._wholes:
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._open_each(queue_id), name=f"open-pages-of-{queue_id}"
+        )
+        self._wholes[queue_id] = task
+        task.add_done_callback(lambda _: self._wholes.pop(queue_id, None))
+
+    async def _open_each(self, queue_id: int) -> None:
+        while not self._is_closing:
+            closed = [page_id for page_id in self._closed(queue_id) if page_id not in self.damaged]
+            if not closed:
+                return
+            for page_id in closed:
+                self._want(queue_id, page_id)
+                task = self._tasks.get(page_id)
+                if task is not None:
+                    await asyncio.wait([task])
+            if self._closed(queue_id) == closed:
+                await asyncio.sleep(_AGAIN_S)  # nothing helped: no loop without a pause
+
+    def _closed(self, queue_id: int) -> list[int]:
+        """Return the pages in which a queue has messages that are not in its ring."""
+        try:
+            extents = self._core.extents(queue_id)
+        except ValueError:
+            return []  # the queue is gone
+        return [facts.page_id for facts in extents if facts.places and not facts.is_open]
+
+    async def _guard(self, page_id: int) -> None:
+        """Open a page; what fails is logged, and the queues wait there."""
+        try:
+            await self._enter(page_id)
+        except PageDamaged as error:
+            if page_id not in self._pages:
+                return  # it was done with meanwhile, and removed
+            self.damaged[page_id] = str(error)
+            log.error("messages of a page cannot be delivered: %s", error)  # noqa: TRY400
+        except VespiaryError as error:
+            log.warning("a page was not opened, and is tried again: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+            self._on_ready()  # the queues ask for it again
+        except Exception:
+            log.exception("a page was not opened")
+        finally:
+            self._wanted.pop(page_id, None)
+
+    async def _enter(self, page_id: int) -> None:
+        footer = await self._footer(page_id)
+        page = self._pages.get(page_id)
+        if page is None:
+            return
+        entered = []
+        for queue_id in sorted(self._wanted[page_id]):
+            if page_id not in self._closed(queue_id):
+                continue
+            try:
+                self._core.page_enter(page_id, queue_id, footer)
+            except NoRoom:
+                break
+            except ValueError as error:
+                raise PageDamaged(
+                    "the index of a page does not fit what the journal says of it",
+                    where=str(self._files.path(page.address, page_id)),
+                    measured=str(error),
+                ) from error
+            entered.append(queue_id)
+        if not entered:
+            return
+        self.opened += len(entered)
+        table = self._open.setdefault(page.address, OrderedDict())
+        table.setdefault(page_id, set()).update(entered)
+        table.move_to_end(page_id)
+        self._close_old(page.address, page_id)
+        self._on_ready()
+        for queue_id in entered:
+            self._read_ahead(page.address, queue_id, page_id)
+
+    async def _footer(self, page_id: int) -> bytes:
+        footer = self._footers.pop(page_id, None)
+        if footer is None:
+            page, read = self._pages[page_id], self._files.read_footer
+            loop = asyncio.get_running_loop()
+            footer = await finished(loop.run_in_executor(self._executor, read, page))
+            self._footers_bytes += len(footer)
+        self._footers[page_id] = footer
+        while self._footers_bytes > FOOTERS_BYTES_MAX and len(self._footers) > 1:
+            self._footers_bytes -= len(self._footers.popitem(last=False)[1])
+        return footer
+
+    def _pages_max(self, address: str) -> int:
+        paged = self._addresses.get(address)
+        return max(paged.open_pages_max if paged is not None else _OPEN_PAGES_DEFAULT, 1)
+
+    def _read_ahead(self, address: str, queue_id: int, page_id: int) -> None:
+        """Open the page behind one, if there is room in the cache."""
+        if len(self._open.get(address, ())) >= self._pages_max(address):
+            return
+        paged = self._addresses.get(address)
+        if paged is not None and not paged.reads_ahead(queue_id):
+            return
+        behind = False
+        for facts in self._core.extents(queue_id):
+            if behind and not facts.is_open and facts.places:
+                self._want(queue_id, facts.page_id)
+                return
+            behind = behind or facts.page_id == page_id
+
+    def _close_old(self, address: str, kept_id: int) -> None:
+        """Close the pages that were opened longest ago, as far as nobody holds their messages."""
+        table = self._open[address]
+        for page_id in [page_id for page_id in table if page_id != kept_id]:
+            if len(table) <= self._pages_max(address):
+                return
+            queues = table[page_id]
+            queues.difference_update(
+                [queue_id for queue_id in queues if self._leave(address, page_id, queue_id)]
+            )
+            if not queues:
+                del table[page_id]
+
+    def _leave(self, address: str, page_id: int, queue_id: int) -> bool:
+        paged = self._addresses.get(address)
+        if paged is not None and queue_id in paged.looked_at():
+            return False
+        return self._core.page_leave(page_id, queue_id)
+
+    def forget(self, page: PageFile) -> None:
+        """Drop what is remembered of a page that is done."""
+        table = self._open.get(page.address)
+        if table is not None:
+            table.pop(page.page_id, None)
+            if not table:
+                del self._open[page.address]
+        footer = self._footers.pop(page.page_id, None)
+        if footer is not None:
+            self._footers_bytes -= len(footer)
+        self.damaged.pop(page.page_id, None)
+
+    async def close(self) -> None:
+        """Wait for what is being opened."""
+        self._is_closing = True
+        while tasks := [*self._tasks.values(), *self._wholes.values()]:
+            await asyncio.wait(tasks)

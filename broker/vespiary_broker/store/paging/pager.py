@@ -1,0 +1,448 @@
+"""`Pager`: messages that wait long leave the memory for files, and come back for their consumers.
+
+Owns the paging folder, its lock, the table of pages, and the task `pager`, which starts moves,
+removes pages that are done, and has the journal name old pages again so that its files may go. Must
+never block the event loop: files are touched in threads. Made by `app`; which address pages, and
+how much of it, is the engine's to say (`PagedAddress`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
+from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
+from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.paging.folders import PageFolders
+from vespiary_broker.store.paging.moving import (
+    PagedAddress,
+    PageMover,
+    PagingJournal,
+    finished,
+)
+from vespiary_broker.store.paging.opening import PageOpener
+from vespiary_broker.store.paging.page_files import PageFile, PageFiles
+from vespiary_broker.store.paging.page_recovery import PagesFound, remove_leftovers, survey_pages
+from vespiary_codec.journal.page import PAGE_BIT, block_file_id
+from vespiary_native.abc import NoRoom
+from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
+
+THREADS: Final = 2
+PERIOD_S: Final = 0.25
+_NOTHING_MOVED_S: Final = 0.1
+_GATHER_S: Final = 0.1
+"""So long a page that would be small waits for more: pages of single messages cost a flush each."""
+_RESTAGED_MAX: Final = 64
+_PINNED_MAX: Final = 2
+"""So many journal files may be kept by what they say of pages alone."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagingOptions:
+    """What pages are kept with.
+
+    Attributes:
+        directory: `paging-directory`.
+        is_direct: Open pages with O_DIRECT.
+        limits: When the disk counts as full.
+        retry_s: Seconds between two tries after a page could not be written.
+        moves_max: Pages that are written at a time.
+        is_purging_folders: Remove the folder of an address when its last page goes.
+    """
+
+    directory: Path
+    is_direct: bool = True
+    limits: SpaceLimits = NO_LIMITS
+    retry_s: float = 2.5
+    moves_max: int = THREADS
+    is_purging_folders: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagingStatistics:
+    """Counters of paging.
+
+    Attributes:
+        pages: Pages that hold messages.
+        pages_bytes: Size of their files.
+        open_pages: Pages whose messages stand in rings.
+        addresses: Addresses that have pages.
+        written: Pages written since the start.
+        written_bytes: Their size.
+        opened: Pages opened for a queue since the start.
+        removed: Pages removed since the start.
+        removals_failed: Pages that could not be removed; the next start tries again.
+        failures: Pages that could not be written.
+        damaged: Pages that can't be read.
+        blocked_reason: Why no page can be written now; empty if it can.
+    """
+
+    pages: int
+    pages_bytes: int
+    open_pages: int
+    addresses: int
+    written: int
+    written_bytes: int
+    opened: int
+    removed: int
+    removals_failed: int
+    failures: int
+    damaged: int
+    blocked_reason: str
+
+
+class Pager:
+    """Paging. Owner: the event loop.
+
+    Invariant: a page's file is removed only after a record says, durably, that nobody needs it, or
+    while no record ever named it.
+
+    Attributes:
+        on_ready: Called when queues gained messages.
+        blocked: Why no page can be written now; None while it can.
+    """
+
+    def __init__(
+        self,
+        options: PagingOptions,
+        journal: PagingJournal,
+        files: PageFiles,
+        found: PagesFound,
+        lock: FolderLock | None,
+        executor: Executor,
+        *,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Not for callers: `open` makes pagers."""
+        self.on_ready: Callable[[], None] = lambda: None
+        self.blocked: VespiaryError | None = None
+        self._options = options
+        self._journal = journal
+        self._core = journal.core
+        self._readable = journal.readable
+        self._files = files
+        self._lock = lock
+        self._executor = executor
+        self._clock_ms = clock_ms
+        self._last_id = found.highest_id
+        self._pages = found.pages
+        self._addresses: dict[str, PagedAddress] = {}
+        self._moves: dict[str, asyncio.Task[None]] = {}
+        self._limit = asyncio.Semaphore(options.moves_max)
+        self._retry_s = 0.0
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._written = self._written_bytes = self._removed = 0
+        self._removals_failed = self._failures = 0
+        self._ended: dict[int, int] = {}
+        self._mover = PageMover(journal, files, executor, new_id=self._new_id, clock_ms=clock_ms)
+        self._opener = PageOpener(
+            self._core,
+            files,
+            self._pages,
+            self._addresses,
+            executor,
+            lambda: self.on_ready(),
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        options: PagingOptions,
+        journal: PagingJournal,
+        *,
+        disk: DiskLike | None = None,
+        executor: Executor | None = None,
+    ) -> Pager:
+        """Look at the paging folder: pages that the journal names must be there, others go.
+
+        Args:
+            options: See there.
+            journal: The message journal, recovered.
+            disk: The file system; None takes the real one.
+            executor: Runs what blocks; None makes threads.
+
+        Raises:
+            PageDamaged: A page that the journal names is missing or damaged.
+            ForeignJournal: A page is of another journal.
+            JournalLocked: Another broker has the folder.
+            NativeError: A system call failed.
+        """
+        worker = executor or ThreadPoolExecutor(options.moves_max, "paging")
+        used = disk or Disk()
+        folders = PageFolders(options.directory, used)
+        files = PageFiles(
+            folders,
+            used,
+            journal_id=journal.readable.journal_id,
+            is_direct=options.is_direct,
+            limits=options.limits,
+        )
+        named = {facts.page_id: facts.salt for facts in journal.core.pages() if facts.places}
+
+        def look() -> tuple[PagesFound, FolderLock | None]:
+            used.make_folder(options.directory)
+            lock = FolderLock(options.directory) if disk is None else None
+            try:
+                found = survey_pages(files, named)
+            except BaseException:
+                if lock is not None:
+                    lock.close()
+                raise
+            remove_leftovers(files, found)
+            return found, lock
+
+        found, lock = await asyncio.get_running_loop().run_in_executor(worker, look)
+        pager = cls(options, journal, files, found, lock, worker)
+        journal.readable.pages = pager
+        return pager
+
+    def start(self) -> None:
+        """Begin the task `pager`."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="pager")
+
+    # --- what the engine says ---------------------------------------------------------------------
+
+    def page(self, address: PagedAddress) -> None:
+        """Have messages of an address moved as long as it says that it has too many."""
+        self._addresses[address.name] = address
+        self._begin(address.name)
+
+    def forget_address(self, name: str) -> None:
+        """Forget an address that is gone; its pages go when its queues are gone."""
+        self._addresses.pop(name, None)
+
+    def serve(self) -> None:
+        """Open the pages that consumers wait for: a delivery said PAGED."""
+        self._opener.take_wanted()
+
+    def open_all(self, queue_id: int) -> None:
+        """Open all pages of a queue, one after the other: Python is to look at its messages."""
+        self._opener.open_all(queue_id)
+
+    async def wait_open(self, page_id: int) -> None:
+        """Open a page that somebody looks at, and wait until that is done."""
+        await self._opener.wait_open(page_id)
+
+    # --- what the journal's loader asks -----------------------------------------------------------
+
+    def salt_of(self, page_id: int) -> int:
+        """Return the salt of a page."""
+        return self._pages[page_id].salt
+
+    async def open_page(self, page_id: int) -> DiskFile:
+        """Open a page for reading its blocks.
+
+        Raises:
+            PageDamaged: The file is missing.
+            NativeError: It can't be opened now.
+        """
+        page = self._pages[page_id]
+        loop = asyncio.get_running_loop()
+        return await finished(loop.run_in_executor(self._executor, self._files.open, page))
+
+    # --- moving -----------------------------------------------------------------------------------
+
+    def _new_id(self) -> int:
+        self._last_id = max(self._last_id + 1, self._clock_ms() << 20)
+        return self._last_id
+
+    def _begin(self, name: str) -> None:
+        """Begin to move messages of an address, if that is not under way."""
+        if name in self._moves or self._is_closing:
+            return
+        task = asyncio.get_running_loop().create_task(self._move(name), name="page-messages")
+        self._moves[name] = task
+        task.add_done_callback(lambda _: self._moves.pop(name, None))
+
+    async def _move(self, name: str) -> None:
+        """Write page after page of an address until it has no more than it may."""
+        while not self._is_closing and self._journal.failure is None:
+            address = self._addresses.get(name)
+            if address is None or address.excess_bytes() <= 0:
+                return
+            await self._wait_for_retry()
+            if address.excess_bytes() < address.page_bytes // 2:
+                await asyncio.sleep(_GATHER_S)
+            try:
+                async with self._limit:
+                    page = await self._mover.move(address)
+            except WriterFailed:
+                return
+            except VespiaryError as error:
+                self._note_failure(error)
+                continue
+            except NoRoom as error:
+                log.warning("a page was given up: %s", error)
+                continue
+            except Exception:
+                log.exception("messages of an address could not be moved into a page")
+                return
+            if page is None:
+                # All that waits is held by consumers, or stands in open pages: look again later.
+                await asyncio.sleep(_NOTHING_MOVED_S)
+                continue
+            self._note_written(page)
+            for queue_id in address.looked_at():  # since the page was begun
+                self.open_all(queue_id)
+
+    def _note_written(self, page: PageFile) -> None:
+        self._pages[page.page_id] = page
+        self._written += 1
+        self._written_bytes += page.size_bytes
+        if self.blocked is not None:
+            log.warning("pages can be written again")
+            self.blocked = None
+
+    def _note_failure(self, error: VespiaryError) -> None:
+        """Try again later: all messages are in the journal, and memory is what it costs."""
+        self._failures += 1
+        if self.blocked is None:
+            told = log.warning if isinstance(error, DiskFull) else log.error
+            told("no page can be written, messages stay in the journal: %s", error)
+        self.blocked = error
+        self._retry_s = asyncio.get_running_loop().time() + self._options.retry_s
+
+    async def _wait_for_retry(self) -> None:
+        while self.blocked is not None and not self._is_closing:
+            left_s = self._retry_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, PERIOD_S))
+
+    # --- the task ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Remove what is done and restage what is old until closed or the journal fails."""
+        while not self._is_closing and self._journal.failure is None:
+            try:
+                self._end_done()
+                await self._remove_ended()
+                self._restage()
+                for name in list(self._addresses):
+                    if self._addresses[name].excess_bytes() > 0:
+                        self._begin(name)
+            except WriterFailed:
+                return
+            except VespiaryError as error:
+                log.warning("paging: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def _end_done(self) -> None:
+        """Stage, for pages that nobody needs, a record that says so."""
+        for page_id in self._core.page_done():
+            self._ended[page_id] = 0
+        for page_id, sequence in self._ended.items():
+            if not sequence:
+                try:
+                    self._ended[page_id] = self._core.page_end(page_id)
+                except NoRoom:
+                    self._journal.request_space()
+                    return
+
+    async def _remove_ended(self) -> None:
+        """Remove the files of pages of which a durable record says that nobody needs them.
+
+        Durability: the file goes after its PAGE_DONE record is durable.
+        """
+        staged = {page_id: sequence for page_id, sequence in self._ended.items() if sequence}
+        if not staged:
+            return
+        await self._journal.wait_sequence(max(staged.values()))
+        by_address: dict[str, list[int]] = {}
+        for page_id in staged:
+            page = self._pages.get(page_id)
+            if not self._readable.forget(block_file_id(page_id)):
+                continue  # it is being read: the next round takes it
+            del self._ended[page_id]
+            if page is not None:
+                by_address.setdefault(page.address, []).append(page_id)
+                self._opener.forget(page)
+                del self._pages[page_id]
+            self._core.page_forget(page_id)
+        for address, page_ids in by_address.items():
+            await self._remove(address, page_ids)
+
+    async def _remove(self, address: str, page_ids: list[int]) -> None:
+        remove = self._files.remove
+        loop = asyncio.get_running_loop()
+        failed = await finished(loop.run_in_executor(self._executor, remove, address, page_ids))
+        is_last = all(page.address != address for page in self._pages.values())
+        if self._options.is_purging_folders and is_last and address not in self._moves:
+            purge = self._files.folders.remove_if_empty
+            await finished(loop.run_in_executor(self._executor, purge, address))
+        self._removed += len(page_ids) - len(failed)
+        self._removals_failed += len(failed)
+        for error in failed[:1]:
+            log.warning("a page was not removed, the next start does it: %s", error)
+
+    def _restage(self) -> None:
+        """Have the journal name pages again whose records alone keep old journal files."""
+        current = self._core.current_file()
+        pinned: list[set[int]] = []
+        for file_id in self._readable.active_ids():
+            if file_id >= current:
+                break
+            named = self._core.pages_in(file_id)
+            if self._core.live_places(file_id) > len(named):
+                continue
+            pages = {other & ~PAGE_BIT for other in self._core.cancels(file_id) if other & PAGE_BIT}
+            pages.update(named)
+            if pages:
+                pinned.append(pages)
+        if len(pinned) <= _PINNED_MAX:
+            return
+        due = sorted(set().union(*pinned).difference(self._ended))
+        for page_id in due[:_RESTAGED_MAX]:
+            try:
+                self._core.page_restage(page_id)
+            except NoRoom:
+                self._journal.request_space()
+                return
+        self._journal.kick()
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let the pages that are being written get done, then let go of the folder."""
+        self._is_closing = True
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        while self._moves:
+            await asyncio.wait(list(self._moves.values()))
+        await self._opener.close()
+        self._executor.shutdown(wait=True)
+        if self._lock is not None:
+            self._lock.close()
+
+    def statistics(self) -> PagingStatistics:
+        """Return the counters."""
+        return PagingStatistics(
+            pages=len(self._pages),
+            pages_bytes=sum(page.size_bytes for page in self._pages.values()),
+            open_pages=self._opener.open_pages,
+            addresses=len({page.address for page in self._pages.values()}),
+            written=self._written,
+            written_bytes=self._written_bytes,
+            opened=self._opener.opened,
+            removed=self._removed,
+            removals_failed=self._removals_failed,
+            failures=self._failures,
+            damaged=len(self._opener.damaged),
+            blocked_reason=str(self.blocked) if self.blocked is not None else "",
+        )

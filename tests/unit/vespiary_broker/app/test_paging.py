@@ -1,0 +1,115 @@
+"""What an address that pages is to the pager: how much leaves, what stays, which queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from vespiary_broker.app.paging import PagedEngineAddress, moves_max
+from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_spec.settings import AddressSettings, Configuration
+from vespiary_testkit.engine_rig import Rig
+
+MIB = 1024 * 1024
+BODY = bytes(1000)
+
+
+def paged(rig: Rig, name: str = "orders") -> PagedEngineAddress:
+    memory = rig.engine.memory
+    memory.refresh()
+    (state,) = [state for state in memory.paging_states() if state.name == name]
+    return PagedEngineAddress(rig.engine, state, rig.registry.settings_for(name))
+
+
+def filled(count: int, **settings: int) -> Rig:
+    rig = Rig({"orders": AddressSettings(**settings)})  # type: ignore[arg-type]
+    for _ in range(count):
+        rig.send("/queue/orders", BODY)
+    rig.journal.flush()
+    return rig
+
+
+def test_what_is_above_the_low_mark_leaves() -> None:
+    rig = filled(200, max_size_bytes=100_000)
+    address = paged(rig)
+    held = rig.engine.memory.facts("orders")
+    assert held is not None
+    assert address.excess_bytes() == held.size_bytes - 80_000
+    assert address.name == "orders"
+    assert address.queue_ids() == [rig.registry.queues["orders"].id]
+
+
+def test_messages_count_as_well_as_bytes() -> None:
+    rig = filled(200, max_size_messages=100)
+    held = rig.engine.memory.facts("orders")
+    assert held is not None
+    assert paged(rig).excess_bytes() == held.size_bytes // 200 * 120
+
+
+def test_an_address_that_does_not_page_has_nothing_to_move() -> None:
+    rig = filled(200, max_size_bytes=100_000)
+    address = paged(rig)
+    address._state.is_paging = False
+    assert address.excess_bytes() == 0
+
+
+def test_an_address_that_may_hold_nothing_moves_all() -> None:
+    rig = filled(3, max_size_bytes=0)
+    held = rig.engine.memory.facts("orders")
+    assert held is not None
+    assert paged(rig).excess_bytes() == held.size_bytes
+
+
+def test_what_consumers_are_about_to_get_stays() -> None:
+    rig = filled(200, max_size_bytes=100_000)
+    address = paged(rig)
+    (queue_id,) = address.queue_ids()
+    assert address.front_bytes(queue_id) == 0
+    rig.subscribe(rig.output(), "/queue/orders")
+    assert address.front_bytes(queue_id) == 40_000
+    assert address.front_bytes(999) == 0
+
+
+def test_queues_that_python_looks_at_do_not_page() -> None:
+    rig = filled(200, max_size_bytes=100_000)
+    address = paged(rig)
+    queue = rig.registry.queues["orders"]
+    assert address.looked_at() == []
+    queue.examined = ExaminedQueue(rig.core, queue)
+    assert address.queue_ids() == []
+    assert address.looked_at() == [queue.id]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reads_ahead"),
+    [
+        ({}, True),
+        ({"prefetch_page_bytes": 0}, False),
+        ({"prefetch_page_bytes": 100_000}, False),
+        ({"prefetch_page_bytes": 1_000_000}, True),
+        ({"prefetch_page_messages": 200}, False),
+        ({"prefetch_page_messages": 201}, True),
+        ({"page_size_bytes": 65536}, False),
+    ],
+)
+def test_pages_are_opened_ahead_while_little_waits(
+    settings: dict[str, int], *, reads_ahead: bool
+) -> None:
+    rig = filled(200, max_size_bytes=100_000, **settings)
+    address = paged(rig)
+    assert address.reads_ahead(address.queue_ids()[0]) is reads_ahead
+
+
+def test_sizes_of_pages_are_those_of_the_settings() -> None:
+    rig = filled(200, max_size_bytes=100_000, page_size_bytes=100_001, page_max_cache_size=3)
+    address = paged(rig)
+    assert (address.page_bytes, address.open_pages_max) == (98304, 3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "asked", "moves"), [(1024 * MIB, 5, 5), (96 * MIB, 5, 2), (32 * MIB, 5, 1)]
+)
+def test_few_pages_are_written_at_a_time_where_memory_is_short(
+    memory: int, asked: int, moves: int
+) -> None:
+    settings = Configuration(global_max_size=memory, page_max_concurrent_io=asked)
+    assert moves_max(settings) == moves

@@ -1,0 +1,332 @@
+"""The pager on a journal: messages move into pages, come back in order, and pages go."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from vespiary_codec.journal.page import PAGE_BIT
+from vespiary_native.abc import DeliverStatus
+from vespiary_spec.errors import ForeignJournal, PageDamaged
+from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.journal_workload import QUEUES, run, until
+from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig
+
+
+def expected(number: int, client: PagingClient) -> dict[int, list[int]]:
+    tails = {queue_id: client.core.queue_statistics(queue_id).tail for queue_id in QUEUES}
+    assert sum(tail - 1 for tail in tails.values()) == number
+    return {queue_id: list(range(1, tail)) for queue_id, tail in tails.items()}
+
+
+def received(client: PagingClient) -> dict[int, list[int]]:
+    return {
+        queue_id: [sequence for queue, sequence in client.held if queue == queue_id]
+        for queue_id in QUEUES
+    }
+
+
+def used_files(rig: PagingRig) -> int:
+    files = rig.journal.statistics().files
+    return files.active - files.ahead
+
+
+@run
+async def test_messages_move_into_pages_and_come_back_in_order(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    await rig.page_all()
+    assert rig.paged() == 200
+    facts = rig.pager.statistics()
+    assert facts.pages == facts.written == len(rig.page_names()) >= 4
+    assert facts.pages_bytes == sum(
+        len(inode.data) for path, inode in disk.files.items() if path.suffix == ".page"
+    )
+    await client.receive()
+    assert received(client) == expected(200, client)
+    assert rig.paged() == 0
+    assert rig.ready >= facts.pages
+    await rig.close()
+
+
+@run
+async def test_pages_go_when_all_of_them_is_acknowledged(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    await rig.page_all()
+    pages = rig.pager.statistics().pages
+    await client.receive()
+    assert len(rig.page_names()) == pages, "they are held, not acknowledged"
+    await client.acknowledge(200)
+    await until(lambda: rig.pager.statistics().removed == pages)
+    assert not rig.page_names()
+    facts = rig.pager.statistics()
+    assert (facts.pages, facts.removed, facts.open_pages) == (0, pages, 0)
+    assert rig.core.pages() == []
+    await rig.close()
+
+
+@run
+async def test_the_journal_gets_its_files_back(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    for _ in range(8):
+        await until(lambda: rig.journal.core.files_ahead() > 1)
+        await client.send(100)
+        await rig.page_all()
+    await until(lambda: used_files(rig) < 8)
+    assert rig.paged() == 800
+    assert rig.journal.statistics().live_bytes < 100_000
+    await client.receive()
+    assert received(client) == expected(800, client)
+    await rig.close()
+
+
+@run
+async def test_pages_are_there_after_a_restart_and_their_messages_in_order(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(150)
+    await rig.page_all()
+    await client.send(20)
+    await client.receive(30)
+    done = list(client.held)
+    await client.acknowledge(len(done))
+    pages = rig.pager.statistics().pages
+    await rig.close()
+    rig = await PagingRig.open(tmp_path, disk)
+    assert 0 < rig.pager.statistics().pages <= pages
+    client = PagingClient(rig, 2)
+    await client.receive()
+    everything = expected(170, client)
+    assert received(client) == {
+        queue_id: [at for at in all_of if (queue_id, at) not in done]
+        for queue_id, all_of in everything.items()
+    }
+    await client.acknowledge(len(client.held))
+    await until(lambda: not rig.page_names())
+    await rig.close()
+
+
+@run
+async def test_what_consumers_are_about_to_get_and_what_is_new_stays_in_memory(
+    tmp_path: Path,
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    rig.address.front, rig.address.keep_bytes = 20_000, 60_000
+    await rig.page_all()
+    for queue_id in QUEUES:
+        facts = rig.core.queue_statistics(queue_id)
+        assert facts.ready > 10
+        first = rig.core.extents(queue_id)
+        if first:
+            assert first[0].first > facts.next + 5
+    await client.receive()
+    assert received(client) == expected(200, client)
+    await rig.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@run
+async def test_a_disk_that_takes_no_page_loses_nothing_and_is_tried_again(
+    tmp_path: Path, number: int
+) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(100)
+
+    def fail(kind: str, path: Path) -> int:
+        return number if PAGES in path.parents and kind in ("write", "flush") else 0
+
+    disk.fail = fail
+    rig.pager.page(rig.address)
+    await until(lambda: rig.pager.statistics().failures >= 2)
+    assert rig.pager.blocked is not None
+    assert rig.pager.statistics().blocked_reason
+    assert rig.paged() == 0
+    assert not rig.page_names()
+    await client.send(10)  # the journal goes on
+    disk.fail = lambda *_: 0
+    await until(lambda: rig.paged() == 110)
+    assert rig.pager.statistics().blocked_reason == ""
+    await client.receive()
+    assert received(client) == expected(110, client)
+    await rig.close()
+
+
+@run
+async def test_only_so_many_pages_are_open(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    for _ in range(300):
+        await client.receive(1)
+        if client.held:
+            await client.acknowledge(len(client.held))
+        assert rig.pager.statistics().open_pages <= rig.address.open_pages_max + 2
+    await rig.close()
+
+
+@run
+async def test_a_damaged_page_stops_its_queue_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(60)
+    await rig.page_all()
+    for path, inode in disk.files.items():
+        if path.suffix == ".page":
+            inode.data[len(inode.data) - 100] ^= 1
+    consumer = client.consumers[1]
+    client.core.deliver(consumer, 10, 1 << 20)
+    rig.pager.serve()
+    await until(lambda: rig.pager.statistics().damaged == 1)
+    assert "cannot be delivered" in caplog.text
+    rig.pager.serve()
+    del client.consumers[1]
+    await client.receive()
+    assert len(received(client)[2]) == rig.core.queue_statistics(2).tail - 1
+    await rig.close()
+
+
+@run
+async def test_a_missing_page_stops_the_start_and_changes_nothing(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(100)
+    await rig.page_all()
+    await rig.close()
+    (lost, *_) = [path for path in disk.files if path.suffix == ".page"]
+    inode = disk.files.pop(lost)
+    with pytest.raises(PageDamaged, match="missing"):
+        await PagingRig.open(tmp_path, disk)
+    disk.files[lost] = inode
+    rig = await PagingRig.open(tmp_path, disk)
+    assert rig.paged() == 100
+    await rig.close()
+
+
+@run
+async def test_the_pages_of_another_journal_stop_the_start(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    await PagingClient(rig, 1).send(50)
+    await rig.page_all()
+    await rig.close()
+    for path in [path for path in disk.files if PAGES not in path.parents]:
+        del disk.files[path]
+    names = set(disk.files)
+    with pytest.raises(ForeignJournal):
+        await PagingRig.open(tmp_path, disk)
+    assert names <= set(disk.files)
+
+
+@run
+async def test_page_ids_are_never_used_twice(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    seen: list[int] = []
+    for _ in range(3):
+        rig = await PagingRig.open(tmp_path, disk)
+        client = PagingClient(rig, 1)
+        await client.send(60)
+        await rig.page_all()
+        seen += [facts.page_id for facts in rig.core.pages()]
+        await client.receive()
+        await client.acknowledge(len(client.held))
+        await until(lambda rig=rig: not rig.page_names())
+        await rig.close()
+    assert len(set(seen)) == len(seen)
+    assert seen == sorted(seen)
+    assert max(seen) < PAGE_BIT
+
+
+@run
+async def test_old_journal_files_go_though_pages_live_long(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    for _ in range(30):
+        await until(lambda: rig.journal.core.files_ahead() > 1)
+        await client.send(20)
+        await client.receive(10)
+        await client.acknowledge(len(client.held))
+    await until(lambda: used_files(rig) <= 8)
+    await rig.close()
+
+
+@run
+async def test_the_next_page_is_opened_ahead_unless_enough_waits(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(200)
+    await rig.page_all()
+    rig.address.is_wanted = rig.address.is_reading_ahead = False
+    rig.address.open_pages_max = 5
+    consumer = client.consumers[1]
+    assert rig.core.deliver(consumer, 1, 1 << 20)[1] == 0
+    rig.pager.serve()
+    await until(lambda: rig.pager.statistics().open_pages == 1)
+    assert rig.core.deliver(consumer, 1, 1 << 20)[0] is not DeliverStatus.PAGED
+    rig.address.is_reading_ahead = True
+    while rig.core.deliver(consumer, 1, 1 << 20)[0] is not DeliverStatus.PAGED:
+        await client.journal.load_slab(*rig.core.absent_slab(consumer))
+    rig.pager.serve()
+    await until(lambda: rig.pager.statistics().open_pages >= 3)
+    await rig.close()
+
+
+@run
+async def test_pages_that_python_remembers_stay_open(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.remembered = list(QUEUES)
+    pages = rig.pager.statistics().pages
+    for queue_id in QUEUES:
+        rig.pager.open_all(queue_id)
+        rig.pager.open_all(queue_id)
+    await until(lambda: rig.paged() == 0)
+    assert rig.pager.statistics().open_pages == pages > rig.address.open_pages_max
+    await rig.close()
+
+
+@pytest.mark.parametrize("is_purging", [False, True])
+@run
+async def test_the_folder_of_an_address_goes_with_its_last_page_if_that_is_asked(
+    tmp_path: Path, *, is_purging: bool
+) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk, is_purging_folders=is_purging)
+    client = PagingClient(rig, 1)
+    await client.send(60)
+    await rig.page_all()
+    pages = rig.pager.statistics().pages
+    rig.address.is_wanted = False
+    await client.receive()
+    await client.acknowledge(60)
+    await until(lambda: rig.pager.statistics().removed == pages)
+    await rig.close()
+    left = [path.name for path in disk.files if PAGES in path.parents]
+    assert left == ([] if is_purging else ["address"])
