@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vespiary_native.abc import ScanStatus
+from vespiary_native.abc import AckMode, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
-from vespiary_testkit.core_rig import DESTINATION, EVERYTHING, KIB, SALT, CoreRig, send
+from vespiary_testkit.core_rig import (
+    DESTINATION,
+    EVERYTHING,
+    IMPLEMENTATIONS,
+    KIB,
+    SALT,
+    CoreRig,
+    send,
+)
 
 PLACE_BYTES = 40
 MESSAGE_BYTES = 24
@@ -42,6 +53,23 @@ def test_a_message_costs_until_its_last_place_ends(rig: CoreRig, persistent: boo
     assert held(rig, account) == (cost(100), 1), "the other queue still has all of it"
     drain(rig, 3)
     assert held(rig, account) == held(rig, 0) == (0, 0)
+
+
+def test_many_shared_messages_end_in_any_order(rig: CoreRig) -> None:
+    core = rig.core
+    core.open_queue(2)
+    both = core.open_route([1, 2])
+    count = 180
+    for _ in range(count):
+        core.publish(both, DESTINATION, b"body", persistent=True)
+    rig.flush()
+    consumer = rig.consume(credit=count)
+    assert len(rig.deliver(consumer)) == count
+    drain(rig, 2)
+    for number in range(count):
+        assert core.acknowledge(consumer, number * 77 % count + 1) == 1
+        left = count - number - 1
+        assert held(rig, 0) == (left * cost(4), left)
 
 
 def test_a_message_in_two_addresses_costs_in_each(rig: CoreRig) -> None:
@@ -222,3 +250,71 @@ def test_a_recovery_and_a_compaction_count_the_same(make: Callable[..., CoreRig]
             again.core.restore_block(file_id, block.offset, view)
     again.core.restore_done()
     assert held(again, 0) == before
+
+
+class Oracle:
+    """What each account holds, from a list of the live messages."""
+
+    def __init__(self) -> None:
+        self.accounts = dict.fromkeys(QUEUES, 0)
+        self.messages: list[tuple[int, set[int]]] = []
+
+    def held(self, account: int) -> tuple[int, int]:
+        size = count = 0
+        for content_bytes, queues in self.messages:
+            places = sum(account in (0, self.accounts[queue]) for queue in queues)
+            owners = {self.accounts[queue] for queue in queues}
+            times = len(owners) if account == 0 else int(account in owners)
+            size += places * PLACE_BYTES + times * (MESSAGE_BYTES + content_bytes)
+            count += times
+        return size, count
+
+
+QUEUES = (1, 2, 3, 4)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("publish"),
+            st.sets(st.sampled_from(QUEUES), min_size=1),
+            st.tuples(st.integers(0, 300), st.booleans()),
+        ),
+        st.tuples(st.just("take"), st.sampled_from(QUEUES), st.integers(1, 5)),
+        st.tuples(st.just("purge"), st.sampled_from(QUEUES), st.none()),
+        st.tuples(st.just("join"), st.sampled_from(QUEUES), st.integers(0, 2)),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@given(operations=OPERATIONS)
+def test_accounts_agree_with_a_list_of_messages(name: str, operations: list[Any]) -> None:
+    rig = CoreRig(*IMPLEMENTATIONS[name], files=8, file_bytes=256 * KIB).begin()
+    core, oracle = rig.core, Oracle()
+    for queue in QUEUES[1:]:
+        core.open_queue(queue)
+    accounts = [0, core.open_account(), core.open_account()]
+    consumers = {
+        queue: core.open_consumer(rig.connection, queue, AckMode.AUTO, 1000, b"s", 12)
+        for queue in QUEUES
+    }
+    for act, what, how in operations:
+        if act == "publish":
+            body_bytes, is_persistent = how
+            route = core.open_route(sorted(what))
+            core.publish(route, DESTINATION, bytes(body_bytes), persistent=is_persistent)
+            core.close_route(route)
+            oracle.messages.append((len(DESTINATION) + body_bytes, set(what)))
+        elif act == "join":
+            core.join_account(what, accounts[how])
+            oracle.accounts[what] = accounts[how]
+        else:
+            rig.flush()
+            given = core.purge_queue(what) if act == "purge" else 0
+            if act == "take":
+                _, given, _ = core.deliver(consumers[what], how, 10**6)
+            for _, queues in [m for m in oracle.messages if what in m[1]][:given]:
+                queues.remove(what)
+            oracle.messages = [message for message in oracle.messages if message[1]]
+        for account in accounts:
+            assert held(rig, account) == oracle.held(account)
