@@ -1,15 +1,26 @@
 """Queues with filters: which messages come in, whose turn it is, and what the core is taught."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine import switching
+from vespiary_broker.engine.core import LargeBody
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
-from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
+from vespiary_broker.engine.transactions import (
+    Outgoing,
+    Transaction,
+    prepare,
+    publish,
+    refer_to,
+    stage,
+    stage_once,
+)
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Address, Queue, RoutingType
 from vespiary_testkit.engine_rig import Rig, destination, do
@@ -244,3 +255,54 @@ def test_every_message_is_where_the_rule_says(
             anycast += count
     lowest = min((least for kind, least in queues if kind is ANYCAST), default=9)
     assert anycast == sum(size >= lowest for size in sizes)
+
+
+class _Bodies:
+    """Bodies in files that remembers what became of them."""
+
+    def __init__(self) -> None:
+        self.adopted: list[int] = []
+        self.removed: list[int] = []
+
+    def adopt(self, body: LargeBody) -> None:
+        self.adopted.append(body.large_id)
+
+    def remove(self, large_ids: list[int]) -> None:
+        self.removed += large_ids
+
+
+def test_a_large_body_that_no_filter_lets_in_goes() -> None:
+    rig = Rig()
+    _queue(rig, "large", ANYCAST, "AMQSize > 1000000 AND colour = 'red'")
+    target = find_target(rig.registry, destination("/queue/x"))
+    assert target is not None
+    bodies: Any = _Bodies()
+    for number, colour in enumerate(("red", "blue"), start=1):
+        plain = Outgoing(
+            destination=destination("/queue/x"),
+            properties=f"colour:{colour}\n".encode(),
+            body=b"",
+            is_persistent=True,
+        )
+        message = refer_to(plain, LargeBody(number, 2_000_000, 0))
+        publish(rig.core, bodies, message, target)
+    assert (bodies.adopted, bodies.removed) == ([1], [2])
+    assert _ready(rig, "large") == [1]
+
+
+def test_a_duplicate_id_counts_whether_a_filter_lets_the_message_in_or_not() -> None:
+    rig = Rig()
+    _queue(rig, "red", ANYCAST, "colour = 'red'")
+    where = destination("/queue/x")
+    for colour, is_new in (("blue", True), ("red", False)):
+        message = Outgoing(
+            destination=where,
+            properties=f"colour:{colour}\n".encode(),
+            body=b"",
+            is_persistent=True,
+            duplicate_id=b"same",
+        )
+        target = find_target(rig.registry, where)
+        assert target is not None
+        assert stage_once(rig.core, rig.registry, rig.duplicates, message, target) is is_new
+    assert _ready(rig, "red") == [0]
