@@ -11,10 +11,11 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.fates import FATE_DEFAULTS, FateSettings
 from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS
 from vespiary_spec.memory import MESSAGES_MAX
 from vespiary_spec.model import Change, Unit, setting
-from vespiary_spec.paging import PAGE_DEFAULTS, PageSettings
+from vespiary_spec.paging import PAGE_DEFAULTS
 from vespiary_spec.queue_kinds import KIND_DEFAULTS, QueueKindProperties
 
 ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
@@ -45,7 +46,7 @@ class AddressFullPolicy(enum.StrEnum):
     DROP = "DROP"
 
 
-class AddressSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Settings of the addresses that a match covers; None takes the next wider match's value.
 
     The widest match is `#`; below it lie the defaults of `ADDRESS_DEFAULTS`.
@@ -142,6 +143,7 @@ ADDRESS_DEFAULTS = AddressSettings(
     **LIFECYCLE_DEFAULTS,
     **KIND_DEFAULTS,
     **PAGE_DEFAULTS,
+    **FATE_DEFAULTS,
     default_address_routing_type=RoutingType.MULTICAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from vespiary_spec.expiry_scan import ExpiryScanSettings
 from vespiary_spec.model import Change, Unit, setting
 
 _SIGN_PATTERN = r"^[^\x00-\x20\x7f:]$"
@@ -48,7 +49,9 @@ class WildcardAddresses(
     ] = "*"
 
 
-class NamingSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NamingSettings(
+    ExpiryScanSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
     """What `BrokerSettings` has about names."""
 
     wildcard_addresses: Annotated[

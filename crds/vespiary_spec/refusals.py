@@ -40,7 +40,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "security-settings": "permissions by address",
         "broker-connections": "broker connections",
         "connection-routers": "connection routers",
-        "message-expiry-scan-period": "expiry",
     },
     ADDRESS_SETTINGS: {
         # paging and memory
@@ -53,25 +52,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",
         "management-browse-page-size": "management messages",
-        # dead letters, expiry, redelivery
-        "dead-letter-address": "dead letter addresses",
-        "auto-create-dead-letter-resources": "dead letter addresses",
-        "dead-letter-queue-prefix": "dead letter addresses",
-        "dead-letter-queue-suffix": "dead letter addresses",
-        "send-to-dla-on-no-route": "dead letter addresses",
-        "max-delivery-attempts": "dead letter addresses",
-        "expiry-address": "expiry",
-        "auto-create-expiry-resources": "expiry",
-        "expiry-queue-prefix": "expiry",
-        "expiry-queue-suffix": "expiry",
-        "expiry-delay": "expiry",
-        "min-expiry-delay": "expiry",
-        "max-expiry-delay": "expiry",
-        "no-expiry": "expiry",
-        "redelivery-delay": "delayed redelivery",
-        "redelivery-delay-multiplier": "delayed redelivery",
-        "redelivery-collision-avoidance-factor": "delayed redelivery",
-        "max-redelivery-delay": "delayed redelivery",
         # kinds of queues
         "default-last-value-queue": "last value queues",
         "default-last-value-key": "last value queues",

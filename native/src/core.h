@@ -221,12 +221,16 @@ int64_t vespiary_core_acknowledge(vespiary_core *core, uint32_t handle, uint64_t
 int vespiary_core_holder(const vespiary_core *core, uint32_t connection, uint32_t queue_id, uint64_t sequence);
 int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence);
 int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit);
-int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle);
+int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int counted);
 
 /* inspection: see vespiary_native/abc_inspection.py */
 /* Views, then their properties, at *data, valid until the next deliver, give or look. */
 int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,
-                       int everything, int returned_only, vespiary_look *out, const uint8_t **data);
+                       int everything, int returned_only, int special_only, vespiary_look *out,
+                       const uint8_t **data);
+/* What a consumer holds, pairs of (sequence, deliveries); returns how many there are. */
+int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t sequence, uint32_t deliveries,
+                           uint64_t *out, uint64_t room);
 int64_t vespiary_core_next_deliverable(vespiary_core *core, uint32_t queue_id);
 /* Returns the length of the body at *data, NULL: there is none; valid until the next call. */
 int64_t vespiary_core_body(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const uint8_t **data);

@@ -24,7 +24,7 @@ typedef struct {
     vespiary_core *core;
     queue *q;
     uint32_t max_messages, looked;
-    bool is_everything, is_returned_only;
+    bool is_everything, is_returned_only, is_special_only;
     uint64_t properties_bytes;
 } search;
 
@@ -87,7 +87,8 @@ static int64_t gather(search *s, uint64_t *at, vespiary_look *out)
     while (count < s->max_messages && s->looked < LOOK_LIVE_MAX && (*at = next_live(s, *at)) < s->q->available) {
         const entry *item = queue_entry(s->q, *at);
         s->looked++;
-        if (!is_free(item) && !(s->is_everything && known_entry(s->q, *at))) {
+        bool is_wanted = is_free(item) || (s->is_everything && known_entry(s->q, *at));
+        if (!is_wanted || (s->is_special_only && !(item->flags & FLAG_SPECIAL))) {
             ++*at;
             continue;
         }
@@ -116,14 +117,16 @@ static int64_t gather(search *s, uint64_t *at, vespiary_look *out)
 }
 
 int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,
-                       int everything, int returned_only, vespiary_look *out, const uint8_t **data)
+                       int everything, int returned_only, int special_only, vespiary_look *out,
+                       const uint8_t **data)
 {
     *out = (vespiary_look){0};
     search s = {.core = core,
                 .q = queue_find(core, queue_id),
                 .max_messages = max_messages < LOOK_LIVE_MAX ? max_messages : LOOK_LIVE_MAX,
                 .is_everything = everything && !returned_only,
-                .is_returned_only = returned_only != 0};
+                .is_returned_only = returned_only != 0,
+                .is_special_only = special_only != 0};
     if (!s.q || !max_messages)
         return -EINVAL;
     uint64_t room = (uint64_t)s.max_messages * sizeof(vespiary_view);
@@ -179,6 +182,38 @@ int vespiary_core_absent_for(vespiary_core *core, uint32_t queue_id, uint64_t se
     *file_id = core->slots[item->slot]->file_id;
     *index = item->offset >> core->slab_shift;
     return 0;
+}
+
+/* Held messages that give_back (close_consumer for sequence 0) would return, in any order. */
+int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t sequence, uint32_t deliveries,
+                           uint64_t *out, uint64_t room)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    const consumer *by = &core->consumers[handle];
+    const queue *q = by->queue;
+    if (!by->held || (sequence && !is_held(queue_entry(q, sequence), handle)))
+        return 0;
+    uint64_t at = by->held_from, to = sequence ? sequence : q->tail;
+    if (sequence && by->mode != 1)
+        at = sequence;
+    bool is_listed = sequence && by->is_listed;
+    uint64_t count = 0;
+    for (uint32_t i = by->order_first; is_listed ? i < by->order_end : at <= to; i++) {
+        uint64_t one = is_listed ? by->order[i] : at;
+        const entry *item = queue_entry(q, one);
+        if (is_held(item, handle) && item->deliveries >= deliveries) {
+            if (count < room) {
+                out[2 * count] = one;
+                out[2 * count + 1] = item->deliveries;
+            }
+            count++;
+        }
+        if (is_listed && one == sequence)
+            break;
+        at = item ? at + 1 : first_of_next_segment(at);
+    }
+    return (int64_t)count;
 }
 
 /* --- ending, setting aside -------------------------------------------------------------------------------------- */

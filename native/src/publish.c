@@ -463,14 +463,15 @@ void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *ite
         (void)stage_count(core, q, sequence, item); /* a lost count is no lost message */
 }
 
-static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
+static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item, bool is_counted)
 {
-    count_delivery(core, q, sequence, item);
+    if (is_counted)
+        count_delivery(core, q, sequence, item);
     entry_returned(q, sequence, item);
 }
 
 /* Give back what the consumer holds in [from, to]; returns how many. */
-static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from, uint64_t to)
+static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from, uint64_t to, bool is_counted)
 {
     uint32_t handle = (uint32_t)(by - core->consumers);
     int64_t done = 0;
@@ -481,7 +482,7 @@ static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from,
             continue;
         }
         if (is_held(item, handle)) {
-            give_one_back(core, by->queue, at, item);
+            give_one_back(core, by->queue, at, item, is_counted);
             by->held--;
             done++;
         }
@@ -500,7 +501,7 @@ static int64_t give_listed_back(vespiary_core *core, consumer *by, uint64_t sequ
     int64_t done = 0;
     do {
         at = by->order[by->order_first++];
-        give_one_back(core, q, at, queue_entry(q, at));
+        give_one_back(core, q, at, queue_entry(q, at), true);
         by->held--;
         done++;
     } while (at != sequence);
@@ -517,15 +518,15 @@ int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t s
         return 0;
     if (by->is_listed)
         return give_listed_back(core, by, sequence);
-    return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence);
+    return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence, true);
 }
 
-int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle)
+int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int counted)
 {
     consumer *by = consumer_of(core, handle);
     if (!by)
         return -EINVAL;
-    int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->tail) : 0;
+    int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->tail, counted != 0) : 0;
     by->queue->consumers--;
     free(by->prefix);
     free(by->order);

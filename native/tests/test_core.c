@@ -221,7 +221,9 @@ static uint32_t look(world *w, uint32_t queue_id, bool is_everything, uint64_t *
     vespiary_look out;
     const uint8_t *data;
     CHECK(vespiary_core_queue_statistics(w->core, queue_id, &s) == 0);
-    int count = vespiary_core_look(w->core, queue_id, s.head + below(20), room, is_everything, below(4) == 0, &out, &data);
+    bool is_special = below(4) == 0;
+    int count = vespiary_core_look(w->core, queue_id, s.head + below(20), room, is_everything, below(4) == 0,
+                                   is_special, &out, &data);
     CHECK(count >= 0 && (uint32_t)count <= room && (uint32_t)count == out.count);
     for (uint32_t i = 0; i < out.count; i++) {
         vespiary_view view;
@@ -230,6 +232,7 @@ static uint32_t look(world *w, uint32_t queue_id, bool is_everything, uint64_t *
         CHECK(view.sequence < s.available && view.properties_at <= view.properties_end &&
               view.properties_end <= out.length && view.is_held + view.is_aside + view.is_returned <= 1);
         CHECK(is_everything || (!view.is_held && !view.is_aside));
+        CHECK(view.is_special || !is_special);
         seen[i] = view.sequence;
     }
     return out.count;
@@ -294,7 +297,10 @@ static void settle(world *w)
 static void reopen_consumer(world *w)
 {
     uint32_t q = below(QUEUES);
-    CHECK(vespiary_core_close_consumer(w->core, (uint32_t)w->consumers[q]) >= 0);
+    uint64_t held[2];
+    int64_t count = vespiary_core_held(w->core, (uint32_t)w->consumers[q], 0, 0, held, 1);
+    CHECK(count >= 0);
+    CHECK(vespiary_core_close_consumer(w->core, (uint32_t)w->consumers[q], (int)below(2)) == count);
     w->consumers[q] = vespiary_core_open_consumer(w->core, (uint32_t)w->connection, q + 1, q % 3, 1 + below(50),
                                                   (const uint8_t *)"s", 1, 12);
     CHECK(w->consumers[q] >= 0);
@@ -372,7 +378,7 @@ static void run(unsigned long long which)
     }
     CHECK(w.delivered > 100 && w.next_file > 2);
     for (uint32_t q = 0; q < QUEUES; q++)
-        CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[q]) >= 0);
+        CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[q], 1) >= 0);
     int bad = vespiary_core_drop_queue(w.core, 1 + below(QUEUES));
     CHECK(bad == 0 || bad == -EINVAL); /* a branch needs it */
     vespiary_core_free(w.core);
@@ -415,7 +421,7 @@ static void run_cumulative(unsigned long long which)
     state = which * 2654435761u + 88172645463325252u;
     open_world(&w);
     uint32_t c = (uint32_t)w.connection, other;
-    CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[0]) == 0);
+    CHECK(vespiary_core_close_consumer(w.core, (uint32_t)w.consumers[0], 1) == 0);
     uint32_t by = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 1, 60, (const uint8_t *)"s", 1, 12);
     other = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 2, 9, (const uint8_t *)"t", 1, 12);
     static given_list mine, others;
@@ -436,7 +442,7 @@ static void run_cumulative(unsigned long long which)
             break;
         case 4: take_given(w.core, other, &others); break;
         case 5:
-            CHECK(vespiary_core_close_consumer(w.core, other) == others.count);
+            CHECK(vespiary_core_close_consumer(w.core, other, 1) == others.count);
             others.count = 0;
             other = (uint32_t)vespiary_core_open_consumer(w.core, c, 1, 2, 9, (const uint8_t *)"t", 1, 12);
             break;

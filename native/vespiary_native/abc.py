@@ -559,11 +559,10 @@ class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, Protocol):
     def set_credit(self, consumer: int, credit: int) -> None:
         """Change the number of messages that may be out unacknowledged."""
 
-    def close_consumer(self, consumer: int) -> int:
-        """Give all held messages back to the queue, lowest first, counted as delivered.
+    def close_consumer(self, consumer: int, *, counted: bool = True) -> int:
+        """Give all held messages back to the queue, lowest first; return how many.
 
-        Returns:
-            How many.
+        They count as delivered if that is wanted.
         """
 
     # --- recovery ---------------------------------------------------------------------------------

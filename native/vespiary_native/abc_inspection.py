@@ -42,6 +42,7 @@ class CoreInspection(Protocol):
         *,
         everything: bool = False,
         returned_only: bool = False,
+        special_only: bool = False,
     ) -> Look:
         """Return messages of a queue from `sequence` on, ascending.
 
@@ -56,6 +57,19 @@ class CoreInspection(Protocol):
             max_messages: 1 or more.
             everything: Also those that consumers hold and those set aside.
             returned_only: Returned ones alone, found without a walk over the others.
+            special_only: Of those that are wanted, the special ones alone; the others are passed
+                over without looking at their records.
+        """
+
+    def held(
+        self, consumer: int, sequence: int = 0, *, deliveries: int = 0
+    ) -> list[tuple[int, int]]:
+        """Return (sequence, deliveries) of messages that a consumer holds, ascending.
+
+        Args:
+            consumer: Handle.
+            sequence: Those that `give_back` would return for it; 0: all.
+            deliveries: Only those that came back as often as this, or more often.
         """
 
     def next_deliverable(self, queue_id: int) -> int:

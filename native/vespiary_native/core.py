@@ -504,10 +504,11 @@ class NativeCore(NativeAccounts, NativeInspection, NativePages):
         """See `Core.set_credit`."""
         check(lib.vespiary_core_set_credit(self._core, consumer, credit), "set_credit")
 
-    def close_consumer(self, consumer: int) -> int:
+    def close_consumer(self, consumer: int, *, counted: bool = True) -> int:
         """See `Core.close_consumer`."""
         return check(
-            lib.vespiary_core_close_consumer(self._core, consumer), f"close_consumer({consumer})"
+            lib.vespiary_core_close_consumer(self._core, consumer, counted),
+            f"close_consumer({consumer})",
         )
 
     # --- recovery -------------------------------------------------------------------------------

@@ -39,12 +39,13 @@ class NativeInspection:
         *,
         everything: bool = False,
         returned_only: bool = False,
+        special_only: bool = False,
     ) -> Look:
         """See `CoreInspection.look`."""
         out, data = self._look, self._frames
         count = lib.vespiary_core_look(
             self._core, queue_id, sequence, min(max(max_messages, 0), LOOK_LIVE_MAX), everything,
-            returned_only, out, data,
+            returned_only, special_only, out, data,
         )  # fmt: skip
         if count < 0:
             check(count, f"look({queue_id}, {sequence}, {max_messages})")
@@ -61,6 +62,21 @@ class NativeInspection:
             out.next_sequence,
             absent,
         )
+
+    def held(
+        self, consumer: int, sequence: int = 0, *, deliveries: int = 0
+    ) -> list[tuple[int, int]]:
+        """See `CoreInspection.held`."""
+        where, room = f"held({consumer}, {sequence})", 0
+        while True:
+            out = ffi.new("uint64_t[]", 2 * room)
+            count = check(
+                lib.vespiary_core_held(self._core, consumer, sequence, deliveries, out, room), where
+            )
+            if count <= room:
+                found = ffi.unpack(out, 2 * count) if count else []
+                return sorted(zip(found[::2], found[1::2], strict=True))
+            room = count
 
     def next_deliverable(self, queue_id: int) -> int:
         """See `CoreInspection.next_deliverable`."""

@@ -75,7 +75,7 @@ def test_what_comes_back_goes_to_another_that_wants_it(connect: Any) -> None:
     first.disconnect()
     (again,) = second.recorder.take(1)
     assert (message.body, again.body) == ("red", "red")
-    assert again.headers["redelivered"] == "true"
+    assert "redelivered" not in again.headers  # the first one went in an orderly way
     second.ack(again)
 
 

@@ -26,6 +26,7 @@ from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
+from vespiary_broker.engine.fates import FateStatistics
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
@@ -104,6 +105,8 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
         "ready": 0,
         "delivering": 0,
         "prepared": 0,
+        "aside": 0,
+        "scheduled": 0,
         "added": 0,
         "acknowledged": 0,
         "redelivered": 0,
@@ -325,6 +328,9 @@ class MemoryBroker:
             duplicates_discarded=4,
             duplicate_ids=5,
             messages_dropped=0,
+            fates=FateStatistics(
+                dead=0, dead_dropped=0, expired=0, expired_dropped=0, scheduled=0, delayed=0
+            ),
             messages_unrouted=0,
             journal=self.journal,
             naming=NamingStatistics(

@@ -117,8 +117,9 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
 
     def close_connection(self, handle: int) -> None:
         for consumer in [c for c, owner in self.consumers.items() if owner == handle]:
-            self.core.close_consumer(consumer)
+            self.core.close_consumer(consumer, counted=self.random.random() < 0.5)
             del self.consumers[consumer]
+            self.choosers.pop(consumer, None)
         self.core.close_connection(handle)
         attached, _ = self.connections.pop(handle)
         for core in self.core.cores:
@@ -390,6 +391,7 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
             self.note_given(self.core.deliver(consumer, pick.randint(1, 4), 10**6)[2])
         self.core.close_consumer(other)
         del self.consumers[other]
+        self.choosers.pop(other, None)
         _, _, frames = self.core.deliver(first, pick.randint(1, 6), 10**6)
         self.note_given(frames)
         for act in pick.choices([self.core.acknowledge, self.core.give_back], k=2):
@@ -425,8 +427,13 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
     def close_a_consumer(self) -> None:
         if self.consumers:
             consumer = self.random.choice(sorted(self.consumers))
-            self.core.close_consumer(consumer)
+            held = self.core.held(consumer)
+            assert held == sorted(held)
+            for sequence, _ in held[:3]:
+                self.core.held(consumer, sequence, deliveries=self.random.randint(0, 2))
+            self.core.close_consumer(consumer, counted=self.random.random() < 0.5)
             del self.consumers[consumer]
+            self.choosers.pop(consumer, None)
 
     def churn(self) -> None:
         """Make, change and drop queues, routes and connections."""

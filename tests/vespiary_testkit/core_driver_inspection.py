@@ -41,11 +41,13 @@ class InspectionCalls:
         pick = self.random
         state = self.core.queue_statistics(queue)
         sequence = pick.choice([0, 0, state.head, state.next, pick.randint(1, state.tail + 3)])
-        how = pick.choice(["everything", "everything", "returned_only", None])
+        how = {pick.choice(["everything", "everything", "returned_only", ""]): True}
+        how |= {"special_only": pick.random() < 0.2}
+        how.pop("", None)
         seen: list[int] = []
         for _ in range(4):
             number = pick.choice([1, 3, 40, 10**6])
-            look = self.core.look(queue, sequence, number, **{how: True} if how else {})
+            look = self.core.look(queue, sequence, number, **how)
             found = [view.sequence for view in look.messages]
             assert found == sorted(found)
             available = self.core.queue_statistics(queue).available

@@ -76,12 +76,14 @@ class Rig:
         users: Mapping[str, User] | None = None,
         journal: MemoryJournal | None = None,
         duplicates: DuplicateIds | None = None,
+        scan_period_ms: int = 30_000,
         naming: NamingRules | None = None,
     ) -> None:
         self.now_s = 1000.0
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
         self.bindings = bindings or MemoryBindings()
+        self.now_ms = 1_000_000
         self.loads: list[tuple[int, int]] = []
         self.duplicates = duplicates or DuplicateIds(lambda _: 100, is_persistent=True)
         self.engine = make_engine(
@@ -97,6 +99,8 @@ class Rig:
             address_settings=settings or {},
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
+            clock_ms=lambda: self.now_ms,
+            expiry_scan_period_ms=scan_period_ms,
             naming=replace(naming or NamingRules(), clock_s=lambda: self.now_s),
         )
         self.registry = self.engine.registry
@@ -159,8 +163,9 @@ class Rig:
         return do(open_subscription(self.core, self.registry, output, request))
 
     def turn(self) -> None:
-        """Write what is staged and deliver what became ready."""
+        """Write what is staged, do what is due, and deliver what became ready."""
         self.journal.flush()
+        self.engine.fates.work()
         self.dispatcher.dispatch(self.core.take_ready_queues())
 
     def turns(self, most: int = 1000) -> int:

@@ -7,6 +7,7 @@ the loop. `MemoryBindings` keeps its values in a dictionary and counts what was 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class MemoryJournal:
         self.on_durable: Callable[[], None] = lambda: None
         self.on_space: Callable[[], None] = lambda: None
         self.space_requests = 0
+        self.written: list[bytes] | None = None  # a list keeps the bytes of each write
         self.blocked: JournalError | None = None
         self._files = 0
         self._is_scheduled = False
@@ -86,6 +88,8 @@ class MemoryJournal:
         """Have everything that is staged written."""
         is_written = False
         while (request := self.core.seal_write()) is not None:
+            if self.written is not None:
+                self.written.append(ctypes.string_at(request.address, request.length))
             self.core.write_done(request.sequence)
             is_written = True
         if self._written is not None:

@@ -214,6 +214,7 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
     )
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
     yield from _transactions(statistics.transactions)
+    yield from _fates(statistics.fates)
     yield _counter(
         "duplicates_discarded",
         "Messages discarded because their duplicate id was seen before.",
@@ -264,11 +265,34 @@ def _transactions(transactions: statistics_records.Transactions) -> Iterator[Met
     )
 
 
+def _fates(fates: statistics_records.Fates) -> Iterator[Metric]:
+    for name, text, value in (
+        ("dead_letters", "Messages moved to a dead letter address.", fates.dead),
+        (
+            "dead_letters_dropped",
+            "Messages dropped after too many deliveries: no dead letter address takes them.",
+            fates.dead_dropped,
+        ),
+        ("messages_expired", "Expired messages moved to an expiry address.", fates.expired),
+        (
+            "messages_expired_dropped",
+            "Expired messages dropped: no expiry address takes them.",
+            fates.expired_dropped,
+        ),
+    ):
+        yield _counter(name, text, value)
+    yield _gauge(
+        "delayed_messages", "Messages that wait for their redelivery delay.", fates.delayed
+    )
+
+
 _QUEUE_GAUGES: Final = (
     ("messages", "messages", "Messages in the queue, those given out included."),
     ("ready", "ready_messages", "Messages that wait for a consumer."),
     ("delivering", "delivering_messages", "Messages given out and not acknowledged."),
     ("prepared", "prepared_messages", "Messages that prepared transactions hold."),
+    ("aside", "aside_messages", "Messages that nobody is given now; scheduled ones are of them."),
+    ("scheduled", "scheduled_messages", "Messages that wait for the time they were sent for."),
     ("consumers", "consumers", "Consumers."),
     ("live_bytes", "bytes", "Bytes of the messages in the queue."),
 )

@@ -124,6 +124,9 @@ class Queue(Record, frozen=True):
         ready: Messages that wait for a consumer.
         delivering: Messages given out and not acknowledged.
         prepared: Messages that prepared transactions have added or acknowledged.
+        aside: Messages that nobody is given now: scheduled ones, those that wait for their
+            redelivery delay, and those on their way to another address.
+        scheduled: Messages that wait for the time for which they were sent.
         added: Messages that came in.
         acknowledged: Messages that were acknowledged.
         redelivered: Messages that were given back.
@@ -147,6 +150,8 @@ class Queue(Record, frozen=True):
     ready: int
     delivering: int
     prepared: int
+    aside: int
+    scheduled: int
     added: int
     acknowledged: int
     redelivered: int

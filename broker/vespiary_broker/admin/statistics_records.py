@@ -27,6 +27,26 @@ class Transactions(records.Record, frozen=True):
     timed_out: int
 
 
+class Fates(records.Record, frozen=True):
+    """What became of messages that were not simply consumed, since the start.
+
+    Attributes:
+        dead: Dead letters that were moved to the dead letter address.
+        dead_dropped: Messages dropped after too many deliveries.
+        expired: Expired messages that were moved to the expiry address.
+        expired_dropped: Expired messages that were dropped.
+        scheduled: Messages that wait for their time now.
+        delayed: Messages that wait for their redelivery delay now.
+    """
+
+    dead: int
+    dead_dropped: int
+    expired: int
+    expired_dropped: int
+    scheduled: int
+    delayed: int
+
+
 class Statistics(records.Record, frozen=True):
     """What the broker counts as a whole; its parts go into `Broker` and the metrics.
 
@@ -46,6 +66,7 @@ class Statistics(records.Record, frozen=True):
         duplicates_discarded: Messages discarded for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
+        fates: What became of dead letters, expired, delayed and scheduled messages.
         messages_unrouted: Messages that filters kept out of every queue.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
@@ -65,6 +86,7 @@ class Statistics(records.Record, frozen=True):
     errors: dict[str, int]
     logins_refused: int
     messages_dropped: int
+    fates: Fates
     messages_unrouted: int
     transactions: Transactions
     duplicates_discarded: int

@@ -226,6 +226,7 @@ class BrokerApp(Administration):
             transaction_room_bytes=options.transaction_room_bytes,
             transaction_timeout_s=configuration.transaction_timeout / 1000,
             transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
+            expiry_scan_period_ms=configuration.message_expiry_scan_period,
             large_bodies=large,
             naming=naming_rules(configuration),
         )
@@ -335,6 +336,8 @@ class BrokerApp(Administration):
         """Stop listening, tell the clients, and wait until they are gone."""
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         log.info("stopping connections=%d", sum(len(x.connections) for x in self._listeners))
+        if self._cycle is not None:
+            self._cycle.is_stopping = True
         for listener in self._listeners:
             listener.stop()
         for listener in self._listeners:
@@ -506,5 +509,6 @@ class BrokerApp(Administration):
         if not is_loaded:  # it came by another way, or there is no memory for it now
             await asyncio.sleep(_LOAD_AGAIN_S)
         self.engine.dispatcher.slab_loaded(file_id, slab)
+        self.engine.fates.slab_loaded(file_id, slab)
         if self._cycle is not None:
             self._cycle.touch()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
     from vespiary_broker.engine.branches import BranchStatistics
     from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.engine.fates import FateStatistics
     from vespiary_broker.engine.queues import Consumer, Queue
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
@@ -66,6 +67,9 @@ class QueueState:
         ready: Messages that wait for a consumer.
         delivering: Messages given out and not acknowledged.
         prepared: Messages that prepared transactions have added or acknowledged.
+        aside: Messages that nobody is given now: scheduled ones, those that wait for their
+            redelivery delay, and those on their way to another address.
+        scheduled: Messages that wait for the time for which they were sent.
         added: Messages that ever came in since the start.
         acknowledged: Messages that were acknowledged since the start.
         redelivered: Messages that were given back since the start.
@@ -90,6 +94,8 @@ class QueueState:
     ready: int
     delivering: int
     prepared: int
+    aside: int
+    scheduled: int
     added: int
     acknowledged: int
     redelivered: int
@@ -187,6 +193,7 @@ class BrokerStatistics:
         duplicates_discarded: Messages discarded since the start, for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
+        fates: What became of dead letters, expired, delayed and scheduled messages.
         messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
         naming: Limits of addresses and queues, and what went by itself.
@@ -210,6 +217,7 @@ class BrokerStatistics:
     duplicates_discarded: int
     duplicate_ids: int
     messages_dropped: int
+    fates: FateStatistics
     messages_unrouted: int
     journal: JournalStatistics
     naming: NamingStatistics
@@ -240,11 +248,14 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         + counters.delivering
         + counters.prepared
         + counters.paged
+        + counters.aside
         + counters.tail
         - counters.available,
         ready=counters.ready,
         delivering=counters.delivering,
         prepared=counters.prepared,
+        aside=counters.aside,
+        scheduled=engine.fates.schedule.waiting.count(queue.id),
         added=counters.added,
         acknowledged=counters.acknowledged,
         redelivered=counters.redelivered,
@@ -344,6 +355,7 @@ def broker_statistics(
         duplicates_discarded=engine.duplicates.discarded,
         duplicate_ids=engine.duplicates.count,
         messages_dropped=engine.full_disk.dropped_count,
+        fates=engine.fates.statistics(),
         messages_unrouted=engine.registry.switch_counters.unrouted,
         journal=journal,
         naming=NamingStatistics(

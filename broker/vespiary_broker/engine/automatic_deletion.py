@@ -62,7 +62,7 @@ def is_queue_due(
     allowed = settings.auto_delete_queues_message_count
     if counters.head == counters.tail or allowed == -1:
         return True
-    messages = counters.ready + counters.delivering + counters.paged
+    messages = counters.ready + counters.delivering + counters.aside + counters.paged
     messages += counters.tail - counters.available
     return 0 < messages <= allowed
 

@@ -23,6 +23,7 @@ from vespiary_broker.engine.outflow import LoadSlab as LoadSlab
 from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.settling import Judge
 
 SLICE_MESSAGES: Final = 32
 Later = Callable[[float, Callable[[], None]], None]
@@ -47,6 +48,7 @@ class Dispatcher:
         load_slab: Begins to read a slab that is not in memory.
         large_bodies: Bodies in files; None: there are none.
         quarantine: Takes messages whose body is lost; None makes one.
+        judge: Decides about special messages; None: they are given like all others.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Dispatcher:
         load_slab: LoadSlab,
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
+        judge: Judge | None = None,
     ) -> None:
+        self._judge = judge
         self.later: Later = lambda _delay_s, _action: None
         self._outflow = Outflow(core, load_slab, large_bodies)
         self._giver = ExaminedGiver(core, self._outflow)
@@ -188,7 +192,7 @@ class Dispatcher:
             if status == DeliverStatus.LARGE and self._give_large(consumer):
                 idle = 0
             if status == DeliverStatus.SPECIAL:
-                queue.examined = ExaminedQueue(core, queue)
+                queue.examined = ExaminedQueue(core, queue, self._judge)
                 return True
         return False
 

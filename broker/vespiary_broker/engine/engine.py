@@ -15,13 +15,17 @@ from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.automatic_deletion import Reaper
 from vespiary_broker.engine.branches import Branches
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.dead_letters import DeadLetters
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
+from vespiary_broker.engine.fates import Fates
 from vespiary_broker.engine.full_disk import FullDisk
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.moves import Mover
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
+from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
 from vespiary_spec.settings import AddressSettings
@@ -44,6 +48,7 @@ class Engine:
         transaction_scan_period_s: Seconds between two looks for transactions that take too long.
         quarantine: Holds messages whose body is lost.
         reaper: Deletes what is to go by itself.
+        fates: Decides about messages that are not simply given to the next consumer.
     """
 
     core: Core
@@ -58,6 +63,7 @@ class Engine:
     transaction_scan_period_s: float
     quarantine: Quarantine
     reaper: Reaper
+    fates: Fates
 
 
 def make_engine(
@@ -81,6 +87,7 @@ def make_engine(
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     large_bodies: LargeBodies | None = None,
     naming: NamingRules = DEFAULT_RULES,
+    expiry_scan_period_ms: int = 30_000,
 ) -> Engine:
     """Put an engine together.
 
@@ -106,6 +113,7 @@ def make_engine(
         clock_ms: Milliseconds since 1970.
         large_bodies: Bodies in files; None: there are none.
         naming: Rules about what has a name.
+        expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
     """
     settings = AddressSettingsTable(address_settings, naming.syntax)
     quarantine = Quarantine(core)
@@ -119,11 +127,40 @@ def make_engine(
         core, registry, bindings, duplicates,
         clock_ms=clock_ms, timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,
     )  # fmt: skip
+    fates = _make_fates(core, registry, spawn, load_slab, clock_ms, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
     return Engine(
         core, registry,
-        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine), duplicates,
-        Logins(users, is_anonymous_allowed=is_anonymous_allowed), FullDisk(settings), memory,
-        branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s),
+        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine, fates),
+        duplicates, Logins(users, is_anonymous_allowed=is_anonymous_allowed), FullDisk(settings),
+        memory, branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
+        Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
     )  # fmt: skip
+
+
+def _make_fates(
+    core: Core,
+    registry: Registry,
+    spawn: Spawn,
+    load_slab: LoadSlab,
+    clock_ms: Callable[[], int],
+    scan_period_ms: int,
+) -> Fates:
+    """Put together what looks after messages that come back, wait or expire."""
+    mover = Mover(
+        core,
+        transaction_room_bytes=registry.transaction_room_bytes,
+        load_slab=load_slab,
+        clock_ms=clock_ms,
+    )
+    redelivery = Redelivery(core, registry.settings_for, mover, clock_ms)
+    fates = Fates(
+        core, registry.queues_by_id, mover, redelivery,
+        load_slab=load_slab, clock_ms=clock_ms, scan_period_ms=scan_period_ms,
+    )  # fmt: skip
+    registry.returns = redelivery
+    registry.on_dropped = fates.forget
+    registry.judge = fates
+    dead_letters = DeadLetters(registry, spawn, fates.go_on)
+    mover.places = registry.unrouted = dead_letters
+    return fates

@@ -32,6 +32,7 @@ from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.groups import Group, Groups, closes_group
 from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 
 KEYS_MAX: Final = 20_000
 """Messages that the lanes of one queue may hold together before they look no further."""
@@ -96,12 +97,16 @@ class ExaminedQueue:
     Args:
         core: The core.
         queue: The queue.
+        judge: Decides about special messages; None: they are given like all others.
     """
 
-    def __init__(self, core: Core, queue: Queue) -> None:
+    def __init__(self, core: Core, queue: Queue, judge: Judge | None = None) -> None:
         self.absent: tuple[int, int] | None = None
         self._core = core
         self._queue_id = queue.id
+        self._queue = queue
+        self._judge = judge
+        self._expires: dict[int, int] = {}  # of messages in the index that expire
         self._lanes: dict[str, Lane] = {}
         self._takers: dict[Consumer, _Taker] = {}
         self._kind = queue.kind
@@ -174,6 +179,7 @@ class ExaminedQueue:
         self._has_left = False
         self._returned.clear()
         self._group_of.clear()
+        self._expires.clear()
         self._closing.clear()
         for lane in self._lanes.values():
             lane.reset()
@@ -265,6 +271,8 @@ class ExaminedQueue:
             sequence = message.sequence
             if sequence in returned:
                 continue
+            if message.is_special and not self._is_to_be_given(message):
+                continue
             returned.add(sequence)
             for lane in self._lanes.values():
                 if sequence < lane.cursor and (lane.match is None or lane.match.wants(message)):
@@ -299,12 +307,14 @@ class ExaminedQueue:
         for message in found.messages:
             if message.sequence >= end:
                 break
-            if message.is_returned:
-                self._returned.add(message.sequence)
             if message.is_special:
                 self._ordinary_run = 0
+                if not self._is_to_be_given(message):
+                    continue
             else:
                 self._ordinary_run += 1
+            if message.is_returned:
+                self._returned.add(message.sequence)
             for lane in lanes:
                 if lane.match is None or lane.match.wants(message):
                     self._index(lane, message)
@@ -316,6 +326,28 @@ class ExaminedQueue:
             if not all(lane.keys for lane in lanes):
                 self.absent = found.absent
         return len(found.messages) + _LOOK_COST
+
+    def _is_to_be_given(self, message: MessageView) -> bool:
+        """Whether a special message may be given: it is neither scheduled nor has it expired."""
+        if self._judge is None:
+            return True
+        before_ms = self._judge.settle(self._queue, message)
+        if before_ms == NOT_TO_BE_GIVEN:
+            return False
+        if before_ms:
+            self._expires[message.sequence] = before_ms
+        return True
+
+    def _is_over(self, sequence: int) -> bool:
+        """Whether a message has expired since it was looked at; then it leaves the queue."""
+        expires_ms = self._expires.get(sequence, 0)
+        if not expires_ms or self._judge is None or expires_ms > self._judge.now_ms():
+            return False
+        found = self._core.look(self._queue_id, sequence, 1)
+        for message in found.messages:
+            if message.sequence == sequence:
+                return self._judge.settle(self._queue, message) == NOT_TO_BE_GIVEN
+        return found.absent is None  # else whoever gives it will have it loaded, and ask again
 
     def _bound(self) -> None:
         """Begin anew where what came back has made a lane too long."""
@@ -378,6 +410,9 @@ class ExaminedQueue:
                     break
             else:
                 break
+            if self._expires and self._is_over(key & SEQUENCE_MASK):
+                del self._expires[key & SEQUENCE_MASK]
+                continue
             taken.append(key)
             if self._closing and key & SEQUENCE_MASK in self._closing:
                 break
@@ -425,6 +460,9 @@ class ExaminedQueue:
             taker.size = min(2 * passed, _SIZE_MAX)
         if self._returned:
             self._returned.difference_update(key & SEQUENCE_MASK for key in keys[:passed])
+        if self._expires:
+            for key in keys[:passed]:
+                self._expires.pop(key & SEQUENCE_MASK, None)
         if self._group_of:
             self._settle_groups(taker, batch, passed)
         else:

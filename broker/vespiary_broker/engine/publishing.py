@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.message_times import has_expiry_rules
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.registry import Registry
@@ -26,11 +27,15 @@ class Target:
         route: The core's route; -1 where it depends on the message.
         is_teachable: Whether the next messages to the destination go the same way.
         switch: Chooses by message where filters stand in the way.
+        dead_letter_address: Set when no queue of the address takes it: where it goes instead.
+        places: Queues there, then.
     """
 
     route: int
     is_teachable: bool
     switch: Switch | None = None
+    dead_letter_address: str = ""
+    places: int = 0
 
     def route_for(self, message: SentMessage) -> int:
         """Return the core's route for a message."""
@@ -45,17 +50,35 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
     """
     if destination.queue is not None:
         queue = registry.queue_of(destination.address, destination.queue)
-        return None if queue is None else _target(registry.queue_route(queue))
+        if queue is None:
+            return None
+        is_plain = not has_expiry_rules(registry.settings_for(destination.address))
+        return _target(registry.queue_route(queue), is_plain=is_plain)
     address = registry.addresses.get(destination.address)
     if address is not None and address.is_wildcard:
         raise _refuse_wildcard(destination)
     if address is None or not address.serves(destination.routing_type):
         return None
-    return _target(registry.route_of(address, destination.routing_type))
+    route = registry.route_of(address, destination.routing_type)
+    settings = registry.settings_for(destination.address)
+    if not route.places_max and registry.unrouted is not None:
+        instead = registry.unrouted.unrouted_target(address.name)
+        if instead is not None and instead.route is None:
+            return None
+        if instead is not None and instead.route is not None:
+            return Target(
+                instead.route.next_handle(),
+                is_teachable=False,
+                switch=instead.route.switch,
+                dead_letter_address=instead.address,
+                places=instead.route.places_max,
+            )
+    is_plain = not (settings.send_to_dla_on_no_route or has_expiry_rules(settings))
+    return _target(route, is_plain=is_plain)
 
 
-def _target(route: Route) -> Target:
-    return Target(route.next_handle(), route.is_teachable, route.switch)
+def _target(route: Route, *, is_plain: bool) -> Target:
+    return Target(route.next_handle(), route.is_teachable and is_plain, route.switch)
 
 
 async def make_target(registry: Registry, destination: Destination) -> Target:
@@ -92,6 +115,10 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
         )
     else:
         await registry.create_address(destination.address, {kind}, is_auto_created=True)
+        if registry.unrouted is not None:
+            instead = registry.unrouted.unrouted_target(destination.address)
+            if instead is not None and instead.route is None:
+                await registry.unrouted.make_unrouted(destination.address)
     target = find_target(registry, destination)
     if target is None:  # deleted again by somebody else between the two steps
         raise RemoteProtocolError(f"the address {destination.address} was deleted meanwhile")

@@ -34,8 +34,10 @@ from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_broker.engine.removals import Removals
+from vespiary_broker.engine.returns import Returns, Unrouted
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.switching import SwitchCounters
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
@@ -72,6 +74,10 @@ class Registry:
         switch_counters: Counts messages that filters kept out of every queue.
         large_bodies: Bodies in files; None: there are none.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
+        returns: Takes messages back from consumers; set by who puts the engine together.
+        unrouted: Says where messages go that no queue takes; None: nowhere.
+        judge: Decides about special messages; None: they are given like all others.
+        on_dropped: Called with the number of a queue that goes.
 
     Args:
         core: The core.
@@ -107,6 +113,10 @@ class Registry:
         self.syntax = naming.syntax
         self.large_bodies = large_bodies
         self.transaction_room_bytes = transaction_room_bytes
+        self.returns: Returns
+        self.unrouted: Unrouted | None = None
+        self.judge: Judge | None = None
+        self.on_dropped: Callable[[int], None] = lambda _: None
         self._quarantine = quarantine or Quarantine(core)
         self._memory = memory or AddressMemory(core, settings)
         self.queues: dict[str, Queue] = {}
@@ -504,6 +514,7 @@ class Registry:
         self.dropped_added += counters.added
         self.dropped_acknowledged += counters.acknowledged
         self._quarantine.release(queue.id)
+        self.on_dropped(queue.id)
         self._core.drop_queue(queue.id)
         self._memory.leave(queue)
         if queue.is_durable:

@@ -115,7 +115,7 @@ async def open_subscription(
     if queue.examined is not None:
         queue.examined.add(consumer)
     elif match is not None:
-        queue.examined = ExaminedQueue(core, queue)
+        queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
 
@@ -132,12 +132,24 @@ def match_of(request: SubscriptionRequest) -> SelectorMatch | None:
     return None if match.is_everything else match
 
 
-def close_subscription(core: Core, registry: Registry, consumer: Consumer) -> None:
-    """Close a consumer: what it holds goes back to the queue, which may be deleted with it."""
+def close_subscription(
+    core: Core, registry: Registry, consumer: Consumer, *, counted: bool = True
+) -> None:
+    """Close a consumer: what it holds goes back to the queue, which may be deleted with it.
+
+    Args:
+        core: The core.
+        registry: Addresses and queues.
+        consumer: The consumer; closed already is all right.
+        counted: Whether what it holds counts as delivered. It does not for a client that goes in an
+            orderly way: it would have acknowledged what it got to.
+    """
     if not consumer.is_open:
         return
     consumer.is_open = False
-    core.close_consumer(consumer.handle)
+    marked = registry.returns.marked(consumer) if counted else []
+    core.close_consumer(consumer.handle, counted=counted)
+    registry.returns.decide(consumer.queue, marked)
     queue = consumer.queue
     queue.consumers.remove(consumer)
     queue.rota.closed(consumer)

@@ -16,6 +16,7 @@ from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.original_headers import unrouted_properties
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
@@ -98,6 +99,10 @@ def publish(
         NoRoom: No slab or no file; nothing was staged.
         ValueError: The record would be too large.
     """
+    if target.dead_letter_address:
+        origin = message.destination.address
+        properties = unrouted_properties(message.properties, origin, target.dead_letter_address)
+        message = replace(message, properties=properties)
     places = core.publish(
         target.route_for(message),
         message.properties,
@@ -367,8 +372,8 @@ def _plan(
     for acknowledgement in transaction.acknowledgements:
         _check_held(core, acknowledgement)
     records = 1 + _most_acknowledged(core, transaction.acknowledgements)
-    for send in transaction.sends:
-        places = _most_places(registry, send.destination)
+    for send, target in zip(transaction.sends, targets, strict=True):
+        places = max(_most_places(registry, send.destination), target.places)
         records += places
         _check_size(core, send, places)
     return list(zip(transaction.sends, targets, strict=True)), records
@@ -405,7 +410,7 @@ def stage_once(
     if duplicates.is_seen(address, message.duplicate_id):
         duplicates.discard(address)
         return False
-    places = _most_places(registry, message.destination)
+    places = max(_most_places(registry, message.destination), target.places)
     _check_size(core, message, places)
     _stage(core, registry, duplicates, [(message, target)], [], places + 1)
     return True
@@ -437,7 +442,7 @@ def _stage(
     duplicates.enter(entered)
     for acknowledgement in acknowledgements:
         if acknowledgement.is_negative:
-            core.give_back(acknowledgement.consumer.handle, acknowledgement.sequence)
+            registry.returns.give_back(acknowledgement.consumer, acknowledgement.sequence)
 
 
 def _append_member(core: Core, member: tuple[bytes, int] | None) -> int:

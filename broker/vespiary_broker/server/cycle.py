@@ -20,6 +20,7 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_broker.server.fate_clock import FateClock
 from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_spec.errors import JournalError
@@ -66,6 +67,7 @@ class Cycle:
         self.frames = 0
         self.connections_total = 0
         self.failure = ""
+        self.is_stopping = False
         self._journal = journal
         self._is_scheduled = False
         self._blocked: set[Connection] = set()
@@ -73,6 +75,8 @@ class Cycle:
         self._space: asyncio.Future[None] | None = None
         self.producers = BlockedProducers(engine.memory)
         self._passwords = ThreadPoolExecutor(1, "passwords")
+        self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
+        engine.fates.mover.on_no_room = journal.request_space
         self._sweep: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._reaping = Reaping(engine.reaper, self.loop, self.touch)
@@ -82,9 +86,11 @@ class Cycle:
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
         self._scan_transactions()
         self._reaping.start()
+        self.touch()  # what was restored may be due, or have expired
 
     def close(self) -> None:
         """Stop watching, and let go of who waits for room; the listeners close connections."""
+        self._fate_clock.close()
         for timer in (self._sweep, self._scan):
             if timer is not None:
                 timer.cancel()
@@ -125,20 +131,27 @@ class Cycle:
             connection = self.connections.get(handle)
             if connection is not None:
                 connection.release(data)
-        dispatcher = self.engine.dispatcher
+        dispatcher, fates = self.engine.dispatcher, self.engine.fates
         recheck, self._recheck = self._recheck, []
         for connection in recheck:
             if not connection.is_write_paused:
                 dispatcher.output_ready(connection)
         delivered = dispatcher.messages_out
-        dispatcher.dispatch(self.core.take_ready_queues())
+        # Before messages are given out: what has expired by now is not.
+        is_staged = fates.work()
+        ready = self.core.take_ready_queues()
+        fates.arrived(ready)
+        dispatcher.dispatch(ready)
         large = self.large
         if large is not None and large.live_count:
             large.remove(self.core.take_done_large())
         if self.engine.memory.refresh():
             self.producers.let_go()
-        if dispatcher.has_more or self._recheck:
+        self._fate_clock.set()
+        if dispatcher.has_more or self._recheck or fates.has_more:
             self.touch()
+        elif is_staged:
+            self._journal.kick()
         elif dispatcher.messages_out != delivered and self.core.has_unwritten():
             self._journal.kick()  # deliveries without acknowledgement stage records of their own
 
@@ -161,6 +174,7 @@ class Cycle:
         """Go on after a write: confirm, deliver, and let those try again that found no memory."""
         if self._blocked or self._space is not None:
             self._let_go_on()
+        self.engine.fates.go_on()
         self.release()
 
     @property
@@ -183,6 +197,7 @@ class Cycle:
     def on_space(self) -> None:
         """Let those go on that found no room in the journal's files."""
         self.engine.dispatcher.room_made()
+        self.engine.fates.go_on()
         self._let_go_on()
         self.touch()
 

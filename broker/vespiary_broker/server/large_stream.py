@@ -119,7 +119,8 @@ class LargeStream:
 
     def _give_back(self) -> None:
         if self._consumer.is_open:
-            self._cycle.core.give_back(self._consumer.handle, self._given.sequence)
+            returns = self._cycle.engine.registry.returns
+            returns.give_back(self._consumer, self._given.sequence)
             self._cycle.engine.dispatcher.poke(self._consumer.queue.id)
 
     async def _wait_for_room(self) -> None:

@@ -13,6 +13,7 @@ from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
+from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
@@ -188,13 +189,20 @@ class Sending:
             raise RemoteProtocolError(
                 "SEND has a wrong priority", measured=ascii(priority[:40]), allowed="0 to 9"
             )
+        destination = self.destination(frame, routing_type)
+        settings = self._registry.settings_for(destination.address)
+        fates = self._cycle.engine.fates
+        times = times_of_send(frame.get, settings, fates.clock_ms())
+        if times != NO_TIMES:
+            fates.special_sent()
+        is_ordered = priority != "4" or frame.get("JMSXGroupID") is not None
         return Outgoing(
-            destination=self.destination(frame, routing_type),
-            properties=canonical_properties(frame),
+            destination=destination,
+            properties=stamp(canonical_properties(frame), times),
+            is_special=times != NO_TIMES or is_ordered,
             body=frame.body,
             is_persistent=frame.get("persistent") == "true",
             priority=int(priority),
-            is_special=priority != "4" or frame.get("JMSXGroupID") is not None,
             duplicate_id=_duplicate_id(frame),
         )
 

@@ -76,6 +76,7 @@ class StompSession:
         self.principal: Principal | None = None
         self._is_counted = False
         self.client_id = ""
+        self._is_leaving = False
         self.storing: LargeWriter | None = None  # a large body, all of it there, not yet stored
         self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._connection = connection
@@ -127,7 +128,8 @@ class StompSession:
         self.drop_bodies(self.transactions.large_ids)
         self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._cycle.engine.branches.closed(self._connection)
-        self._subscriptions.close_all()
+        is_orderly = self._is_leaving or self._cycle.is_stopping
+        self._subscriptions.close_all(counted=not is_orderly)
         if self._is_counted:
             self._is_counted = False
             self._cycle.engine.registry.limits.end_session(self.user)
@@ -247,7 +249,7 @@ class StompSession:
 
     def _acknowledge(self, frame: Frame, member: Acknowledgement) -> None:
         if member.is_negative:
-            self._core.give_back(member.consumer.handle, member.sequence)
+            self._registry.returns.give_back(member.consumer, member.sequence)
             self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
         else:
             self._core.acknowledge(member.consumer.handle, member.sequence)
@@ -327,5 +329,6 @@ class StompSession:
 
     def _disconnect(self, frame: Frame) -> Work:
         receipt_id = frame.get("receipt")
+        self._is_leaving = True
         self._connection.end(b"" if receipt_id is None else self._receipt(receipt_id))
         return None

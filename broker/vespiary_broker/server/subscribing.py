@@ -77,19 +77,23 @@ class Subscriptions:
         """Return the consumer with a core's handle; None if it is none of this connection."""
         return self._by_handle.get(handle)
 
-    def close_all(self) -> None:
-        """Close all consumers: what they hold goes back."""
+    def close_all(self, *, counted: bool) -> None:
+        """Close all consumers: what they hold goes back.
+
+        Args:
+            counted: Whether that counts as delivered.
+        """
         consumers = list(self.by_name.values())
         self.by_name.clear()
         self._by_handle.clear()
         for consumer in consumers:
-            self._close(consumer)
+            self._close(consumer, counted=counted)
         if consumers:
             self._cycle.touch()
 
-    def _close(self, consumer: Consumer) -> None:
+    def _close(self, consumer: Consumer, *, counted: bool) -> None:
         queue = consumer.queue
-        close_subscription(self._core, self._registry, consumer)
+        close_subscription(self._core, self._registry, consumer, counted=counted)
         if queue.consumers:
             self._cycle.engine.dispatcher.poke(queue.id)
 
@@ -182,7 +186,7 @@ class Subscriptions:
             raise RemoteProtocolError(f"there is no subscription {name[:100]!a}")
         if consumer is not None:
             del self._by_handle[consumer.handle]
-            self._close(consumer)
+            self._close(consumer, counted=False)
         if durable_name:
             delete_durable_subscription(self._registry, self._session.client_id, durable_name)
             return self._confirm_removed(frame)

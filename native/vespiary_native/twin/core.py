@@ -537,10 +537,10 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
         known.credit = credit
         self._staging.queue_ready(known.queue)
 
-    def close_consumer(self, consumer: int) -> int:
+    def close_consumer(self, consumer: int, *, counted: bool = True) -> int:
         """See `abc.Core.close_consumer`."""
         known = self._consumer(consumer)
-        returned = delivery.give_back(self._staging, known, sorted(known.held))
+        returned = delivery.give_back(self._staging, known, sorted(known.held), is_counted=counted)
         known.queue.consumers -= 1
         of_queue = known.connection.consumers[known.queue.queue_id]
         of_queue.remove(known)

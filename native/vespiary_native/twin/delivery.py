@@ -210,10 +210,13 @@ def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
     return len(covered)
 
 
-def give_back(staging: Staging, consumer: Consumer, sequences: list[int]) -> int:
+def give_back(
+    staging: Staging, consumer: Consumer, sequences: list[int], *, is_counted: bool = True
+) -> int:
     """Return held messages to their queue, in this order; return how many."""
     for sequence in sequences:
-        staging.give_back(consumer.queue, sequence, consumer.held.pop(sequence))
+        message = consumer.held.pop(sequence)
+        staging.give_back(consumer.queue, sequence, message, is_counted=is_counted)
     if sequences:
         staging.queue_ready(consumer.queue)
     return len(sequences)

@@ -35,14 +35,32 @@ class TwinInspection(Tables):
         *,
         everything: bool = False,
         returned_only: bool = False,
+        special_only: bool = False,
     ) -> Look:
         """See `CoreInspection.look`."""
         queue = self._queue(queue_id)
         if max_messages < 1:
             raise ValueError(f"max_messages {max_messages} is below 1")
         if returned_only:
-            return _look_at_returned(queue, sequence, min(max_messages, LOOK_LIVE_MAX))
-        return _look(queue, sequence, min(max_messages, LOOK_LIVE_MAX), everything=everything)
+            return _look_at_returned(
+                queue, sequence, min(max_messages, LOOK_LIVE_MAX), special_only=special_only
+            )
+        return _look(
+            queue, sequence, min(max_messages, LOOK_LIVE_MAX),
+            everything=everything, special_only=special_only,
+        )  # fmt: skip
+
+    def held(
+        self, consumer: int, sequence: int = 0, *, deliveries: int = 0
+    ) -> list[tuple[int, int]]:
+        """See `CoreInspection.held`."""
+        by = self._consumer(consumer)
+        if sequence and sequence not in by.held:
+            return []
+        counts = by.queue.deliveries
+        covered = by.held_up_to(sequence) if sequence else list(by.held)
+        pairs = ((one, counts.get(one, 0)) for one in covered)
+        return sorted(pair for pair in pairs if pair[1] >= deliveries)
 
     def next_deliverable(self, queue_id: int) -> int:
         """See `CoreInspection.next_deliverable`."""
@@ -254,7 +272,9 @@ class _Gathering:
         return True
 
 
-def _look(queue: Queue, sequence: int, max_messages: int, *, everything: bool) -> Look:
+def _look(
+    queue: Queue, sequence: int, max_messages: int, *, everything: bool, special_only: bool
+) -> Look:
     """Look at all messages but those of branches, or at the deliverable ones."""
     begin = queue.head if everything else queue.next
     if queue.returned:
@@ -268,17 +288,25 @@ def _look(queue: Queue, sequence: int, max_messages: int, *, everything: bool) -
             break
         looked += 1
         is_wanted = _known(queue, at) is not None if everything else _is_deliverable(queue, at)
+        is_wanted = is_wanted and not (special_only and not _is_special(queue, at))
         if is_wanted and not found.take(at):
             break
         at += 1
     return Look(found.views, min(at, end), found.absent)
 
 
-def _look_at_returned(queue: Queue, sequence: int, max_messages: int) -> Look:
+def _is_special(queue: Queue, sequence: int) -> bool:
+    return bool(queue.entries[sequence][4] & _SPECIAL)
+
+
+def _look_at_returned(
+    queue: Queue, sequence: int, max_messages: int, *, special_only: bool
+) -> Look:
     """Look at returned messages alone."""
     found = _Gathering(queue)
     at = sequence
-    ahead = iter(sorted(s for s in queue.returned if s >= sequence))
+    wanted = (s for s in queue.returned if s >= sequence)
+    ahead = iter(sorted(s for s in wanted if not special_only or _is_special(queue, s)))
     while len(found.views) < max_messages:
         at = next(ahead, queue.available)
         if at == queue.available or not found.take(at):

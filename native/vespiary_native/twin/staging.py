@@ -360,9 +360,12 @@ class Staging:
         queue.ack_at = at
         queue.ack_end = sequence + 1
 
-    def give_back(self, queue: Queue, sequence: int, message: Message) -> None:
+    def give_back(self, queue: Queue, sequence: int, message: Message, *, is_counted: bool) -> None:
         """Return a message that was given out; a lost count is no lost message."""
-        deliveries = queue.give_back(sequence)
+        queue.give_back(sequence)
+        if not is_counted:
+            return
+        deliveries = queue.count_delivery(sequence)
         if self.is_journalled(queue, message):
             with contextlib.suppress(NoRoom):
                 self.count(queue, sequence, deliveries, message[0].file)

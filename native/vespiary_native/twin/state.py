@@ -263,15 +263,18 @@ class Queue:
         extent = self.extents.holding(sequence)
         return extent.deliveries.get(sequence, 0) if extent is not None else 0
 
-    def give_back(self, sequence: int) -> int:
-        """Take back a message that was given out; return how often it has been now."""
+    def count_delivery(self, sequence: int) -> int:
+        """Count a message as delivered once more; return how often it has been now."""
         deliveries = min(self.deliveries.get(sequence, 0) + 1, DELIVERIES_MAX)
         self.deliveries[sequence] = deliveries
+        return deliveries
+
+    def give_back(self, sequence: int) -> None:
+        """Take back a message that was given out."""
         self.taken.discard(sequence)
         self.put_first(sequence)
         self.delivering -= 1
         self.redelivered += 1
-        return deliveries
 
     def statistics(self) -> QueueStatistics:
         """Return the counters."""

@@ -117,7 +117,7 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
     for missing in (
         "managementBrowsePageSize",
         "hibernate",
-        "deadLetterAddress",
+        "slowConsumerThreshold",
     ):
         assert missing not in offered
     assert {"journalMaxIo", "autoCreateQueues", "maxBodySize"} <= offered

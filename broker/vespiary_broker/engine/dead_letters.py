@@ -1,0 +1,160 @@
+"""Where dead letters and expired messages go: an address, and its queues, made if need be.
+
+Owns the rule, by the settings of the address that a message stood in. Must never touch a message:
+`moves` does. Called by `moves`, and by `publishing` for messages that no queue takes; owner: the
+event loop.
+
+The rule
+    No address is named: they are dropped (as in the reference system).
+    One is named that has queues: they get the messages as if these had been sent there.
+    One is named that has none: it is made, as an ANYCAST queue of the same name, if its settings
+        allow creation; else the messages are dropped. (The reference system drops them.)
+    `auto-create-…-resources`: each original address has a queue of its own in that address, with a
+        filter that lets its messages in (`_AMQ_ORIG_ADDRESS`).
+    A message that stands in its dead letter address already stays there, however often it is
+        delivered: there is no safer place. What expires in its expiry address is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vespiary_broker.engine.moves import NoPlace, Place, Reason
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.original_headers import ORIGINAL_ADDRESS
+from vespiary_broker.engine.ports import Spawn
+from vespiary_broker.engine.publishing import make_target
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.returns import UnroutedTarget
+from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import AddressSettings, RoutingType
+
+log = logging.getLogger(__name__)
+
+
+class _Rule(NamedTuple):
+    """What the settings of an address say of one reason."""
+
+    address: str
+    is_automatic: bool
+    prefix: str
+    suffix: str
+
+
+def _rule(settings: AddressSettings, reason: Reason) -> _Rule:
+    if reason is Reason.EXPIRED:
+        return _Rule(
+            settings.expiry_address or "",
+            bool(settings.auto_create_expiry_resources),
+            settings.expiry_queue_prefix or "",
+            settings.expiry_queue_suffix or "",
+        )
+    return _Rule(
+        settings.dead_letter_address or "",
+        bool(settings.auto_create_dead_letter_resources),
+        settings.dead_letter_queue_prefix or "",
+        settings.dead_letter_queue_suffix or "",
+    )
+
+
+def _own(rule: _Rule, origin: str) -> str:
+    """Return the name of the queue that an original address has of its own; empty: none."""
+    return f"{rule.prefix}{origin}{rule.suffix}" if rule.is_automatic else ""
+
+
+class DeadLetters:
+    """Finds and makes the places of messages that leave their queues.
+
+    Args:
+        registry: What exists.
+        spawn: Runs the making of a place in the background.
+        on_made: Called when a place was made, or could not be.
+    """
+
+    def __init__(self, registry: Registry, spawn: Spawn, on_made: Callable[[], None]) -> None:
+        self._registry = registry
+        self._spawn = spawn
+        self._on_made = on_made
+        self._making: set[tuple[str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
+
+    def find(self, queue: Queue, reason: Reason) -> Place | NoPlace:
+        """Return where messages of a queue go (see `moves.Places.find`)."""
+        origin = queue.address.name
+        rule = _rule(self._registry.settings_for(origin), reason)
+        if not rule.address:
+            return NoPlace.DROPPED
+        if rule.address == origin:
+            return NoPlace.DROPPED if reason is Reason.EXPIRED else NoPlace.KEPT
+        return self._find(rule, origin)
+
+    def unrouted_target(self, address: str) -> UnroutedTarget | None:
+        """Return where a message goes that no queue of its address takes (see `Unrouted`)."""
+        settings = self._registry.settings_for(address)
+        rule = _rule(settings, Reason.DELIVERIES)
+        if not settings.send_to_dla_on_no_route or rule.address in ("", address):
+            return None
+        own = _own(rule, address)
+        route = self._route(rule, own)
+        if route is None and (rule.address, own) in self._refused:
+            return None
+        return UnroutedTarget(rule.address, route)
+
+    async def make_unrouted(self, address: str) -> None:
+        """Make the place for them (see `Unrouted`)."""
+        rule = _rule(self._registry.settings_for(address), Reason.DELIVERIES)
+        await self._make((rule.address, _own(rule, address)), address)
+
+    def _find(self, rule: _Rule, origin: str) -> Place | NoPlace:
+        own = _own(rule, origin)
+        route = self._route(rule, own)
+        if route is not None:
+            return Place(rule.address, route)
+        key = (rule.address, own)
+        if key in self._refused:
+            return NoPlace.DROPPED
+        if key not in self._making:
+            self._making.add(key)
+            self._spawn(self._make(key, origin))
+            if key not in self._making:  # it needed no waiting
+                route = self._route(rule, own)
+                return Place(rule.address, route) if route is not None else NoPlace.DROPPED
+        return NoPlace.WAITING
+
+    def _route(self, rule: _Rule, own: str) -> Route | None:
+        """Return the route to a place if all of it is there."""
+        address = self._registry.addresses.get(rule.address)
+        if address is None or not address.queues or (own and own not in address.queues):
+            return None
+        return self._registry.route_of(address, None)
+
+    async def _make(self, key: tuple[str, str], origin: str) -> None:
+        """Make a place, or note that it may not be made."""
+        address, own = key
+        try:
+            if own:
+                quoted = origin.replace("'", "''")
+                traits = QueueTraits(selector=compile_filter(f"{ORIGINAL_ADDRESS} = '{quoted}'"))
+                await self._registry.create_queue(
+                    own, address, RoutingType.MULTICAST, is_auto_created=True, traits=traits
+                )
+            else:
+                await make_target(self._registry, Destination(address, None, RoutingType.ANYCAST))
+        except RemoteProtocolError as error:
+            self._refused.add(key)
+            log.warning(
+                "the place for dead or expired messages cannot be made, so they are dropped "
+                "address=%s queue=%s reason=%r",
+                address,
+                own or address,
+                str(error),
+            )
+        finally:
+            self._making.discard(key)
+            self._on_made()

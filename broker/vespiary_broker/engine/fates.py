@@ -1,0 +1,290 @@
+"""What becomes of messages that are not simply given to the next consumer.
+
+Owns the decision about special messages (those with a time to live, or scheduled ones), and the
+timing of all that moves, waits and expires. The parts: `redelivery` takes messages back, `schedule`
+holds those whose time has not come, `expiry` looks for those whose time is over, `moves` takes
+messages out of their queues, `dead_letters` says where to. Plain messages never come here.
+
+Called by dispatch for each special message that is next (`settle`), by the server's cycle once a
+turn (`work`) and when `next_ms` is reached; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.expiry import ExpiryScan
+from vespiary_broker.engine.message_times import MessageTimes, read_times
+from vespiary_broker.engine.moves import Mover, Reason
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.redelivery import Redelivery
+from vespiary_broker.engine.schedule import Schedule
+from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN
+
+_STEPS_A_TURN: Final = 4
+
+
+class Verdict(Enum):
+    """What to do with a message whose turn it is."""
+
+    GIVE = "give"
+    ASIDE = "aside"
+    END = "end"
+
+
+class Fate(NamedTuple):
+    """The decision about a message.
+
+    Attributes:
+        verdict: What to do.
+        until_ms: GIVE: when it expires, 0 never. ASIDE: when it may be given.
+    """
+
+    verdict: Verdict
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FateStatistics:
+    """What became of messages since the start.
+
+    Attributes:
+        dead: Dead letters: moved to the dead letter address.
+        dead_dropped: Messages dropped after too many deliveries.
+        expired: Expired messages that were moved to the expiry address.
+        expired_dropped: Expired messages that were dropped.
+        scheduled: Messages that wait for their time now.
+        delayed: Messages that wait for their redelivery delay now.
+    """
+
+    dead: int
+    dead_dropped: int
+    expired: int
+    expired_dropped: int
+    scheduled: int
+    delayed: int
+
+
+class Fates:
+    """Decides about special messages, and drives what waits.
+
+    Attributes:
+        mover: Takes messages out of queues.
+        redelivery: Takes messages back.
+        schedule: Holds messages whose time has not come.
+        clock_ms: Milliseconds since 1970.
+
+    Args:
+        core: The core.
+        queues: Queues by number.
+        mover: Takes messages out of queues.
+        redelivery: Takes messages back.
+        load_slab: Begins to read a slab that is not in memory.
+        clock_ms: Milliseconds since 1970.
+        scan_period_ms: Time between two scans for expired messages; 0 or less: they stay until it
+            is their turn.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        queues: Mapping[int, Queue],
+        mover: Mover,
+        redelivery: Redelivery,
+        *,
+        load_slab: Callable[[int, int], None],
+        clock_ms: Callable[[], int],
+        scan_period_ms: int,
+    ) -> None:
+        self.mover = mover
+        self.redelivery = redelivery
+        self.schedule = Schedule(core, load_slab)
+        self._core = core
+        self._queues = queues
+        self._load_slab = load_slab
+        self.clock_ms = clock_ms
+        self._period_ms = scan_period_ms
+        self._expiry = ExpiryScan(core, queues, self.meet, clock_ms)
+        self._scan: Iterator[tuple[int, int] | None] | None = None
+        self._slab: tuple[int, int] | None = None
+        self._scan_at_ms: int | None = clock_ms()  # what was restored is looked through at once
+        self._has_specials = False
+        self._arrived: dict[int, None] = {}
+
+    # --- one message ----------------------------------------------------------------------------
+
+    @staticmethod
+    def decide(view: MessageView, now_ms: int) -> Fate:
+        """Return what to do with a special message.
+
+        Args:
+            view: The message.
+            now_ms: Milliseconds since 1970.
+        """
+        return Fates._fate(read_times(view.properties), now_ms)
+
+    @staticmethod
+    def _fate(times: MessageTimes, now_ms: int) -> Fate:
+        if 0 < times.expires_ms <= now_ms:
+            return Fate(Verdict.END)
+        if times.deliver_at_ms > now_ms:
+            return Fate(Verdict.ASIDE, times.deliver_at_ms)
+        return Fate(Verdict.GIVE, times.expires_ms)
+
+    def now_ms(self) -> int:
+        """Return the clock (see `settling.Judge`)."""
+        return self.clock_ms()
+
+    def settle(self, queue: Queue, view: MessageView) -> int:
+        """Decide about a deliverable special message, and do what is decided.
+
+        Args:
+            queue: Its queue.
+            view: The message.
+
+        Returns:
+            `NOT_TO_BE_GIVEN`: it was set aside, and is no longer deliverable. Else it may be given
+            before this time (milliseconds since 1970), 0: at any time.
+        """
+        now_ms = self.clock_ms()
+        fate = self.decide(view, now_ms)
+        if fate.verdict is Verdict.GIVE:
+            return fate.until_ms
+        self._leave(queue, view, fate, now_ms)
+        return NOT_TO_BE_GIVEN
+
+    def _leave(self, queue: Queue, view: MessageView, fate: Fate, now_ms: int) -> None:
+        if fate.verdict is Verdict.ASIDE:
+            self.schedule.hold(queue.id, view.sequence, fate.until_ms, now_ms)
+        elif self._core.set_aside(queue.id, view.sequence):
+            self.mover.add(queue, view.sequence, Reason.EXPIRED)
+
+    def meet(self, queue: Queue, view: MessageView, times: MessageTimes, now_ms: int) -> bool:
+        """Do what is due with a message that the scan met; return whether it leaves its queue."""
+        self._has_specials = True
+        if view.is_held:
+            return False
+        fate = self._fate(times, now_ms)
+        if fate.verdict is Verdict.END:
+            if self._period_ms <= 0:
+                return False
+            if view.is_aside:  # scheduled, or delayed: it expires there
+                self.mover.add(queue, view.sequence, Reason.EXPIRED)
+            else:
+                self._leave(queue, view, fate, now_ms)
+            return True
+        if fate.verdict is Verdict.ASIDE and not view.is_aside:
+            self._leave(queue, view, fate, now_ms)
+        return False
+
+    # --- what goes on by itself -----------------------------------------------------------------
+
+    def special_sent(self) -> None:
+        """Note that special messages come in, also to queues that nobody consumes from."""
+        self._has_specials = True
+
+    def arrived(self, queue_ids: Iterable[int]) -> None:
+        """Look soon at what came into queues that nobody consumes from.
+
+        Args:
+            queue_ids: Queues that gained messages.
+        """
+        if self._has_specials:
+            for queue_id in queue_ids:
+                queue = self._queues.get(queue_id)
+                if queue is not None and not queue.consumers:
+                    self._arrived[queue_id] = None
+
+    def work(self) -> bool:
+        """Do what is due, a bounded part of it; return whether anything was staged."""
+        now_ms = self.clock_ms()
+        self.redelivery.put_back_due(now_ms)
+        self.schedule.release_due(now_ms)
+        self._look_at_arrived()
+        if self._scan is None and self._scan_at_ms is not None and self._scan_at_ms <= now_ms:
+            self._scan_at_ms = None
+            self._scan = self._expiry.scan()
+        if self._scan is not None and self._slab is None:
+            self._step(now_ms)
+        return self.mover.work()
+
+    def _step(self, now_ms: int) -> None:
+        """Go on with the scan, a few hundred messages."""
+        assert self._scan is not None
+        for _ in range(_STEPS_A_TURN):
+            try:
+                self._slab = next(self._scan)
+            except StopIteration:
+                self._scan = None
+                if self._period_ms > 0:
+                    self._scan_at_ms = now_ms + self._period_ms
+                return
+            if self._slab is not None:
+                self._load_slab(*self._slab)
+                return
+
+    def _look_at_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, {}
+        for queue_id in arrived:
+            queue = self._queues.get(queue_id)
+            if queue is not None:
+                for slab in self._expiry.discover(queue):
+                    if slab is None:
+                        self._arrived[queue_id] = None  # the rest in the next turn
+                    break  # what is not in memory the scan will load
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `work` has something to do in the next turn of the loop."""
+        is_scanning = self._scan is not None and self._slab is None
+        if is_scanning or self._arrived or self.mover.has_work:
+            return True
+        next_ms = self.next_ms
+        return next_ms is not None and next_ms <= self.clock_ms()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `work` has something to do by the clock; None: never."""
+        times = (
+            self.redelivery.delayed.next_ms, self.schedule.waiting.next_ms, self._scan_at_ms,
+        )  # fmt: skip
+        return min((time for time in times if time is not None), default=None)
+
+    def go_on(self) -> None:
+        """Try again what waited for room in the journal, for memory or for a place."""
+        self.mover.go_on()
+
+    def slab_loaded(self, file_id: int, slab: int) -> None:
+        """Go on with what waited for a slab; also when it could not be loaded: it is tried again.
+
+        Args:
+            file_id: The file.
+            slab: Index of the slab.
+        """
+        self.mover.go_on()
+        if self._slab == (file_id, slab):
+            self._slab = None
+
+    def forget(self, queue_id: int) -> None:
+        """Forget all that waits in a queue: it is gone, or empty."""
+        self.mover.forget(queue_id)
+        self.redelivery.delayed.forget(queue_id)
+        self.schedule.waiting.forget(queue_id)
+        self._expiry.forget(queue_id)
+        self._arrived.pop(queue_id, None)
+
+    def statistics(self) -> FateStatistics:
+        """Return the counters."""
+        moved, dropped = self.mover.moved, self.mover.dropped
+        return FateStatistics(
+            dead=moved[Reason.DELIVERIES],
+            dead_dropped=dropped[Reason.DELIVERIES],
+            expired=moved[Reason.EXPIRED],
+            expired_dropped=dropped[Reason.EXPIRED],
+            scheduled=len(self.schedule.waiting),
+            delayed=len(self.redelivery.delayed),
+        )

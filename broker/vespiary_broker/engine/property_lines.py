@@ -1,0 +1,54 @@
+"""Header lines as the journal stores them: reading, dropping and adding some by name.
+
+Owns no form of its own: that is `vespiary_codec.wire.stomp.properties`. Names here are plain ASCII,
+so that escapes never matter to them. Called by what the engine adds to messages (times, dead
+letters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from vespiary_codec.wire.stomp.escapes import escape, unescape
+
+
+def value_of(properties: bytes, name: bytes) -> str | None:
+    """Return the value of the first header with a name; None if there is none.
+
+    Args:
+        properties: Header lines, escaped as in STOMP 1.2.
+        name: Name of the header.
+    """
+    start = name + b":"
+    if properties.startswith(start):
+        at = len(start)
+    else:
+        at = properties.find(b"\n" + start)
+        if at < 0:
+            return None
+        at += len(start) + 1
+    value = properties[at : properties.find(b"\n", at)].decode()
+    return unescape(value, "1.2") if "\\" in value else value
+
+
+def without(properties: bytes, names: Collection[bytes]) -> bytes:
+    """Return header lines without those of some names.
+
+    Args:
+        properties: Header lines.
+        names: Names of the headers to leave out.
+    """
+    # Not splitlines(): values may hold other ends of lines, escaped or not.
+    lines = properties.split(b"\n")[:-1]
+    return b"".join(line + b"\n" for line in lines if line.partition(b":")[0] not in names)
+
+
+def lines_of(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Return headers as lines, escaped.
+
+    Args:
+        headers: Names and values.
+    """
+    return "".join(
+        f"{escape(name, '1.2')}:{escape(value, '1.2')}\n" for name, value in headers
+    ).encode()

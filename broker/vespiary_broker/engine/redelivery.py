@@ -1,0 +1,134 @@
+"""What becomes of messages that come back: at once, after a delay, or never again.
+
+Owns the way back of every message that a consumer held: NACK, in transactions too, and lost
+connections. (A client that goes in an orderly way gives back what it did not get to: that counts as
+no delivery, and is not looked at here.) A message that was delivered `max-delivery-attempts` times
+is set aside and handed to `moves`; one whose address has a `redelivery-delay` is set aside until
+that is over. Nobody is given either of them in between. All else stays with the core alone: of a
+message that may be delivered again at once nothing is looked at here.
+
+Both are memory only: after a restart such a message is deliverable at once, with its count of
+deliveries. Called by the sessions, `subscriptions` and `transactions`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.due_times import DueTimes
+from vespiary_broker.engine.moves import Mover, Reason
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_spec.settings import AddressSettings
+
+_CAP_FACTOR: Final = 10
+_PUT_BACK_AT_ONCE: Final = 256
+
+
+def redelivery_delay_ms(settings: AddressSettings, deliveries: int, chance: float) -> int:
+    """Return how long a message waits until it is given out again.
+
+    Args:
+        settings: Of its address; no field is None.
+        deliveries: How often it was given out and came back, 1 or more.
+        chance: A random number from 0 to 1, below 1.
+    """
+    delay_ms, cap_ms = settings.redelivery_delay, settings.max_redelivery_delay
+    multiplier = settings.redelivery_delay_multiplier
+    spread = settings.redelivery_collision_avoidance_factor
+    assert delay_ms is not None and cap_ms is not None  # noqa: PT018
+    assert multiplier is not None and spread is not None  # noqa: PT018
+    if not delay_ms:
+        return 0
+    most_ms = delay_ms * _CAP_FACTOR if cap_ms < 0 else cap_ms
+    wanted_ms = float(delay_ms)
+    for _ in range(min(deliveries - 1, 64)):
+        if multiplier == 1.0 or wanted_ms >= most_ms:
+            break
+        wanted_ms *= multiplier
+    wanted_ms *= 1 + spread * (2 * chance - 1)
+    return int(min(wanted_ms, most_ms))
+
+
+class Redelivery:
+    """Takes messages back from consumers.
+
+    Attributes:
+        delayed: Messages that wait for their delay to be over.
+
+    Args:
+        core: The core.
+        settings_for: Returns the settings of an address by its name.
+        mover: Takes dead letters.
+        clock_ms: Milliseconds since 1970.
+        chance: Returns a random number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        settings_for: Callable[[str], AddressSettings],
+        mover: Mover,
+        clock_ms: Callable[[], int],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.delayed = DueTimes()
+        self._core = core
+        self._settings_for = settings_for
+        self._mover = mover
+        self._clock_ms = clock_ms
+        self._chance = chance
+
+    def give_back(self, consumer: Consumer, sequence: int) -> int:
+        """Take back what a NACK means; return how many messages.
+
+        Args:
+            consumer: Who holds it.
+            sequence: The message; of a cumulative consumer all up to it too.
+        """
+        marked = self.marked(consumer, sequence)
+        count = self._core.give_back(consumer.handle, sequence)
+        self.decide(consumer.queue, marked)
+        return count
+
+    def marked(self, consumer: Consumer, sequence: int = 0) -> list[tuple[int, int]]:
+        """Return the messages that will not simply be delivered again (see `Returns.marked`)."""
+        settings = self._settings_for(consumer.queue.address.name)
+        attempts = settings.max_delivery_attempts
+        assert attempts is not None
+        if settings.redelivery_delay:
+            least = 0
+        elif attempts > 0:
+            least = attempts - 1
+        else:
+            return []
+        held = self._core.held(consumer.handle, sequence, deliveries=least)
+        return [(one, deliveries + 1) for one, deliveries in held]
+
+    def decide(self, queue: Queue, marked: list[tuple[int, int]]) -> None:
+        """Set messages aside that were given back: for a while, or to be moved."""
+        if not marked:
+            return
+        settings = self._settings_for(queue.address.name)
+        attempts = settings.max_delivery_attempts or -1
+        now_ms = self._clock_ms()
+        for sequence, deliveries in marked:
+            if not self._core.set_aside(queue.id, sequence):
+                continue  # it went with its consumer: a queue that is gone, or AUTO
+            if 0 < attempts <= deliveries:
+                self._mover.add(queue, sequence, Reason.DELIVERIES)
+                continue
+            due_ms = now_ms + redelivery_delay_ms(settings, deliveries, self._chance())
+            self.delayed.add_late(due_ms, queue.id, sequence, now_ms)
+
+    def put_back_due(self, now_ms: int) -> bool:
+        """Let messages be delivered whose delay is over; return whether more of them are due."""
+        due = self.delayed.take_due(now_ms, _PUT_BACK_AT_ONCE)
+        if due is None:
+            return False
+        key, sequences = due
+        for sequence in sequences:
+            self._core.put_back(key.queue_id, sequence)
+        return True

@@ -1,0 +1,33 @@
+"""What dispatch asks about a special message before anybody is given it.
+
+Owns the form of the question; `fates.Fates` answers. Must never decide anything. Used by
+`dispatch`, `examined` and `registry`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from vespiary_broker.engine.core import MessageView
+from vespiary_broker.engine.queues import Queue
+
+NOT_TO_BE_GIVEN: Final = -1
+
+
+class Judge(Protocol):
+    """Decides about special messages."""
+
+    def now_ms(self) -> int:
+        """Return the clock that expiry is judged by, in milliseconds since 1970."""
+
+    def settle(self, queue: Queue, view: MessageView) -> int:
+        """Do what is due with a deliverable special message.
+
+        Args:
+            queue: Its queue.
+            view: The message.
+
+        Returns:
+            `NOT_TO_BE_GIVEN` if it is not deliverable any more. Else it may be given before this
+            time (milliseconds since 1970), 0: at any time.
+        """

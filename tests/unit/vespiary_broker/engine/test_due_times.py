@@ -1,0 +1,83 @@
+"""Buckets of messages that wait: never late or never early, few, and small."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vespiary_broker.engine.due_times import DueTimes, step_ms
+
+DAY_MS = 86_400_000
+
+
+def drain(due: DueTimes, now_ms: int) -> list[tuple[int, int]]:
+    """Return (queue, sequence) of all that is due."""
+    found: list[tuple[int, int]] = []
+    while (taken := due.take_due(now_ms, 3)) is not None:
+        key, sequences = taken
+        found += [(key.queue_id, sequence) for sequence in sequences]
+    return found
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    due = DueTimes()
+    assert due.next_ms is None
+    due.add_late(1_100, 1, 7, 1_000)
+    assert due.next_ms == 1_100
+    assert due.take_due(1_099, 10) is None
+    assert drain(due, 1_100) == [(1, 7)]
+    assert (len(due), due.next_ms) == (0, None)
+
+
+@given(st.integers(0, DAY_MS * 400), st.integers(0, 2**41))
+def test_late_ones_are_never_early_and_hardly_late(wait_ms: int, now_ms: int) -> None:
+    due = DueTimes()
+    due.add_late(now_ms + wait_ms, 1, 7, now_ms)
+    at_ms = due.next_ms
+    assert at_ms is not None
+    assert now_ms + wait_ms <= at_ms <= now_ms + wait_ms + wait_ms // 64
+
+
+@given(st.integers(1, DAY_MS * 400), st.integers(0, 2**41))
+def test_early_ones_come_nearer_in_few_looks_and_end_exactly(wait_ms: int, now_ms: int) -> None:
+    due = DueTimes()
+    until_ms = now_ms + wait_ms
+    due.add_early(until_ms, 1, 7, now_ms)
+    for _ in range(12):
+        at_ms = due.next_ms
+        assert at_ms is not None
+        assert now_ms < at_ms <= until_ms
+        taken = due.take_due(at_ms, 1)
+        assert taken is not None
+        now_ms = at_ms
+        if taken[0].is_exact or at_ms == until_ms:
+            assert at_ms == until_ms
+            return
+        due.add_early(until_ms, 1, 7, now_ms)
+    raise AssertionError("too many looks")
+
+
+def test_messages_due_together_share_a_bucket() -> None:
+    due = DueTimes()
+    for sequence in range(10_000):
+        due.add_early(10_000_000 + sequence % 5000, 1, sequence, 0)
+    assert len(due._heap) <= 2
+    assert len(due) == due.count(1) == 10_000
+    assert step_ms(10_000_000) >= 10_000_000 // 128
+
+
+def test_a_bucket_is_taken_in_parts() -> None:
+    due = DueTimes()
+    for sequence in range(10):
+        due.add_late(50, 1, sequence, 50)
+    assert sorted(drain(due, 50)) == [(1, sequence) for sequence in range(10)]
+
+
+def test_a_queue_is_forgotten_and_others_stay() -> None:
+    due = DueTimes()
+    due.add_late(5, 1, 7, 0)
+    due.add_late(5, 2, 8, 0)
+    due.forget(1)
+    assert (len(due), due.count(1), due.count(2)) == (1, 0, 1)
+    assert drain(due, 9) == [(2, 8)]
+    assert due.next_ms is None

@@ -1,0 +1,347 @@
+"""Special messages: scheduled and expired ones, at their turn, by the scan and after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.message_times import MessageTimes, stamp
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_testkit.engine_rig import Rig, do
+
+PERIOD_MS = 30_000
+
+
+def rig_with(**settings: Any) -> Rig:
+    return Rig({"#": AddressSettings(**settings)}, scan_period_ms=PERIOD_MS)
+
+
+def queue_of(rig: Rig, name: str = "q") -> Queue:
+    queue: Queue = do(rig.registry.create_queue(name, name, RoutingType.ANYCAST))
+    return queue
+
+
+def send(
+    rig: Rig, queue: Queue, body: bytes, *, expires_ms: int = 0, deliver_at_ms: int = 0
+) -> None:
+    """Send a special message as a session does."""
+    times = MessageTimes(expires_ms, deliver_at_ms)
+    route = rig.registry.queue_route(queue).next_handle()
+    rig.engine.fates.special_sent()
+    rig.core.publish(route, stamp(b"destination:q\n", times), body, persistent=True, special=True)
+
+
+def ready(rig: Rig, name: str) -> int:
+    queue = rig.registry.queues.get(name)
+    return -1 if queue is None else rig.core.queue_statistics(queue.id).ready
+
+
+def settle(rig: Rig) -> None:
+    """Do all that is due now."""
+    rig.turn()
+    while rig.engine.fates.has_more:
+        rig.journal.flush()
+        rig.engine.fates.work()
+        rig.engine.fates.arrived(rig.core.take_ready_queues())
+    rig.turn()
+
+
+# --- scheduled ------------------------------------------------------------------------------------
+
+
+def test_a_scheduled_message_is_not_delivered_before_its_time_and_others_pass_it() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    send(rig, queue, b"later", deliver_at_ms=rig.now_ms + 5000)
+    rig.send("/queue/q", b"now")
+    rig.turn()
+    assert output.bodies() == [b"now"]
+    assert rig.engine.fates.schedule.waiting.count(queue.id) == 1
+    while output.data == b"":
+        next_ms = rig.engine.fates.next_ms
+        assert next_ms is not None
+        rig.now_ms = max(next_ms, rig.now_ms)
+        assert rig.now_ms <= 1_005_000
+        rig.turn()
+    assert rig.now_ms == 1_005_000
+    (frame,) = output.frames()
+    assert (frame.body, frame.get("AMQ_SCHEDULED_TIME")) == (b"later", "1005000")
+    assert frame.get("redelivered") is None
+    assert rig.engine.fates.statistics().scheduled == 0
+
+
+def test_scheduled_messages_are_counted_before_anybody_asks_for_them() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    for number in range(700):
+        send(rig, queue, b"%d" % number, deliver_at_ms=rig.now_ms + 60_000 + number)
+    rig.journal.flush()
+    rig.engine.fates.arrived(rig.core.take_ready_queues())
+    settle(rig)
+    assert rig.engine.fates.schedule.waiting.count(queue.id) == 700
+    statistics = rig.core.queue_statistics(queue.id)
+    assert (statistics.ready, statistics.aside) == (0, 700)
+
+
+def test_scheduled_messages_come_in_the_order_of_their_times() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    waits = [90_000, 10, 5_000, 20, 7_000, 5_001]
+    for wait_ms in waits:
+        send(rig, queue, b"%d" % wait_ms, deliver_at_ms=rig.now_ms + wait_ms)
+    settle(rig)
+    began_ms, came = rig.now_ms, []
+    while rig.engine.fates.statistics().scheduled:
+        next_ms = rig.engine.fates.next_ms
+        assert next_ms is not None
+        rig.now_ms = max(rig.now_ms, next_ms)
+        settle(rig)
+        for body in output.bodies():
+            assert int(body) <= rig.now_ms - began_ms
+            came.append(int(body))
+    assert came == sorted(waits)
+
+
+def test_after_a_restart_scheduled_messages_still_wait() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    send(rig, queue, b"later", deliver_at_ms=rig.now_ms + 5000)
+    settle(rig)
+    again = restarted(rig)
+    settle(again)
+    assert again.engine.fates.schedule.waiting.count(queue.id) == 1
+    output = again.output()
+    again.subscribe(output, "/queue/q")
+    again.now_ms += 4999
+    settle(again)
+    assert output.bodies() == []
+    again.now_ms += 1
+    settle(again)
+    assert output.bodies() == [b"later"]
+
+
+def restarted(rig: Rig) -> Rig:
+    """Return the engine as a new start finds it: nothing aside, nothing in its tables."""
+    for queue in rig.registry.queues_by_id.values():
+        for view in rig.core.look(queue.id, 0, 1000, everything=True).messages:
+            if view.is_aside:
+                rig.core.put_back(queue.id, view.sequence)
+    again = Rig({"#": AddressSettings()}, journal=rig.journal, bindings=rig.bindings)
+    again.registry.restore()
+    again.now_ms = rig.now_ms
+    return again
+
+
+# --- expired --------------------------------------------------------------------------------------
+
+
+def test_an_expired_message_is_never_delivered() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    send(rig, queue, b"short", expires_ms=rig.now_ms + 100)
+    send(rig, queue, b"long", expires_ms=rig.now_ms + 100_000)
+    rig.send("/queue/q", b"plain")
+    rig.now_ms += 100
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    settle(rig)
+    assert output.bodies() == [b"long", b"plain"]
+    assert rig.engine.fates.statistics().expired_dropped == 1
+    statistics = rig.core.queue_statistics(queue.id)
+    assert (statistics.acknowledged, statistics.aside) == (1, 0)
+
+
+def test_just_before_its_time_a_message_is_delivered() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    send(rig, queue, b"short", expires_ms=rig.now_ms + 100)
+    rig.now_ms += 99
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    rig.turn()
+    assert output.bodies() == [b"short"]
+
+
+def test_the_scan_reaps_within_its_period_where_nobody_consumes() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    for number in range(3000):
+        expires_ms = rig.now_ms + 1000 if number % 3 == 0 else rig.now_ms + 10 * PERIOD_MS
+        send(rig, queue, b"%d" % number, expires_ms=expires_ms)
+    settle(rig)
+    assert ready(rig, "q") == 3000
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    assert ready(rig, "q") == 2000
+    rig.now_ms += 10 * PERIOD_MS
+    settle(rig)
+    assert ready(rig, "q") == 0
+    assert rig.engine.fates.statistics().expired_dropped == 3000
+
+
+def test_without_a_scan_it_waits_for_its_turn() -> None:
+    rig = Rig(scan_period_ms=-1)
+    queue = queue_of(rig)
+    send(rig, queue, b"x", expires_ms=rig.now_ms + 1)
+    rig.now_ms += 10 * PERIOD_MS
+    settle(rig)
+    assert ready(rig, "q") == 1
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    settle(rig)
+    assert (ready(rig, "q"), output.bodies()) == (0, [])
+
+
+def test_expired_messages_go_to_their_address_with_the_time() -> None:
+    rig = rig_with(expiry_address="EXPIRED")
+    queue = queue_of(rig)
+    send(rig, queue, b"x", expires_ms=rig.now_ms + 5)
+    settle(rig)
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/EXPIRED")
+    settle(rig)
+    (frame,) = output.frames()
+    headers = dict(frame.headers)
+    assert headers["_AMQ_ACTUAL_EXPIRY"] == str(rig.now_ms)
+    assert (headers["_AMQ_ORIG_QUEUE"], headers["destination"]) == ("q", "EXPIRED")
+    assert "expires" not in headers
+    assert rig.engine.fates.statistics().expired == 1
+
+
+def test_each_address_has_an_expiry_queue_of_its_own_if_asked_for() -> None:
+    rig = rig_with(
+        expiry_address="EXPIRED",
+        auto_create_expiry_resources=True,
+        expiry_queue_prefix="old.",
+        expiry_queue_suffix=".x",
+    )
+    for name in ("a", "b"):
+        send(rig, queue_of(rig, name), b"x", expires_ms=rig.now_ms)
+    settle(rig)
+    assert (ready(rig, "old.a.x"), ready(rig, "old.b.x")) == (1, 1)
+
+
+def test_what_expires_in_the_expiry_address_is_dropped() -> None:
+    rig = rig_with(expiry_address="EXPIRED")
+    send(rig, queue_of(rig, "EXPIRED"), b"x", expires_ms=rig.now_ms)
+    settle(rig)
+    assert (ready(rig, "EXPIRED"), rig.engine.fates.statistics().expired_dropped) == (0, 1)
+
+
+def test_a_scheduled_message_may_expire_before_its_time() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    send(rig, queue, b"x", expires_ms=rig.now_ms + 10, deliver_at_ms=rig.now_ms + 100 * PERIOD_MS)
+    settle(rig)
+    assert rig.core.queue_statistics(queue.id).aside == 1
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    assert rig.engine.fates.statistics().expired_dropped == 1
+    assert rig.core.queue_statistics(queue.id).aside == 0
+
+
+def test_a_held_message_expires_when_it_comes_back() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q")
+    send(rig, queue, b"x", expires_ms=rig.now_ms + 10)
+    rig.turn()
+    assert output.bodies() == [b"x"]
+    rig.now_ms += 2 * PERIOD_MS
+    settle(rig)
+    assert rig.core.queue_statistics(queue.id).delivering == 1
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    assert rig.engine.fates.statistics().expired_dropped == 1
+
+
+def test_a_restart_finds_what_has_expired_meanwhile() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    send(rig, queue, b"x", expires_ms=rig.now_ms + 10)
+    rig.send("/queue/q", b"plain")
+    rig.journal.flush()
+    again = restarted(rig)
+    again.now_ms += 20
+    settle(again)
+    assert ready(again, "q") == 1
+    assert again.engine.fates.statistics().expired_dropped == 1
+
+
+def test_a_long_row_of_expired_messages_is_ended_over_several_turns() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    for _ in range(1000):
+        send(rig, queue, b"", expires_ms=rig.now_ms)
+        rig.journal.flush()
+    rig.send("/queue/q", b"behind")
+    rig.journal.flush()
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    rig.dispatcher.dispatch(rig.core.take_ready_queues())
+    assert output.bodies() == []
+    assert rig.dispatcher.has_more
+    for _ in range(10):
+        rig.turn()
+    assert output.bodies() == [b"behind"]
+
+
+def test_a_message_of_a_prepared_branch_is_found_after_its_end() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    route = rig.registry.queue_route(queue).next_handle()
+    rig.core.begin(5, 100, 1, branch=True)
+    properties = stamp(b"destination:q\n", MessageTimes(rig.now_ms + 10, 0))
+    rig.core.publish(route, properties, b"x", persistent=True, special=True, transaction=5)
+    rig.core.prepare(5, bytes(40))
+    rig.journal.flush()
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    rig.core.resolve(5, commit=True)
+    rig.journal.flush()
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    assert rig.engine.fates.statistics().expired_dropped == 1
+
+
+@pytest.mark.parametrize("name", ["q", "other"])
+def test_a_queue_that_goes_leaves_nothing_behind(name: str) -> None:
+    rig = rig_with()
+    queue, other = queue_of(rig), queue_of(rig, "other")
+    for each in (queue, other):
+        send(rig, each, b"x", deliver_at_ms=rig.now_ms + 5000, expires_ms=rig.now_ms + 9000)
+    settle(rig)
+    assert rig.engine.fates.statistics().scheduled == 2
+    rig.registry.drop_queue(rig.registry.queues[name])
+    assert rig.engine.fates.statistics().scheduled == 1
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+
+
+def test_a_message_that_waits_for_credit_may_expire_meanwhile() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=1)
+    for number in range(4):
+        expires_ms = rig.now_ms + 100 if number in (1, 2) else 0
+        send(rig, queue, b"%d" % number, expires_ms=expires_ms)
+    settle(rig)
+    assert output.bodies() == [b"0"]  # the others were looked at, and wait
+    rig.now_ms += 100
+    rig.core.acknowledge(consumer.handle, 1)
+    settle(rig)
+    assert output.bodies() == [b"3"]
+    assert rig.engine.fates.statistics().expired_dropped == 2
