@@ -11,6 +11,7 @@ import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import WAIT_S
 
 CONFIGURATION = """
 addresses:
@@ -114,3 +115,17 @@ def test_a_bad_filter_in_the_configuration_stops_the_start(
     assert f"{path}: this filter is no selector" in str(caught.value)
     assert "the selector ends too early" in str(caught.value)
     assert not list((tmp_path / "data").rglob("*.bindings"))
+
+
+def test_a_selector_that_is_none_is_shown_with_a_caret(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = Client(broker.port(), "1.2")
+        client.connect()
+        client.connection.subscribe(
+            "/queue/x", id="1", headers={"selector": "price == 5", "receipt": "r"}
+        )
+        error = client.recorder.errors.get(timeout=WAIT_S)
+        assert "selector, character 8: '=' is not expected here" in error.headers["message"]
+        assert "\nprice == 5\n       ^\n" in error.body
+        assert "VSP-P106" in error.body
+        assert error.headers["receipt-id"] == "r"
