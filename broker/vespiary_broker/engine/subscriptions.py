@@ -252,6 +252,8 @@ async def _durable_queue(
 def _own_traits(request: SubscriptionRequest) -> QueueTraits:
     """Return the traits of a queue that belongs to one subscription: it takes in what matches."""
     traits = traits_of_user(request.destination.user)
+    if not request.selector:
+        return traits  # one object for all of the user
     return replace(traits, selector=compile_filter(request.selector))
 
 

@@ -1,3 +1,4 @@
+import asyncio
 import logging
 
 import pytest
@@ -65,3 +66,23 @@ def test_prepared_messages_keep_queue_and_address(
         assert do(delete_unconfigured(rig.registry, AFTER)) == 0
     assert "prepared transactions" in caplog.text
     assert sorted(rig.registry.addresses) == ["a", "b", "c"]
+
+
+def test_it_returns_when_the_deletion_is_durable() -> None:
+    rig = _rig(config_delete_queues=DeletionPolicy.FORCE)
+    tasks = []
+
+    async def scenario() -> None:
+        rig.registry._removals._spawn = lambda work: tasks.append(asyncio.ensure_future(work))
+        rig.bindings.gate = asyncio.Event()
+        deleting = asyncio.create_task(delete_unconfigured(rig.registry, AFTER))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert "q3" not in rig.registry.queues
+        assert rig.bindings.removals
+        assert not deleting.done()
+        rig.bindings.gate.set()
+        assert await deleting == 2
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
