@@ -138,6 +138,32 @@ def test_without_persistence_the_policies_hold_too(tmp_path: Path, clients: Any)
         assert consumer.recorder.messages.empty()
 
 
+@pytest.mark.parametrize("policy", ["BLOCK", "FAIL", "DROP"])
+def test_a_large_message_meets_the_policy_with_its_body_on_disk(
+    tmp_path: Path, clients: Any, policy: str
+) -> None:
+    settings = (LIMITS[0], f"address-settings.orders.address-full-policy={policy}")
+    folder = tmp_path / "data" / "large-messages"
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        producer, consumer = clients(broker), clients(broker)
+        fill(producer, LIMITS[0])
+        producer.connection.send(
+            "/queue/orders", "y" * 200_000, headers={"receipt": "late", "persistent": "true"}
+        )
+        if policy == "BLOCK":
+            wait_for(lambda: any(folder.iterdir()))
+            assert "late" not in producer.recorder.receipts
+            consumer.subscribe("/queue/orders")
+            assert len(consumer.recorder.take(4)[3].body) == 200_000
+            producer.recorder.wait_receipt("late")
+        elif policy == "FAIL":
+            assert producer.recorder.ended.wait(60)
+            assert "is full" in producer.recorder.errors.get().headers["message"]
+        else:
+            producer.recorder.wait_receipt("late")
+        wait_for(lambda: not any(folder.iterdir()), "its body goes")
+
+
 def test_the_reject_threshold(tmp_path: Path, clients: Any) -> None:
     settings = (
         "address-settings.orders.max-size-bytes-reject-threshold=3KiB",
