@@ -202,7 +202,15 @@ static void deliver(world *w)
     w->large_done += (uint64_t)bodies;
     if (out.status == 4) { /* special */
         uint64_t next = (uint64_t)vespiary_core_next_deliverable(w->core, q + 1);
-        CHECK(next && vespiary_core_set_aside(w->core, q + 1, next) == 1);
+        vespiary_look seen;
+        vespiary_view view = {.is_special = 1}; /* unless it is in memory and says otherwise */
+        CHECK(next && vespiary_core_look(w->core, q + 1, next, 1, 0, 0, &seen, &frames) >= 0);
+        if (seen.count)
+            memcpy(&view, frames, sizeof view);
+        CHECK(!seen.count || view.sequence == next);
+        if (view.is_special)
+            CHECK(vespiary_core_set_aside(w->core, q + 1, next) == 1);
+        CHECK(vespiary_core_specials_seen(w->core, q + 1) == 0);
     }
     if (out.status == 2) { /* absent: the bytes that were there come back */
         uint64_t file_id;
