@@ -193,3 +193,23 @@ def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
         rest = [number for number in range(3001) if number != 2000]
         assert take(port, "/queue/orders", 3000) == rest
         wait_for(lambda: not pages(data))
+
+
+def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = BrokerProcess(data, *SETTINGS)
+    broker.start()
+    for name in ("orders", "kept"):
+        send(broker.port(), f"/queue/{name}", range(1500))
+    wait_for(lambda: len(pages(data)) >= 16)
+    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders?force=true"
+    urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
+    (folder,) = (
+        path.parent for path in data.glob("paging/*/address") if path.read_text() == "orders"
+    )
+    wait_for(lambda: not list(folder.glob("*.page")))
+    broker.kill()
+    broker.start()
+    assert take(broker.port(), "/queue/kept", 1500) == list(range(1500))
+    wait_for(lambda: not pages(data))
+    assert broker.stop() == 0, broker.log_text()
