@@ -287,6 +287,7 @@ class MemoryBroker:
         self.consumer_states: list[states.ConsumerStatistics] = []
         self.journal = journal_statistics()
         self.duplicate_ids: dict[str, list[str]] = {}
+        self.dead_letter_address = ""
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
         self.naming = MemoryNaming(self)
@@ -449,6 +450,14 @@ class MemoryBroker:
     async def purge_queue(self, name: str) -> int:
         self._fail()
         state = self.queue_states[name]
+        self.queue_states[name] = replace(state, messages=state.delivering, ready=0)
+        return state.ready
+
+    async def move_messages(self, name: str, reason: str) -> int:
+        self._fail()
+        state = self.queue_states[name]
+        if reason == "deliveries" and not self.dead_letter_address:
+            raise RemoteProtocolError(f"the queue {name} has no dead letter address")
         self.queue_states[name] = replace(state, messages=state.delivering, ready=0)
         return state.ready
 

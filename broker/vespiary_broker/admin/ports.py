@@ -198,5 +198,13 @@ class Broker(Protocol):
     async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue for good, with everything in it; return how many messages that was."""
 
+    async def move_messages(self, name: str, reason: str) -> int:
+        """Have the messages that wait in a queue leave it; return how many did.
+
+        Args:
+            name: Name of the queue.
+            reason: `retried`, `deliveries` or `expired`.
+        """
+
     async def purge_queue(self, name: str) -> int:
         """Acknowledge every message that waits in a queue; return how many."""

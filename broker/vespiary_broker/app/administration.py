@@ -13,6 +13,7 @@ from typing import Any
 
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
+from vespiary_broker.app.departures import move_waiting
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.naming_acts import NamingActs
@@ -21,6 +22,7 @@ from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.server.cycle import Cycle
@@ -345,10 +347,34 @@ class Administration:
         assert self._journal is not None
         queue = self._queue(name)
         self.engine.quarantine.release(queue.id)  # what cannot be delivered goes too
+        self.engine.fates.forget(queue.id)
         count = self.engine.core.purge_queue(queue.id)
         self._journal.kick()
         await self._journal.wait_durable()
         return count
+
+    async def move_messages(self, name: str, reason: str) -> int:
+        """Have the messages that wait in a queue leave it.
+
+        Args:
+            name: Name of the queue.
+            reason: `retried`: back to where each came from; `deliveries`: to the dead letter
+                address; `expired`: as if their time were over.
+
+        Returns:
+            Number of messages that left.
+
+        Raises:
+            RemoteProtocolError: There is no queue of that name, or nowhere to go.
+            WriterFailed: The journal has failed.
+
+        Durability: on return they are at their new place, also after a power loss.
+        """
+        assert self._journal is not None
+        assert self._cycle is not None
+        return await move_waiting(
+            self.engine, self._cycle, self._journal, self._queue(name), Reason(reason)
+        )
 
     def _queue(self, name: str) -> Any:
         queue = self.engine.registry.queues.get(name)

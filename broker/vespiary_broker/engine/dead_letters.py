@@ -84,8 +84,10 @@ class DeadLetters:
         self._making: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
 
-    def find(self, queue: Queue, reason: Reason) -> Place | NoPlace:
+    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | NoPlace:
         """Return where messages of a queue go (see `moves.Places.find`)."""
+        if reason is Reason.RETRIED:
+            return self._back(to)
         origin = queue.address.name
         rule = _rule(self._registry.settings_for(origin), reason)
         if not rule.address:
@@ -93,6 +95,12 @@ class DeadLetters:
         if rule.address == origin:
             return NoPlace.DROPPED if reason is Reason.EXPIRED else NoPlace.KEPT
         return self._find(rule, origin)
+
+    def _back(self, name: str) -> Place | NoPlace:
+        queue = self._registry.queues.get(name)
+        if queue is None:
+            return NoPlace.KEPT
+        return Place(queue.address.name, self._registry.queue_route(queue))
 
     def unrouted_target(self, address: str) -> UnroutedTarget | None:
         """Return where a message goes that no queue of its address takes (see `Unrouted`)."""

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
-from vespiary_broker.engine.original_headers import moved_properties
+from vespiary_broker.engine.original_headers import moved_properties, returned_properties
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
     DELIVERIES = "deliveries"
     EXPIRED = "expired"
-    ASKED = "asked"
+    RETRIED = "retried"
 
 
 class Place(NamedTuple):
@@ -68,12 +68,13 @@ class NoPlace(StrEnum):
 class Places(Protocol):
     """Decides where messages go."""
 
-    def find(self, queue: Queue, reason: Reason) -> Place | NoPlace:
+    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | NoPlace:
         """Return where messages of a queue go.
 
         Args:
             queue: Their queue.
             reason: Why they leave it.
+            to: The queue that they were in before, if they go back.
         """
 
 
@@ -83,6 +84,7 @@ class _Work:
 
     queue: Queue
     reason: Reason
+    to: str
     sequences: dict[int, None] = field(default_factory=dict)  # in order, each once
     is_waiting: bool = False
 
@@ -142,7 +144,7 @@ class Mover:
         self._batch_bytes = min(BATCH_BYTES, transaction_room_bytes // 4)
         self._load_slab = load_slab
         self._clock_ms = clock_ms
-        self._work: dict[tuple[int, Reason], _Work] = {}
+        self._work: dict[tuple[int, Reason, str], _Work] = {}
         self._told: set[tuple[int, Reason]] = set()
 
     @property
@@ -152,26 +154,28 @@ class Mover:
 
     def pending(self, queue_id: int) -> int:
         """Return how many messages of a queue are set aside to leave it."""
-        return sum(len(w.sequences) for (queue, _), w in self._work.items() if queue == queue_id)
+        return sum(len(w.sequences) for (queue, _, _), w in self._work.items() if queue == queue_id)
 
-    def add(self, queue: Queue, sequence: int, reason: Reason) -> None:
+    def add(self, queue: Queue, sequence: int, reason: Reason, to: str = "") -> None:
         """Have a message that is set aside leave its queue.
 
         Args:
             queue: Its queue.
             sequence: Its sequence there.
             reason: Why.
+            to: The queue that it was in before, if it goes back.
         """
-        key = (queue.id, reason)
+        key = (queue.id, reason, to)
         work = self._work.get(key)
         if work is None:
-            work = self._work[key] = _Work(queue, reason)
+            work = self._work[key] = _Work(queue, reason, to)
         work.sequences[sequence] = None
 
     def forget(self, queue_id: int) -> None:
         """Forget the messages of a queue: it is gone."""
+        for key in [key for key in self._work if key[0] == queue_id]:
+            del self._work[key]
         for reason in Reason:
-            self._work.pop((queue_id, reason), None)
             self._told.discard((queue_id, reason))
 
     def go_on(self) -> None:
@@ -194,7 +198,7 @@ class Mover:
 
     def _advance(self, work: _Work) -> bool:
         assert self.places is not None
-        place = self.places.find(work.queue, work.reason)
+        place = self.places.find(work.queue, work.reason, work.to)
         if place is NoPlace.WAITING:
             work.is_waiting = True
             return False
@@ -303,8 +307,7 @@ class Mover:
             if body is None:
                 self._load(work, *self._core.absent_for(work.queue.id, sequence))
                 break
-            expired_ms = now_ms if work.reason is Reason.EXPIRED else 0
-            properties = moved_properties(view, work.queue, place.address, expired_ms)
+            properties = self._properties(work, view, place, now_ms)
             if not self._fits(properties, body, place):
                 properties = view.properties
                 if not self._fits(properties, body, place):
@@ -318,6 +321,13 @@ class Mover:
         if found:
             work.is_waiting = False  # what is missing is asked for again behind these
         return found
+
+    @staticmethod
+    def _properties(work: _Work, view: MessageView, place: Place, now_ms: int) -> bytes:
+        if work.reason is Reason.RETRIED:
+            return returned_properties(view.properties, place.address)
+        expired_ms = now_ms if work.reason is Reason.EXPIRED else 0
+        return moved_properties(view, work.queue, place.address, expired_ms)
 
     def _view(self, work: _Work, sequence: int) -> MessageView | None:
         """Return a message that still waits here; None if it does not, or has to be loaded."""

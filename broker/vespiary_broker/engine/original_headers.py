@@ -66,6 +66,16 @@ def moved_properties(view: MessageView, queue: Queue, address: str, expired_ms: 
     return lines_of(headers) + without(stored, _REPLACED)
 
 
+def returned_properties(properties: bytes, address: str) -> bytes:
+    """Return the properties of a message that goes back to where it was.
+
+    Args:
+        properties: At the place that it was moved to.
+        address: The address of the queue that it goes back to.
+    """
+    return lines_of([("destination", address)]) + without(properties, _REPLACED)
+
+
 def unrouted_properties(properties: bytes, origin: str, address: str) -> bytes:
     """Return the properties of a message that no queue of its address takes.
 

@@ -375,6 +375,21 @@ def test_a_purge_leaves_what_was_given_out(rig: AdminRig):
     assert ask(rig, "showQueue").json["messages"] == 2
 
 
+@pytest.mark.parametrize(
+    "operation", ["retryMessages", "sendToDeadLetterAddress", "expireMessages"]
+)
+def test_messages_are_moved_out_of_a_queue(rig: AdminRig, operation: str):
+    rig.broker.queue_states["orders"] = queue_state("orders", messages=5, ready=3, delivering=2)
+    rig.broker.dead_letter_address = "DLQ"
+    assert ask(rig, operation).json == {"messages": 3}
+    assert ask(rig, "showQueue").json["messages"] == 2
+
+
+def test_messages_that_have_nowhere_to_go_are_not_moved(rig: AdminRig):
+    rig.broker.dead_letter_address = ""
+    assert ask(rig, "sendToDeadLetterAddress").status == 409
+
+
 def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig):
     changed = ask(rig, "changeQueue", body={"maxConsumers": 3, "purgeOnNoConsumers": True}).json
     assert (changed["maxConsumers"], changed["purgeOnNoConsumers"]) == (3, True)
@@ -478,7 +493,17 @@ def test_the_names_are_served_as_a_properties_file(rig: AdminRig):
 
 
 @pytest.mark.parametrize(
-    "name", ["showQueue", "deleteQueue", "purgeQueue", "showAddress", "deleteAddress"]
+    "name",
+    [
+        "showQueue",
+        "deleteQueue",
+        "purgeQueue",
+        "showAddress",
+        "deleteAddress",
+        "retryMessages",
+        "sendToDeadLetterAddress",
+        "expireMessages",
+    ],
 )
 def test_what_is_not_there(rig: AdminRig, name: str):
     answer = ask(rig, name, "nowhere")

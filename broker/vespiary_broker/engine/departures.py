@@ -1,0 +1,82 @@
+"""Messages that leave a queue because an administrator asks for it: all that wait there.
+
+Owns the walk over a queue, in bounded turns; the moving is `moves`'. Three acts: back to the queue
+that each came from (`retry`), to the dead letter address, and to the expiry address as if their
+time were over. Messages that consumers hold stay, as do those that are scheduled or delayed. Called
+by the application's administration; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.moves import Mover, NoPlace, Reason
+from vespiary_broker.engine.original_headers import ORIGINAL_QUEUE
+from vespiary_broker.engine.property_lines import value_of
+from vespiary_broker.engine.queues import Queue
+from vespiary_spec.errors import RemoteProtocolError
+
+_AT_ONCE: Final = 256
+
+
+def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
+    """Refuse what would lose messages instead of moving them.
+
+    Args:
+        mover: Moves messages.
+        queue: Their queue.
+        reason: Why they are to leave it.
+
+    Raises:
+        RemoteProtocolError: There is no dead letter address for the queue, or it is that itself.
+    """
+    assert mover.places is not None
+    if reason is not Reason.DELIVERIES:
+        return
+    place = mover.places.find(queue, reason)
+    if place in (NoPlace.DROPPED, NoPlace.KEPT):
+        raise RemoteProtocolError(
+            f"the queue {queue.name} has no dead letter address to send its messages to",
+            measured=str(place),
+            cure="set dead-letter-address for its address",
+        )
+
+
+def depart(
+    core: Core, mover: Mover, queue: Queue, reason: Reason
+) -> Iterator[tuple[int, tuple[int, int] | None]]:
+    """Have all messages that wait in a queue now leave it.
+
+    Args:
+        core: The core.
+        mover: Moves messages.
+        queue: The queue.
+        reason: Why; RETRIED takes those alone that say which queue they came from.
+
+    Yields:
+        After each bounded step: how many messages leave, and a slab that has to be loaded before it
+        goes on (None: nothing is missing).
+    """
+    at, end = 0, core.queue_statistics(queue.id).available
+    while at < end and not queue.is_deleted:
+        look = core.look(queue.id, at, min(_AT_ONCE, end - at))
+        count = 0
+        for view in look.messages:
+            if view.sequence < end:
+                count += _leave(core, mover, queue, view, reason)
+        at = look.next_sequence
+        yield count, look.absent
+
+
+def _leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Reason) -> bool:
+    to = ""
+    if reason is Reason.RETRIED:
+        to = value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
+        if not to:
+            return False
+    if not core.set_aside(queue.id, view.sequence):
+        return False
+    mover.add(queue, view.sequence, reason, to)
+    return True
