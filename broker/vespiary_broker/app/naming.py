@@ -17,7 +17,7 @@ _LEAST: Final = 10_000
 _ADDRESS_BYTES: Final = 2048
 """What an address with a route takes: 1.1 KB measured, and its binding if it has one."""
 _QUEUE_BYTES: Final = 4096
-"""What a queue takes with an address of its own: 2.2 KB measured, its binding, and a small ring."""
+"""What a queue takes with an address of its own: 2.7 KB measured, its binding, and a small ring."""
 
 
 def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:
