@@ -45,6 +45,16 @@ _GROUP_FIRST_KEY = (
     "its consumer. Without it there is none."
 )
 
+_LAST_VALUE = (
+    "Of messages with the same value of `last-value-key` only the latest stays in the queue. An "
+    "older one that a consumer holds stays with it, and goes if it comes back."
+)
+_LAST_VALUE_KEY = "Header whose value a last-value queue looks at."
+_RING_SIZE = (
+    "Messages that may wait in the queue; when there are more, the oldest go. What consumers hold "
+    "does not count. -1 is any number."
+)
+
 
 class QueueKindDefaults(
     LifecycleSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
@@ -103,6 +113,31 @@ class QueueKindDefaults(
             default_text="none",
         ),
     ] = None
+    default_last_value_queue: Annotated[
+        bool | None, setting(_LAST_VALUE, change=Change.RESTART, default_text="false")
+    ] = None
+    default_last_value_key: Annotated[
+        str | None,
+        setting(
+            _LAST_VALUE_KEY,
+            change=Change.RESTART,
+            pattern=_KEY_PATTERN,
+            max_length=_KEY_CHARACTERS_MAX,
+            default_text="`_AMQ_LVQ_NAME`",
+        ),
+    ] = None
+    default_ring_size: Annotated[
+        int | None,
+        setting(
+            _RING_SIZE,
+            change=Change.RESTART,
+            unit=Unit.MESSAGES,
+            minimum=0,
+            maximum=limits.RING_SIZE_MAX,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
 
 
 KIND_DEFAULTS: dict[str, Any] = {
@@ -113,6 +148,9 @@ KIND_DEFAULTS: dict[str, Any] = {
     "default_group_rebalance_pause_dispatch": False,
     "default_group_buckets": -1,
     "default_group_first_key": "",
+    "default_last_value_queue": False,
+    "default_last_value_key": "",
+    "default_ring_size": -1,
 }
 """What holds when no match says otherwise."""
 
@@ -187,5 +225,35 @@ class QueueKindProperties(
             pattern=_KEY_PATTERN,
             max_length=_KEY_CHARACTERS_MAX,
             default_text="`default-group-first-key` of the address",
+        ),
+    ] = None
+    last_value: Annotated[
+        bool | None,
+        setting(
+            _LAST_VALUE,
+            change=Change.RESTART,
+            default_text="`default-last-value-queue` of the address",
+        ),
+    ] = None
+    last_value_key: Annotated[
+        str | None,
+        setting(
+            _LAST_VALUE_KEY,
+            change=Change.RESTART,
+            pattern=_KEY_PATTERN,
+            max_length=_KEY_CHARACTERS_MAX,
+            default_text="`default-last-value-key` of the address",
+        ),
+    ] = None
+    ring_size: Annotated[
+        int | None,
+        setting(
+            _RING_SIZE,
+            change=Change.RESTART,
+            unit=Unit.MESSAGES,
+            minimum=0,
+            maximum=limits.RING_SIZE_MAX,
+            special=-1,
+            default_text="`default-ring-size` of the address",
         ),
     ] = None

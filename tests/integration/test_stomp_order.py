@@ -218,3 +218,33 @@ def test_a_priority_in_a_transaction(connect: Any) -> None:
     client.connection.commit(transaction)
     client.subscribe(name)
     assert [message.body for message in client.recorder.take(4)] == ["3", "2", "1", "0"]
+
+
+def test_rings_and_last_values_over_a_restart(tmp_path: Path) -> None:
+    configuration = tmp_path / "broker.yaml"
+    configuration.write_text(
+        "addresses:\n"
+        "  - name: kinds\n"
+        "    queues:\n"
+        "      - {name: ring, ring-size: 3}\n"
+        "      - {name: latest, last-value: true, last-value-key: stock}\n"
+    )
+    with BrokerProcess(tmp_path / "data", configuration=configuration) as broker:
+        client = Client(broker.port(), "1.2")
+        client.connect()
+        for number in range(10):
+            client.send("kinds::ring", str(number))
+            client.send("kinds::latest", str(number), stock=str(number % 4))
+        broker.kill()
+        broker.start()
+        client = Client(broker.port(), "1.2")
+        client.connect()
+        client.subscribe("kinds::ring")
+        assert [message.body for message in client.recorder.take(3)] == ["7", "8", "9"]
+        client.disconnect()
+        client = Client(broker.port(), "1.2")
+        client.connect()
+        client.subscribe("kinds::latest")
+        assert [message.body for message in client.recorder.take(4)] == ["6", "7", "8", "9"]
+        assert client.recorder.messages.empty()
+        client.disconnect()

@@ -60,7 +60,7 @@ class PagedEngineAddress:
         if address is None:
             return []
         queues = address.queues.values()
-        return [queue.id for queue in queues if queue.examined is None and not queue.is_deleted]
+        return [queue.id for queue in queues if not queue.is_looked_at and not queue.is_deleted]
 
     def excess_bytes(self) -> int:
         """Return what has to leave the memory until the address is below its low marks."""
@@ -87,7 +87,7 @@ class PagedEngineAddress:
         """Return the queues whose messages Python has in an index of its own."""
         address = self._engine.registry.addresses.get(self._state.name)
         queues = () if address is None else address.queues.values()
-        return [queue.id for queue in queues if queue.examined is not None]
+        return [queue.id for queue in queues if queue.is_looked_at]
 
 
 def moves_max(settings: Configuration) -> int:

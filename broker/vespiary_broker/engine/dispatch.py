@@ -36,6 +36,7 @@ class Dispatcher:
     """Gives messages to consumers.
 
     Attributes:
+        messages_replaced: Messages that ring and last-value queues gave up so far.
         later: Calls something after so many seconds, and turns then; the server sets it.
 
     Attributes:
@@ -61,6 +62,7 @@ class Dispatcher:
         judge: Judge | None = None,
     ) -> None:
         self._judge = judge
+        self.messages_replaced = 0
         self.later: Later = lambda _delay_s, _action: None
         self._outflow = Outflow(core, load_slab, large_bodies)
         self._giver = ExaminedGiver(core, self._outflow)
@@ -118,7 +120,16 @@ class Dispatcher:
         looks_left = LOOKS_PER_TURN
         for queue_id in work:
             queue = self._queues.get(queue_id)
-            if queue is None or queue.is_paused:
+            if queue is None:
+                continue
+            if queue.upkeeps:
+                if not self._is_whole(queue):
+                    continue
+                used, is_kept_up = self._tend(queue, looks_left)
+                looks_left -= used
+                if not is_kept_up:
+                    continue  # it gives nothing that is to go
+            if queue.is_paused:
                 continue
             if not queue.rota.tiers:
                 if queue.rota.is_waiting:
@@ -135,6 +146,29 @@ class Dispatcher:
             return True
         self.on_looked_at(queue.id)
         return False
+
+    def _tend(self, queue: Queue, budget: int) -> tuple[int, bool]:
+        """Have a queue give up what is to go.
+
+        Returns:
+            How much of the budget was used, and whether nothing is left to go.
+        """
+        used, is_kept_up = 0, True
+        for upkeep in queue.upkeeps:
+            before = upkeep.replaced
+            looked = upkeep.tend(budget - used)
+            self.messages_replaced += upkeep.replaced - before
+            if upkeep.absent is not None:
+                self._outflow.load(upkeep.absent, queue.id)
+            elif upkeep.is_starved:
+                self._outflow.starve(queue.id)
+            elif looked >= budget - used:
+                self._outflow.again[queue.id] = None
+            else:
+                used += looked
+                continue
+            used, is_kept_up = used + looked, False
+        return used, is_kept_up
 
     def _wait_for_consumers(self, queue: Queue) -> None:
         """Begin without those that have not come, when the queue has waited long enough."""

@@ -118,7 +118,7 @@ class ExaminedQueue:
         self._keys_max = KEYS_MAX
         self._available = 0
         self._has_staged = False
-        self._prepared = 0
+        self._prepared = self._paged = 0
         self._seen: tuple[int, ...] = ()
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
@@ -242,10 +242,10 @@ class ExaminedQueue:
         self._has_staged = statistics.tail != statistics.available
         if self._is_rebalancing and not statistics.delivering:
             self._rebalance()
-        if statistics.prepared < self._prepared:
-            # What branches held is deliverable where it stands, maybe before the cursors.
+        if statistics.prepared < self._prepared or statistics.paged < self._paged:
+            # What branches or pages held is there where it stands, maybe before the cursors.
             self._reset()
-        self._prepared = statistics.prepared
+        self._prepared, self._paged = statistics.prepared, statistics.paged
         seen = (statistics.redelivered, statistics.aside)
         if seen != self._seen:
             self._seen = seen

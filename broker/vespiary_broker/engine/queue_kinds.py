@@ -27,6 +27,9 @@ class QueueKind:
         group_rebalance_pause_dispatch: Whether that waits for all acknowledgements.
         group_buckets: Fates that groups share; -1: each has its own, 0: there are no groups.
         group_first_key: Header of the first message of a group for its consumer; empty for none.
+        last_value: Whether only the latest message of each value of a header stays.
+        last_value_key: That header; empty for `_AMQ_LVQ_NAME`.
+        ring_size: Messages that may wait, the oldest go; -1: any number.
     """
 
     exclusive: bool = False
@@ -36,11 +39,17 @@ class QueueKind:
     group_rebalance_pause_dispatch: bool = False
     group_buckets: int = -1
     group_first_key: str = ""
+    last_value: bool = False
+    last_value_key: str = ""
+    ring_size: int = -1
 
 
 ORDINARY: Final = QueueKind()
 _NAMES: Final = tuple(QueueKind.__dataclass_fields__)
-_DEFAULTS: Final = {"exclusive": "default_exclusive_queue"}
+_DEFAULTS: Final = {
+    "exclusive": "default_exclusive_queue",
+    "last_value": "default_last_value_queue",
+}
 """Settings of addresses that are called otherwise than `default_` and the property."""
 
 

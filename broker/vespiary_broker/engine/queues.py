@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.examined import ExaminedQueue
     from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
+    from vespiary_broker.engine.upkeep import Upkeep
 
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
 _QUEUE_ID_END: Final = 2**31
@@ -84,6 +85,7 @@ class Queue:
         route: The route to this queue alone; None until it is asked for.
         kind: What kind of queue it is.
         rota: Which of its consumers are served.
+        upkeeps: Rules by which it gives up messages by itself.
         examined: Index of its messages while Python decides their order; None while it is plain.
         is_deleted: Whether it is gone.
     """
@@ -106,12 +108,18 @@ class Queue:
     turn: int = 0
     route: Route | None = None
     kind: QueueKind = ORDINARY
+    upkeeps: tuple[Upkeep, ...] = ()
     examined: ExaminedQueue | None = None
     is_deleted: bool = False
     rota: Rota = field(init=False)
 
     def __post_init__(self) -> None:
         self.rota = Rota(self)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether Python looks at its messages, so that all of them have to be in its ring."""
+        return self.examined is not None or bool(self.upkeeps)
 
     @property
     def key(self) -> str:

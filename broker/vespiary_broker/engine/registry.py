@@ -39,6 +39,7 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.switching import SwitchCounters
+from vespiary_broker.engine.upkeep import upkeeps_of
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
@@ -475,6 +476,7 @@ class Registry:
 
     def _set_kind(self, queue: Queue) -> None:
         queue.kind = kind_of(self.settings_for(queue.address.name), queue.traits.kind)
+        queue.upkeeps = upkeeps_of(self._core, queue.id, queue.kind)
 
     # --- deleting -------------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class Cycle:
         for connection in recheck:
             if not connection.is_write_paused:
                 dispatcher.output_ready(connection)
-        delivered = dispatcher.messages_out
+        acted = dispatcher.messages_out + dispatcher.messages_replaced
         # Before messages are given out: what has expired by now is not.
         is_staged = fates.work()
         ready = self.core.take_ready_queues()
@@ -152,7 +152,10 @@ class Cycle:
             self.touch()
         elif is_staged:
             self._journal.kick()
-        elif dispatcher.messages_out != delivered and self.core.has_unwritten():
+        elif (
+            dispatcher.messages_out + dispatcher.messages_replaced != acted
+            and self.core.has_unwritten()
+        ):
             self._journal.kick()  # deliveries without acknowledgement stage records of their own
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:

@@ -263,3 +263,27 @@ def test_purged_messages_are_not_given() -> None:
     _send(rig, b"new", properties=RED)
     rig.turns()
     assert output.bodies() == [b"new"]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_a_branch_held_is_looked_at_when_it_ends(*, is_commit: bool) -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=10, selector="colour = 'red'")
+    _send(rig, b"other")
+    _send(rig, b"1", properties=RED)
+    rig.turns()
+    (frame,) = output.frames()
+    rig.core.begin(7, 1000, 4, branch=True)
+    route = rig.core.open_route([consumer.queue.id])
+    rig.core.publish(
+        route, b"destination:x\n" + RED, b"2", persistent=True, transaction=7, special=True
+    )
+    rig.core.acknowledge(consumer.handle, sequence_of(frame), transaction=7)
+    rig.core.prepare(7, b"")
+    _send(rig, b"3", properties=RED)
+    rig.turns()
+    assert output.bodies() == [b"3"]
+    rig.core.resolve(7, commit=is_commit)
+    rig.turns()
+    assert output.bodies() == ([b"2"] if is_commit else [b"1"])
