@@ -78,7 +78,8 @@ class Pattern:
         if not name.startswith(head):
             return False
         if self._is_head_all:
-            return not head or len(name) == len(head) or name[len(head)] == self._delimiter
+            is_all = len(self._parts) == 1
+            return is_all or len(name) == len(head) or name[len(head)] == self._delimiter
         return self._walk(self._syntax.words(name))
 
     def _walk(self, words: list[str]) -> bool:

@@ -2,7 +2,7 @@ import time
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.addresses import Address
@@ -51,6 +51,9 @@ def covers(parts: tuple[str, ...], words: tuple[str, ...]) -> bool:
         ("*.b.*", "a.b.c", True),
         ("a.*", "a.b/c", True),
         ("../#", "../../etc", False),
+        (".#", "a", False),
+        (".#", ".a", True),
+        (".#", "", True),
     ],
 )
 def test_match(pattern: str, address: str, expected: bool) -> None:
@@ -58,6 +61,7 @@ def test_match(pattern: str, address: str, expected: bool) -> None:
 
 
 @given(_PARTS, _WORDS)
+@example(["", "#"], ["a"])
 def test_match_is_what_its_definition_says(parts: list[str], words: list[str]) -> None:
     expected = covers(tuple(parts), tuple(words))
     assert Pattern(".".join(parts)).is_match(".".join(words)) is expected
