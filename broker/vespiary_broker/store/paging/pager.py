@@ -337,6 +337,9 @@ class Pager:
                 return
             except VespiaryError as error:
                 log.warning("paging: %s", error)
+            except Exception:
+                # Pages would stay for good without this task: say so, and go on.
+                log.exception("pages could not be looked after")
             with suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_S):
                     await self._wake.wait()

@@ -330,3 +330,29 @@ async def test_the_folder_of_an_address_goes_with_its_last_page_if_that_is_asked
     await rig.close()
     left = [path.name for path in disk.files if PAGES in path.parents]
     assert left == ([] if is_purging else ["address"])
+
+
+@run
+async def test_a_defect_in_looking_after_pages_is_logged_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(60)
+    await rig.page_all()
+    pages = rig.pager.statistics().pages
+    rig.address.is_wanted = False
+    failures = [ValueError("the test says so")]
+    end_done = rig.pager._end_done
+
+    def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+        end_done()
+
+    monkeypatch.setattr(rig.pager, "_end_done", fail_once)
+    await client.receive()
+    await client.acknowledge(60)
+    await until(lambda: rig.pager.statistics().removed == pages)
+    assert "could not be looked after" in caplog.text
+    await rig.close()
