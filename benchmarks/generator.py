@@ -35,6 +35,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 0
     body_size: int = 1024
     ack: str = "client-individual"
+    send_header: str = ""
+    selector: str = ""
     prefetch: int = 0
     warmup: float = 1.0
     seconds: float = 4.0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from benchmarks import engine
 from benchmarks.generator import Load
 
 
@@ -68,6 +69,9 @@ SCENARIOS = (
         load=Load(consumers=1),
         needs_raw_write=True,
     ),
+    Scenario(name="selector", title="c with a selector", load=engine.SELECTOR),
+    Scenario(name="priorities", title="c with a priority on each message", load=engine.PRIORITIES),
+    Scenario(name="groups", title="c with a message group in each queue", load=engine.GROUPS),
     Scenario(
         name="c-twins",
         title="c on the pure-Python twins (VESPIARY_NATIVE=0)",
@@ -84,5 +88,8 @@ FLOORS = (
     Floor("b8", "confirmed_per_s", 200_000, at_least=True),
     Floor("c", "delivered_per_s", 120_000, at_least=True),
     Floor("c", "cpu_us_per_message", 5, at_least=False),
+    Floor("selector", "delivered_per_s", 80_000, at_least=True),
+    Floor("priorities", "delivered_per_s", 80_000, at_least=True),
+    Floor("groups", "delivered_per_s", 80_000, at_least=True),
     Floor("c-twins", "delivered_per_s", 50_000, at_least=True),
 )

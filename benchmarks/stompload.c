@@ -64,7 +64,7 @@ struct frame { char command; bool has_length; size_t length, needed; struct span
 
 struct options {
     const char *host, *login, *passcode, *vhost, *destination, *destination_type, *ack,
-               *prefetch_header, *ledger;
+               *prefetch_header, *send_header, *selector, *ledger;
     const char *verify[VERIFY_LIMIT];
     double port, queues, producers, window, rate, consumers, prefetch, body_size, seconds, messages,
         warmup, drain_seconds, idle, run;
@@ -611,6 +611,8 @@ static void subscribe(struct load *l, struct connection *c)
         if (strcmp(l->options.destination_type, "none") != 0)
             append(&c->out, "destination-type:%s\nsubscription-type:%s\n",
                    l->options.destination_type, l->options.destination_type);
+        if (*l->options.selector != '\0')
+            append(&c->out, "selector:%s\n", l->options.selector);
         if (l->options.prefetch > 0)
             append(&c->out, "%s:%.0f\n", l->options.prefetch_header, l->options.prefetch);
         append(&c->out, "\n%c", '\0');
@@ -935,6 +937,8 @@ static const struct setting SETTINGS[] = {
     TEXT("ack", ack, "client-individual, client (cumulative) or auto"),
     NUMBER("prefetch", prefetch, 0, 1e6, "credit asked for by each subscription; 0 = the broker's"),
     TEXT("prefetch-header", prefetch_header, "name of the header that carries it"),
+    TEXT("send-header", send_header, "a header line of each SEND; %d is the number of its queue"),
+    TEXT("selector", selector, "selector of each subscription"),
     NUMBER("body-size", body_size, sizeof(struct stamp), 1 << 24, "bytes a body; drain: at most"),
     NUMBER("warmup", warmup, 0, 3600, "seconds before the measured window"),
     NUMBER("seconds", seconds, 0.01, 86400, "length of the measured window, at most"),
@@ -996,7 +1000,7 @@ static void read_options(struct options *o, int argc, char **argv)
     size_t verify_count = 0;
     *o = (struct options){.host = "127.0.0.1", .vhost = "localhost", .destination = "bench.%d",
         .destination_type = "ANYCAST", .ack = "client-individual", .port = 61613, .queues = 1,
-        .prefetch_header = "prefetch-count", .producers = 1, .window = 1, .body_size = 1024,
+        .prefetch_header = "prefetch-count", .send_header = "", .selector = "", .producers = 1, .window = 1, .body_size = 1024,
         .seconds = 5, .messages = 20e6, .drain_seconds = 10, .idle = 1};
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--help") == 0)
@@ -1018,6 +1022,17 @@ static void read_options(struct options *o, int argc, char **argv)
         die(EXIT_USAGE, "--ledger with consumers needs --ack client-individual");
     if (verify_count > 0 && (o->producers > 0 || o->consumers < 1))
         die(EXIT_USAGE, "--verify-ledger drains: give --producers 0 --consumers 1 or more");
+}
+
+/* The header line that every SEND to a queue has beside its own; "%d" is the queue's number. */
+static void append_header(struct buffer *b, const char *line, uint32_t queue)
+{
+    const char *hole = strstr(line, "%d");
+    if (*line == '\0')
+        return;
+    append(b, "\n%.*s", (int)(hole == NULL ? (ptrdiff_t)strlen(line) : hole - line), line);
+    if (hole != NULL)
+        append(b, "%" PRIu32 "%s", queue, hole + 2);
 }
 
 /* Everything that follows from the options, before the first socket. */
@@ -1054,6 +1069,7 @@ static void prepare(struct load *l)
             append(&b, "%" PRIu32 "%s", q, hole + 2);
         if (strcmp(o->destination_type, "none") != 0)
             append(&b, "\ndestination-type:%s", o->destination_type);
+        append_header(&b, o->send_header, q);
         append(&b, "\npersistent:true\ncontent-length:%zu\nreceipt:", l->body_size);
         l->prefixes[q] = (struct span){b.data, b.end};
         if (b.end + l->body_size + 64 > l->frame_size)
