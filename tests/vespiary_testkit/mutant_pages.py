@@ -70,7 +70,8 @@ NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
         "acknowledgement goes before the page",
         "After a restart the file of an ACK on a page may go: its places come back.",
         "native/src/page_recovery.c",
-        "            bad = add_cancel(in, e->slot);\n",
+        "            bad = add_cancel(in, e->slot);\n"
+        "        if (!bad)\n            bad = add_cancel(commit, e->slot);\n",
         "            bad = 0;\n",
         _PAGES + "test_an_acknowledgement_stays_as_long_as_the_page_needs_it",
     ),
