@@ -204,7 +204,7 @@ static void deliver(world *w)
         uint64_t next = (uint64_t)vespiary_core_next_deliverable(w->core, q + 1);
         vespiary_look seen;
         vespiary_view view = {.is_special = 1}; /* unless it is in memory and says otherwise */
-        CHECK(next && vespiary_core_look(w->core, q + 1, next, 1, 0, 0, &seen, &frames) >= 0);
+        CHECK(next && vespiary_core_look(w->core, q + 1, next, 1, 0, 0, 0, &seen, &frames) >= 0);
         if (seen.count)
             memcpy(&view, frames, sizeof view);
         CHECK(!seen.count || view.sequence == next);
