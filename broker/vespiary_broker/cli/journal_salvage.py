@@ -145,7 +145,7 @@ def recover_command(
         for report in reports:
             _show(report)
         needed.show()
-    return int(any(report.losses or report.bodies.lost for report in reports))
+    return int(any(r.losses or r.bodies.lost or r.left_in_pages for r in reports))
 
 
 def _bring_bodies(
@@ -279,4 +279,9 @@ def _show(report: SalvageReport) -> None:
         click.echo(f"  transaction {number} was committed, and members of it are missing")
     for number in report.prepared:
         click.echo(f"  transaction {number} is prepared and was copied as it is")
+    if report.left_in_pages:
+        click.echo(
+            f"  {report.left_in_pages} messages stand in page files alone and were not saved: "
+            "`vespiary page print` shows what is in them"
+        )
     show_bodies(report.bodies)

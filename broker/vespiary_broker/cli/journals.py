@@ -183,12 +183,17 @@ def _row(file: FileReport, is_message: bool) -> tuple[object, ...]:
     return (*row, file.live_messages, live, _time(file.last_time_ms), file.pinned_by or None)
 
 
-def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
-    queues = (
+def _by_queue(counts: dict[int, int], names: dict[int, str]) -> str:
+    return ", ".join(
         f"queue {number}{f' ({names[number]})' if number in names else ''}: {count}"
-        for number, count in report.live_messages.items()
+        for number, count in counts.items()
     )
-    click.echo(f"live messages: {', '.join(queues) or 'none'}")
+
+
+def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
+    click.echo(f"live messages: {_by_queue(report.live_messages, names) or 'none'}")
+    if report.paged_messages:
+        click.echo(f"in {report.pages} pages: {_by_queue(report.paged_messages, names)}")
     click.echo(
         f"live: {units.format_size_rounded(report.live_bytes)}, "
         f"{report.live_percent} % of the files in use"

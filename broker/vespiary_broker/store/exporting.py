@@ -164,11 +164,22 @@ def export_journal(
         CorruptRecord: Confirmed data is damaged: file and offset; the text has no totals line.
         ForeignJournal: A file is of another journal.
         NativeError: A file cannot be read.
+        StorageError: Messages stand in page files; the text has no totals line.
     """
     survey = survey_folder(folder, form, disk, is_direct=False)
     lines = _Lines(survey, write)
     write(lines.text.header(form.kind, survey.journal_id or bytes(16)))
     found = Recovery(survey, disk, verify, is_direct=False).run(lines)
+    if paged := lines.live.pages.messages:
+        pages = len(lines.live.pages.page_ids)
+        raise StorageError(
+            "messages stand in page files, which the text does not carry; it was not finished",
+            where=str(folder),
+            measured=f"{sum(paged.values())} messages in {pages} pages",
+            allowed="none",
+            cure="start the broker and have them consumed, or raise max-size-bytes until the "
+            "address fits, then export again",
+        )
     bodies = bring_bodies(lines.live)
     write(lines.text.totals())
     is_torn = bool(found.dropped_blocks or (found.tail and found.tail.is_torn))

@@ -14,10 +14,12 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from vespiary_broker.store.live_pages import LivePages
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import HEADER_BYTES, align4k
 from vespiary_codec.journal.description import transaction_of
 from vespiary_codec.journal.large_reference import LargeReference, decode_large_reference
+from vespiary_codec.journal.page_record import PageDoneRecord, PagedRecord
 from vespiary_codec.journal.record import (
     COMMIT,
     AckRecord,
@@ -146,10 +148,15 @@ class LiveSet:
         transactions: Those without a COMMIT that counts, by id.
         incomplete: Transactions that counted with fewer members than their COMMIT names.
         rolled_back: Transactions that were rolled back.
+        pages: What stands in page files.
     """
 
     def __init__(
-        self, *, counts_acknowledged: bool = False, counts_incomplete: bool = False
+        self,
+        *,
+        counts_acknowledged: bool = False,
+        counts_incomplete: bool = False,
+        follows_pages: bool = True,
     ) -> None:
         """Begin with nothing.
 
@@ -157,6 +164,8 @@ class LiveSet:
             counts_acknowledged: Take no notice of acknowledgements: what was ever sent is live.
             counts_incomplete: Let a COMMIT count with any part of its members: the others were
                 lost, and it could not be there without them.
+            follows_pages: A message that was moved into a page is no longer live where it stood;
+                else it is, as long as its record is there.
         """
         self.types: Counter[int] = Counter()
         self.files: dict[int, FileCount] = {}
@@ -165,6 +174,8 @@ class LiveSet:
         self.transactions: dict[int, Transaction] = {}
         self.incomplete: list[int] = []
         self.rolled_back: set[int] = set()
+        self.pages = LivePages()
+        self._follows_pages = follows_pages
         self._ignores_acknowledgements = counts_acknowledged
         self._counts_incomplete = counts_incomplete
         self._queues: dict[int, _Queue] = {}
@@ -223,6 +234,10 @@ class LiveSet:
             for queue_id, _, tail in record.queues:
                 queue = self._queues.setdefault(queue_id, _Queue())
                 queue.tail = max(queue.tail, tail)
+        elif isinstance(record, PagedRecord):
+            self._move_to_page(record)
+        elif isinstance(record, PageDoneRecord):
+            self.pages.remove(record.page_id)
         elif isinstance(record, PutRecord):
             self.bindings[record.key] = record.value
         elif isinstance(record, RemoveRecord) and record.key in self.bindings:
@@ -246,6 +261,16 @@ class LiveSet:
             file.live_places += 1
             file.live_bytes += share
 
+    def _move_to_page(self, record: PagedRecord) -> None:
+        self.pages.put(record)
+        for paged in record.queues:
+            queue = self._queues.setdefault(paged.queue_id, _Queue())
+            queue.tail = max(queue.tail, paged.sequences[-1] + 1)
+            for sequence in paged.sequences if self._follows_pages else ():
+                packed = queue.entries.pop(sequence, None)
+                if packed is not None:
+                    self._forget(packed)
+
     def _note_body(self, file_id: int, raw: RawRecord, add: AddLayout) -> None:
         if add.is_large:
             body = raw.data[add.properties_at + add.properties_bytes :]
@@ -266,6 +291,7 @@ class LiveSet:
             queue.tail = max(queue.tail, first + number)
             if self._ignores_acknowledgements:
                 continue
+            self.pages.acknowledge(ack.queue_id, first, number)
             entries = queue.entries
             end = first + number
             for sequence in range(first, end) if number <= len(entries) else sorted(entries):
@@ -349,7 +375,7 @@ class LiveSet:
 
     @property
     def live_messages(self) -> dict[int, int]:
-        """Live messages by queue id, queues without any left out."""
+        """Live messages in the journal by queue id, queues without any left out."""
         counts = ((number, len(queue.entries)) for number, queue in sorted(self._queues.items()))
         return {number: count for number, count in counts if count}
 
@@ -366,12 +392,21 @@ class LiveSet:
     def head(self, queue_id: int) -> int:
         """Return the oldest live sequence of a queue, or its next one if none is live."""
         queue = self._queues[queue_id]
-        return min(queue.entries, default=queue.tail)
+        paged = self.pages.head(queue_id) if self._follows_pages else None
+        return min(min(queue.entries, default=queue.tail), queue.tail if paged is None else paged)
 
     def has(self, queue_id: int, sequence: int) -> bool:
-        """Whether a message is live."""
+        """Whether a message is live, in the journal or in a page."""
         queue = self._queues.get(queue_id)
-        return queue is not None and sequence in queue.entries
+        if queue is not None and sequence in queue.entries:
+            return True
+        return self._follows_pages and self.pages.has(queue_id, sequence)
+
+    @property
+    def beyond_reach(self) -> int:
+        """Live messages of which the page alone is left, and no record in the journal."""
+        queues = self._queues
+        return sum(s not in queues[queue_id].entries for queue_id, s in self.pages.sequences())
 
     def is_live(self, queue_id: int, sequence: int, file_id: int, offset: int) -> bool:
         """Whether this record holds that message: the last one that does, and not ended."""
@@ -394,6 +429,9 @@ class LiveSet:
             if reference and (queue_ids is None or place.queue_id in queue_ids):
                 body = LiveBody(reference, place.queue_id, place.sequence)
                 found.setdefault(reference.large_id, body)
+        for large, queue_id, sequence in self.pages.bodies() if self._follows_pages else ():
+            if queue_ids is None or queue_id in queue_ids:
+                found.setdefault(large.large_id, LiveBody(large, queue_id, sequence))
         for entry in self.transactions.values():
             for file_id, offset, record in entry.members if entry.is_prepared else ():
                 reference = self._references.get((file_id, offset))

@@ -125,6 +125,8 @@ class JournalReport:
         records_by_type: Number of records by the name of their type.
         live_messages: Messages by queue id that are neither acknowledged nor part of a transaction
             without COMMIT. Whether the queue still exists stands in the bindings.
+        paged_messages: The same of those that stand in page files; they are not among the others.
+        pages: Page files that hold any of these.
         live_bytes: Bytes of them.
         live_percent: Share of the bytes of all files with blocks that is live, 0 to 100.
         oldest: The live message that arrived first; None if none is live.
@@ -147,6 +149,8 @@ class JournalReport:
     torn_at: str
     records_by_type: dict[str, int]
     live_messages: dict[int, int]
+    paged_messages: dict[int, int]
+    pages: int
     live_bytes: int
     live_percent: float
     oldest: OldestMessage | None
@@ -212,6 +216,8 @@ def read_journal(
         torn_at=f"{found.tail.file.path}:{found.tail.offset}" if found and found.tail else "",
         records_by_type={type_name(t): count for t, count in sorted(counter.types.items())},
         live_messages=counter.live_messages,
+        paged_messages=counter.pages.messages,
+        pages=len(counter.pages.page_ids),
         live_bytes=live_bytes,
         live_percent=round(100 * live_bytes / used_bytes, 1) if used_bytes else 0.0,
         oldest=min(oldest.values(), key=lambda message: message.arrival_ms, default=None),

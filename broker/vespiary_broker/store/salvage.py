@@ -116,6 +116,7 @@ class SalvageReport:
         incomplete: Transactions with a COMMIT of which members are missing.
         prepared: Branches that are prepared; copied as they are.
         highest_queue_id: Highest queue id that any record names, 0 if none.
+        left_in_pages: Messages that stand in page files alone, and were not saved.
     """
 
     folder: str
@@ -132,6 +133,7 @@ class SalvageReport:
     incomplete: tuple[int, ...]
     prepared: tuple[int, ...]
     highest_queue_id: int
+    left_in_pages: int
 
 
 def salvage_journal(
@@ -200,6 +202,7 @@ def salvage_journal(
         incomplete=tuple(live.incomplete),
         prepared=tuple(n for n, entry in live.transactions.items() if entry.is_prepared),
         highest_queue_id=max(live.tails, default=0),
+        left_in_pages=live.beyond_reach,
     )
 
 
@@ -238,7 +241,12 @@ class _Salvage:
         self._disk = disk
         self._verify = verify
         self._rules = rules
-        self.live = LiveSet(counts_acknowledged=rules.includes_acknowledged, counts_incomplete=True)
+        # A message whose record is still here is saved from here: the page may be lost.
+        self.live = LiveSet(
+            counts_acknowledged=rules.includes_acknowledged,
+            counts_incomplete=True,
+            follows_pages=False,
+        )
         self.losses: list[Loss] = []
         self.uncommitted: dict[int, int] = {}
         self._end: Loss | None = None
@@ -440,7 +448,12 @@ class _Salvage:
         return start + middle + content
 
 
-_DONE_TYPES = frozenset({RecordType.ACK, RecordType.COMMIT, RecordType.ROLLBACK, RecordType.QUEUES})
+_DONE_TYPES = frozenset(
+    {
+        *(RecordType.ACK, RecordType.COMMIT, RecordType.ROLLBACK, RecordType.QUEUES),
+        *(RecordType.PAGE, RecordType.PAGE_DONE),
+    }
+)
 """What they say is in the live set."""
 
 
