@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
 
 
 def browse(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -56,6 +57,32 @@ def test_messages_are_looked_at_and_left_there(tmp_path: Path):
         query = urlencode({"bodyBytes": 3, "limit": 1})
         page = ask(broker, f"/api/v1/queues/shown/messages?{query}")
         assert (page["items"][0]["body"], page["items"][0]["bodyBytes"]) == ("bod", 6)
+
+
+def test_messages_in_pages_are_shown_too(tmp_path: Path):
+    small = ("address-settings.#.max-size-bytes=256KiB", "address-settings.#.page-size-bytes=64KiB")
+    with BrokerProcess(tmp_path / "data", *small, "journal-file-size=1MiB") as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for number in range(1500):
+                headers = {"destination": "/queue/deep", "persistent": "true", "n": str(number)}
+                peer.send("SEND", headers | {"receipt": str(number)}, b"x" * 1000)
+            peer.receive_receipt("1499")
+        wait_for(lambda: len(list((tmp_path / "data/paging").glob("*/*.page"))) > 8)
+        for _ in range(2):
+            done = browse(broker, "deep", "--all", "--json")
+            assert done.returncode == 0, done.stderr
+            found = [json.loads(line)["headers"]["n"] for line in done.stdout.splitlines()]
+            assert found == [str(number) for number in range(1500)]
+        done = browse(broker, "deep", "--filter", "n IN ('3', '700', '1499')", "--json")
+        assert [json.loads(line)["headers"]["n"] for line in done.stdout.splitlines()] == [
+            *("3", "700", "1499")
+        ]
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/deep", "ack": "auto"})
+            taken = peer.receive_messages(1500)
+        assert [frame.get("n") for frame in taken] == [str(number) for number in range(1500)]
 
 
 def ask(broker: BrokerProcess, path: str) -> dict[str, list[dict[str, object]]]:

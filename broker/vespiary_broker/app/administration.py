@@ -83,7 +83,7 @@ class Administration:
     def browsing(self) -> Browsing:
         """Messages in the queues of a broker that has started."""
         assert self._journal is not None
-        return Browsing(self.engine, self._journal)
+        return Browsing(self.engine, self._journal, self._pager)
 
     @property
     def diverts(self) -> Diverts:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from vespiary_broker.engine.core import Look, MessageView
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_codec.journal.large_reference import decode_large_reference
@@ -19,7 +20,6 @@ from vespiary_codec.wire.stomp.properties import parse_properties
 from vespiary_spec.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from vespiary_broker.engine.core import MessageView
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.queues import Queue
     from vespiary_broker.store.journal import Journal
@@ -30,6 +30,13 @@ _LOOKED_MAX: Final = 200_000
 """Messages looked at for one page: a filter that nothing matches must not keep its caller."""
 _PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 _LOAD_AGAIN_S: Final = 0.01
+
+
+class Pages(Protocol):
+    """Opens page files."""
+
+    async def open_for(self, queue_id: int, page_id: int) -> bool:
+        """Open a page for a queue; return whether its messages are in the queue's ring now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +89,11 @@ class Browsing:
     Args:
         engine: The engine.
         journal: The message journal: it brings back what is not in memory.
+        pages: Opens pages; None: there are none.
     """
 
-    def __init__(self, engine: Engine, journal: Journal) -> None:
+    def __init__(self, engine: Engine, journal: Journal, pages: Pages | None = None) -> None:
+        self._pages = pages
         self._engine = engine
         self._core = engine.core
         self._journal = journal
@@ -107,6 +116,7 @@ class Browsing:
         Raises:
             InvalidSelector: The filter is none.
             RemoteProtocolError: There is no such queue, or it was deleted meanwhile.
+            PageDamaged: Messages stand in a page that is.
         """
         selector = compile_selector(filter_text) if filter_text else None
         queue = self._queue(name)
@@ -114,7 +124,7 @@ class Browsing:
         found: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
         while True:
-            look = self._core.look(queue.id, sequence, _BATCH, everything=True)
+            look, page_id = self._look(queue, sequence)
             for view in look.messages:
                 if not matches(view):
                     continue
@@ -125,7 +135,9 @@ class Browsing:
                     return BrowsedPage(tuple(found), view.sequence)
             looked += len(look.messages)
             sequence = look.next_sequence
-            if look.absent is not None:
+            if page_id:
+                await self._open_page(queue, page_id)
+            elif look.absent is not None:
                 await self._load(*look.absent)
             elif sequence >= self._core.queue_statistics(queue.id).available:
                 return BrowsedPage(tuple(found), None)
@@ -141,6 +153,32 @@ class Browsing:
         if queue is None:
             raise RemoteProtocolError(f"there is no queue {name}")
         return queue
+
+    def _look(self, queue: Queue, sequence: int) -> tuple[Look, int]:
+        """Look from a sequence on; where a page comes first that is not open, up to there.
+
+        Returns:
+            What was found, and the page to open before going on; 0 for none.
+        """
+        core = self._core
+        page = None
+        if self._pages is not None and core.queue_statistics(queue.id).paged:
+            closed = (facts for facts in core.extents(queue.id) if facts.places)
+            ahead = (facts for facts in closed if not facts.is_open and facts.last >= sequence)
+            page = min(ahead, key=lambda facts: facts.first, default=None)
+        if page is not None and page.first <= sequence:
+            return Look([], sequence, None), page.page_id
+        look = core.look(queue.id, sequence, _BATCH, everything=True)
+        if page is None or look.next_sequence <= page.first:
+            return look, 0
+        messages = [view for view in look.messages if view.sequence < page.first]
+        return Look(messages, page.first, None), page.page_id
+
+    async def _open_page(self, queue: Queue, page_id: int) -> None:
+        assert self._pages is not None
+        if not await self._pages.open_for(queue.id, page_id):
+            # It was done with meanwhile, or there is no room for it now.
+            await asyncio.sleep(_LOAD_AGAIN_S)
 
     async def _load(self, file_id: int, slab: int) -> None:
         if not await self._journal.load_slab(file_id, slab):

@@ -231,6 +231,10 @@ class Pager:
         """Open all pages of a queue, one after the other: Python is to look at its messages."""
         self._opener.open_all(queue_id)
 
+    async def open_for(self, queue_id: int, page_id: int) -> bool:
+        """Open a page for a queue: see `PageOpener.open_for`."""
+        return await self._opener.open_for(queue_id, page_id)
+
     async def wait_open(self, page_id: int) -> None:
         """Open a page that somebody looks at, and wait until that is done."""
         await self._opener.wait_open(page_id)
