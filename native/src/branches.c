@@ -187,6 +187,7 @@ static void let_go(vespiary_core *core, const branch_member *m, bool is_commit)
         q->reserved--;
         q->added++;
     }
+    q->resolved++;
     if (m->sequence < q->next) /* consumers went past it: it is first in line now */
         entry_put_first(q, m->sequence, item);
     else

@@ -289,6 +289,7 @@ int vespiary_core_put_back(vespiary_core *core, uint32_t queue_id, uint64_t sequ
         return 0;
     entry_leave(q, sequence, item);
     entry_put_first(q, sequence, item);
+    q->put_back++;
     queue_ready(core, q);
     return 1;
 }

@@ -278,6 +278,7 @@ void paged_let_go(vespiary_core *core, queue *q, uint64_t sequence, bool is_comm
     }
     q->paged_locked--;
     q->redelivered += !is_commit;
+    q->resolved += !is_commit;
     (void)extent_set_note(e, sequence, extent_note(e, sequence) & 0xFFFF);
     queue_ready(core, q);
 }

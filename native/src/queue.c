@@ -381,6 +381,8 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
         .added = q->added,
         .acknowledged = q->acknowledged,
         .redelivered = q->redelivered,
+        .put_back = q->put_back,
+        .resolved = q->resolved,
         .live_bytes = q->live_bytes,
         .paged = q->paged,
     };

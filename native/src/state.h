@@ -180,7 +180,7 @@ typedef struct {
     uint32_t segments_count, segments_capacity;
     uint64_t live, delivering, returned, returned_from;
     uint64_t reserved, locked, aside; /* entries in these states */
-    uint64_t added, acknowledged, redelivered, live_bytes;
+    uint64_t added, acknowledged, redelivered, put_back, resolved, live_bytes;
     uint64_t note;       /* number of its latest note plus 1 */
     uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
     uint32_t ack_offset; /* of that record in the block */

@@ -104,7 +104,9 @@ class QueueStatistics:
     by prepared branches (added, or acknowledged, and not committed), `aside` = set aside,
     `live_bytes` = properties and bodies of all that is live, of large messages the reference.
     `paged` = in closed extents of pages: counted in none of these.
-    `added`, `acknowledged` and `redelivered` (given back) count from the end of the recovery on.
+    `added`, `acknowledged`, `redelivered` (given back), `put_back` (after they were set aside) and
+    `resolved` (left there by branches that ended) count from the end of the recovery on. The last
+    two tell whoever keeps an index that there are messages before the place it has reached.
     """
 
     head: int
@@ -118,6 +120,8 @@ class QueueStatistics:
     added: int
     acknowledged: int
     redelivered: int
+    put_back: int
+    resolved: int
     live_bytes: int
     paged: int
 

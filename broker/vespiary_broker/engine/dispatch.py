@@ -118,10 +118,13 @@ class Dispatcher:
         work = self._outflow.take_again()
         work.update(dict.fromkeys(ready))
         looks_left = LOOKS_PER_TURN
+        late: list[int] = []  # those before have used up all looks of this turn
         for queue_id in work:
             queue = self._queues.get(queue_id)
             if queue is None:
                 continue
+            if looks_left <= 0:
+                late.append(queue_id)
             if queue.upkeeps:
                 if not self._is_whole(queue):
                     continue
@@ -139,6 +142,7 @@ class Dispatcher:
                 self._serve(queue)
             if queue.examined is not None and self._is_whole(queue):
                 looks_left -= self._giver.serve(queue, queue.examined, looks_left)
+        self._outflow.put_first(late)
 
     def _is_whole(self, queue: Queue) -> bool:
         """Whether all of a queue stands in its ring, where Python looks; else have that done."""

@@ -118,8 +118,9 @@ class ExaminedQueue:
         self._keys_max = KEYS_MAX
         self._available = 0
         self._has_staged = False
-        self._prepared = self._paged = 0
-        self._seen: tuple[int, ...] = ()
+        first = core.queue_statistics(queue.id)
+        self._resolved, self._paged = first.resolved, first.paged
+        self._came_back = (first.redelivered, first.put_back)
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
         self._ordinary_run = _PLAIN_AFTER
@@ -242,13 +243,13 @@ class ExaminedQueue:
         self._has_staged = statistics.tail != statistics.available
         if self._is_rebalancing and not statistics.delivering:
             self._rebalance()
-        if statistics.prepared < self._prepared or statistics.paged < self._paged:
+        if statistics.resolved != self._resolved or statistics.paged < self._paged:
             # What branches or pages held is there where it stands, maybe before the cursors.
             self._reset()
-        self._prepared, self._paged = statistics.prepared, statistics.paged
-        seen = (statistics.redelivered, statistics.aside)
-        if seen != self._seen:
-            self._seen = seen
+        self._resolved, self._paged = statistics.resolved, statistics.paged
+        came_back = (statistics.redelivered, statistics.put_back)
+        if came_back != self._came_back:
+            self._came_back = came_back
             self.look_at_returned()
         self.absent = None
         self._bound()

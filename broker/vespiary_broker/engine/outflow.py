@@ -48,6 +48,17 @@ class Outflow:
         work, self.again = self.again, {}
         return work
 
+    def put_first(self, queue_ids: list[int]) -> None:
+        """Have some of the queues that are served in the next turn be served first.
+
+        Args:
+            queue_ids: Queues, in order; those that are not served then are passed over.
+        """
+        again = self.again
+        first = {queue_id: None for queue_id in queue_ids if queue_id in again}
+        if first:
+            self.again = first | again
+
     # --- waiting --------------------------------------------------------------------------------
 
     def stall(self, output: Output, queue_id: int) -> None:

@@ -137,8 +137,8 @@ class LastValues(_Rule):
         self._latest: dict[bytes, int] = {}
         self._cursor = 0
         self._returned_at = -1  # where the walk over returned messages is; -1: it has ended
-        self._seen = (0, 0)
-        self._prepared = self._paged = 0
+        self._came_back = (0, 0)
+        self._resolved = self._paged = 0
 
     def tend(self, budget: int) -> int:
         """See `Upkeep.tend`."""
@@ -146,15 +146,15 @@ class LastValues(_Rule):
         statistics = self._core.queue_statistics(self._queue_id)
         live = statistics.ready + statistics.delivering + statistics.aside + statistics.prepared
         is_crowded = len(self._latest) > 2 * live + _FORGET_ABOVE  # most of it is acknowledged
-        is_late = statistics.prepared < self._prepared or statistics.paged < self._paged
+        is_late = statistics.resolved != self._resolved or statistics.paged < self._paged
         if is_crowded or is_late:
             # What branches or pages held is there where it stands, maybe before the cursor.
             self._latest.clear()
             self._cursor = 0
-        self._prepared, self._paged = statistics.prepared, statistics.paged
-        seen = (statistics.redelivered, statistics.aside)
-        if seen != self._seen:
-            self._seen = seen
+        self._resolved, self._paged = statistics.resolved, statistics.paged
+        came_back = (statistics.redelivered, statistics.put_back)
+        if came_back != self._came_back:
+            self._came_back = came_back
             self._returned_at = 0
         used = 0
         while used < budget and self._end_doomed():

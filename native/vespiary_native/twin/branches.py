@@ -222,6 +222,7 @@ def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) 
             staging.forget_message(queue, sequence)
             return
         queue.added += 1
+    queue.resolved += 1
     if sequence < queue.next:  # consumers went past it: it is first in line now
         queue.returned.put(sequence)
     queue.note_special(sequence)
@@ -241,6 +242,7 @@ def _let_go_paged(staging: Staging, queue: Queue, sequence: int, *, is_commit: b
         queue.acknowledged += 1
         return
     queue.redelivered += 1
+    queue.resolved += 1
     staging.queue_ready(queue)
 
 

@@ -204,6 +204,7 @@ class TwinInspection(Tables):
             return False
         queue.aside.discard(sequence)
         queue.put_first(sequence)
+        queue.put_back += 1
         self._staging.queue_ready(queue)
         return True
 

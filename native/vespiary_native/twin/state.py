@@ -141,9 +141,11 @@ class Queue:
         "next",
         "note",
         "paging",
+        "put_back",
         "queue_id",
         "redelivered",
         "reserved",
+        "resolved",
         "returned",
         "staged_tail",
         "tail",
@@ -164,6 +166,7 @@ class Queue:
         self.taken: set[int] = set()
         self.deliveries: dict[int, int] = {}
         self.delivering = self.added = self.acknowledged = self.redelivered = 0
+        self.put_back = self.resolved = 0
         self.live_bytes = 0
         self.ack_block = self.ack_at = self.ack_end = 0
         self.consumers = 0
@@ -297,6 +300,8 @@ class Queue:
             added=self.added,
             acknowledged=self.acknowledged,
             redelivered=self.redelivered,
+            put_back=self.put_back,
+            resolved=self.resolved,
             live_bytes=self.live_bytes,
             paged=self.extents.places,
         )

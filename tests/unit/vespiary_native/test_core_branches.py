@@ -106,7 +106,7 @@ def test_a_commit_makes_its_messages_deliverable_first_in_line_when_it_is_durabl
     assert ids(rig.deliver(consumer)) == [2, 5]
     counters = rig.core.queue_statistics(1)
     assert (counters.prepared, counters.acknowledged, counters.added) == (0, 1, 5)
-    assert counters.redelivered == 0
+    assert (counters.redelivered, counters.resolved) == (0, 1)
     assert rig.core.branches() == []
 
 
@@ -131,6 +131,7 @@ def test_a_rollback_drops_what_was_added_and_gives_back_what_was_acknowledged(
     assert b"message-id:1-3\n" in later
     counters = rig.core.queue_statistics(1)
     assert (counters.redelivered, counters.acknowledged, counters.added) == (1, 0, 2)
+    assert counters.resolved == 1
     assert counters.live_bytes < before
     rollback, count = rig.records()[-2:]
     assert isinstance(rollback, RollbackRecord)

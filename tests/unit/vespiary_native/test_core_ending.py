@@ -137,6 +137,7 @@ def test_what_is_set_aside_is_given_to_nobody(rig: CoreRig) -> None:
     rig.core.take_ready_queues()
     assert rig.core.put_back(1, 4)
     assert not rig.core.put_back(1, 4)
+    assert rig.core.queue_statistics(1).put_back == 1
     assert rig.core.take_ready_queues() == [1]
     (view,) = rig.core.look(1, 0, 9).messages
     assert (view.sequence, view.is_returned, view.deliveries) == (4, True, 0)

@@ -287,3 +287,46 @@ def test_what_a_branch_held_is_looked_at_when_it_ends(*, is_commit: bool) -> Non
     rig.core.resolve(7, commit=is_commit)
     rig.turns()
     assert output.bodies() == ([b"2"] if is_commit else [b"1"])
+
+
+def test_a_branch_that_ends_is_noticed_when_another_is_prepared_in_the_same_turn() -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", selector="colour = 'red'")
+    route = rig.core.open_route([consumer.queue.id])
+    _send(rig, b"other")
+    rig.turns()
+
+    def prepare(number: int) -> None:
+        rig.core.begin(number, 1000, 4, branch=True)
+        rig.core.publish(
+            route, b"destination:x\n" + RED, b"%d" % number, persistent=True, transaction=number
+        )
+        rig.core.prepare(number, b"")
+
+    prepare(7)
+    rig.turns()
+    _send(rig, b"plain", properties=RED)
+    rig.turns()
+    assert output.bodies() == [b"plain"]
+    rig.core.resolve(7, commit=True)
+    prepare(8)
+    rig.turns()
+    assert output.bodies() == [b"7"]
+
+
+def test_a_long_search_in_one_queue_does_not_hold_up_the_others() -> None:
+    rig = Rig()
+    others = [rig.output() for _ in range(3)]
+    deep = rig.subscribe(rig.output(), "/queue/q", selector="colour = 'red'")
+    for number, output in enumerate(others):
+        rig.subscribe(output, f"/queue/{number}", selector="colour = 'red'")
+    _send(rig, *[b""] * 20 * LOOKS_PER_TURN)
+    rig.journal.flush()
+    rig.dispatcher.dispatch([deep.queue.id])
+    for number in range(len(others)):
+        rig.send(f"/queue/{number}", b"here", properties=RED)
+    for _ in range(2):
+        rig.turn()
+    assert [output.bodies() for output in others] == [[b"here"]] * 3
+    assert rig.dispatcher.has_more  # the search goes on

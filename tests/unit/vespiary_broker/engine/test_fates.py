@@ -89,6 +89,26 @@ def test_scheduled_messages_are_counted_before_anybody_asks_for_them() -> None:
     assert (statistics.ready, statistics.aside) == (0, 700)
 
 
+@pytest.mark.parametrize("wait_ms", [1, 2, 5])
+def test_a_stream_of_scheduled_messages_comes_while_others_are_set_aside(wait_ms: int) -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    came: list[bytes] = []
+    for number in range(20):
+        send(rig, queue, b"%d" % number, deliver_at_ms=rig.now_ms + wait_ms)
+        rig.turn()
+        came += output.bodies()
+        assert len(came) == max(0, number + 1 - wait_ms)
+        rig.now_ms += 1
+    for _ in range(wait_ms):
+        rig.turn()
+        came += output.bodies()
+        rig.now_ms += 1
+    assert came == [b"%d" % number for number in range(20)]
+
+
 def test_scheduled_messages_come_in_the_order_of_their_times() -> None:
     rig = rig_with()
     queue = queue_of(rig)
