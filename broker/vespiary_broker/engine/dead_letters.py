@@ -11,8 +11,11 @@ The rule
         allow creation; else the messages are dropped. (The reference system drops them.)
     `auto-create-…-resources`: each original address has a queue of its own in that address, with a
         filter that lets its messages in (`_AMQ_ORIG_ADDRESS`).
+        What was moved before names the address that it stood in last, so that this queue takes it.
     A message that stands in its dead letter address already stays there, however often it is
         delivered: there is no safer place. What expires in its expiry address is dropped.
+    One that no queue there takes (by their filters) stays where it is, and may be delivered again;
+        what has expired is dropped. (The reference system drops both.)
 """
 
 from __future__ import annotations
@@ -123,7 +126,7 @@ class DeadLetters:
         own = _own(rule, origin)
         route = self._route(rule, own)
         if route is not None:
-            return Place(rule.address, route)
+            return Place(rule.address, route, origin if own else "")
         key = (rule.address, own)
         if key in self._refused:
             return NoPlace.DROPPED
@@ -132,7 +135,9 @@ class DeadLetters:
             self._spawn(self._make(key, origin))
             if key not in self._making:  # it needed no waiting
                 route = self._route(rule, own)
-                return Place(rule.address, route) if route is not None else NoPlace.DROPPED
+                if route is None:
+                    return NoPlace.DROPPED
+                return Place(rule.address, route, origin if own else "")
         return NoPlace.WAITING
 
     def _route(self, rule: _Rule, own: str) -> Route | None:

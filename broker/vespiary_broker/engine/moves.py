@@ -51,10 +51,12 @@ class Place(NamedTuple):
     Attributes:
         address: Name of the address.
         route: The route there.
+        origin: Address that messages have to name as their origin there; empty: any.
     """
 
     address: str
     route: Route
+    origin: str = ""
 
 
 class NoPlace(StrEnum):
@@ -221,8 +223,22 @@ class Mover:
         return False
 
     def _drop(self, work: _Work) -> bool:
-        queue, key = work.queue, (work.queue.id, work.reason)
-        batch = list(islice(work.sequences, _DROP_AT_ONCE))
+        ended = self._end(work, list(islice(work.sequences, _DROP_AT_ONCE)))
+        if ended and self._is_untold(work):
+            setting = "expiry-address" if work.reason is Reason.EXPIRED else "dead-letter-address"
+            log.warning(
+                "messages are dropped, since they %s and their address has no %s that takes them "
+                "queue=%s address=%s",
+                "have expired" if work.reason is Reason.EXPIRED else "were delivered too often",
+                setting,
+                work.queue.name,
+                work.queue.address.name,
+            )
+        return True
+
+    def _end(self, work: _Work, batch: list[int]) -> int:
+        """End messages without a new place; return how many there were."""
+        queue = work.queue
         before = self._core.queue_statistics(queue.id).acknowledged
         try:
             self._core.finish(queue.id, batch)
@@ -231,26 +247,31 @@ class Mover:
             self.dropped[work.reason] += ended
         for sequence in batch:
             del work.sequences[sequence]
-        if ended and key not in self._told:
-            self._told.add(key)
-            setting = "expiry-address" if work.reason is Reason.EXPIRED else "dead-letter-address"
-            log.warning(
-                "messages are dropped, since they %s and their address has no %s that takes them "
-                "queue=%s address=%s",
-                "have expired" if work.reason is Reason.EXPIRED else "were delivered too often",
-                setting,
-                queue.name,
-                queue.address.name,
-            )
+        return ended
+
+    def _is_untold(self, work: _Work) -> bool:
+        """Whether nobody was told yet what becomes of such messages; from now on somebody was."""
+        key = (work.queue.id, work.reason)
+        if key in self._told:
+            return False
+        self._told.add(key)
         return True
 
     # --- moving ---------------------------------------------------------------------------------
 
     def _move(self, work: _Work, place: Place) -> bool:
-        gathered = self._gather(work, place)
+        gathered, untaken = [], []
+        for view, properties, body in self._gather(work, place):
+            handle = self._handle(place.route, view, properties, body)
+            if handle is None:
+                untaken.append(view.sequence)
+            else:
+                gathered.append((handle, view, properties, body))
+        if untaken:
+            self._stay(work, place, untaken)
         if not gathered:
-            return False
-        size_bytes = sum(len(properties) + len(body) for _, properties, body in gathered)
+            return bool(untaken)
+        size_bytes = sum(len(properties) + len(body) for _, _, properties, body in gathered)
         records = len(gathered) * (1 + max(1, place.route.places_max))
         number = secrets.randbits(63) + 1
         if transaction_bytes(size_bytes, records) <= self._room_bytes:
@@ -260,24 +281,48 @@ class Mover:
             # both places rather than in none.
             number = 0
             del gathered[1:]
-        for view, properties, body in gathered:
-            self._publish(place.route, view, properties, body, number)
+        for handle, view, properties, body in gathered:
+            self._publish(handle, view, properties, body, number)
         self._core.finish(
-            work.queue.id, [view.sequence for view, _, _ in gathered], transaction=number
+            work.queue.id, [view.sequence for _, view, _, _ in gathered], transaction=number
         )
         if number:
             self._core.commit(number)
-        for view, _, _ in gathered:
+        for _, view, _, _ in gathered:
             del work.sequences[view.sequence]
         self.moved[work.reason] += len(gathered)
         return True
 
+    @staticmethod
+    def _handle(route: Route, view: MessageView, properties: bytes, body: bytes) -> int | None:
+        """Return the core's route for a message; None: no queue there takes it."""
+        if not route.places_max:
+            return None
+        if route.switch is None:
+            return route.next_handle()
+        handle = route.switch.handle_for(_Moved(view, properties, body))
+        return None if route.switch.is_nowhere(handle) else handle
+
+    def _stay(self, work: _Work, place: Place, sequences: list[int]) -> None:
+        """Leave messages where they are that no queue takes; what has expired is dropped."""
+        is_expired = work.reason is Reason.EXPIRED
+        if self._is_untold(work):
+            log.warning(
+                "messages %s, since no queue there takes them queue=%s to=%s",
+                "that have expired are dropped" if is_expired else "stay where they are",
+                work.queue.name,
+                work.to or place.address,
+            )
+        if is_expired:
+            self._end(work, sequences)
+            return
+        for sequence in sequences:
+            self._core.put_back(work.queue.id, sequence)
+            del work.sequences[sequence]
+
     def _publish(
-        self, route: Route, view: MessageView, properties: bytes, body: bytes, number: int
+        self, handle: int, view: MessageView, properties: bytes, body: bytes, number: int
     ) -> None:
-        handle = route.next_handle()
-        if route.switch is not None:
-            handle = route.switch.handle_for(_Moved(view, properties, body))
         self._core.publish(
             handle,
             properties,
@@ -327,7 +372,7 @@ class Mover:
         if work.reason is Reason.RETRIED:
             return returned_properties(view.properties, place.address)
         expired_ms = now_ms if work.reason is Reason.EXPIRED else 0
-        return moved_properties(view, work.queue, place.address, expired_ms)
+        return moved_properties(view, work.queue, place.address, expired_ms, origin=place.origin)
 
     def _view(self, work: _Work, sequence: int) -> MessageView | None:
         """Return a message that still waits here; None if it does not, or has to be loaded."""

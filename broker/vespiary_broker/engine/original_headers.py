@@ -37,7 +37,9 @@ ORIGINAL_HEADERS: Final = frozenset(
 _REPLACED: Final = ORIGINAL_HEADERS | TIME_HEADERS | {b"destination"}
 
 
-def moved_properties(view: MessageView, queue: Queue, address: str, expired_ms: int = 0) -> bytes:
+def moved_properties(
+    view: MessageView, queue: Queue, address: str, expired_ms: int = 0, *, origin: str = ""
+) -> bytes:
     """Return the properties of a message at the place that it is moved to.
 
     Its times are taken off, and it says where it comes from. What was moved before keeps the
@@ -48,10 +50,13 @@ def moved_properties(view: MessageView, queue: Queue, address: str, expired_ms: 
         queue: Its queue.
         address: Where it goes.
         expired_ms: When it was found to have expired; 0: it has not.
+        origin: Address that it has to name, for a queue there lets it in by that; empty: the one
+            that it had at first.
     """
     stored = view.properties
     first = value_of(stored, ORIGINAL_ID.encode())
-    origin = value_of(stored, ORIGINAL_ADDRESS.encode()) if first else None
+    if not origin and first:
+        origin = value_of(stored, ORIGINAL_ADDRESS.encode()) or ""
     headers = [
         ("destination", address),
         (ORIGINAL_ADDRESS, origin or queue.address.name),

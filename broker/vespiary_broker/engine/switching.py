@@ -153,6 +153,10 @@ class Switch:
                 return choice[index]
         return None
 
+    def is_nowhere(self, handle: int) -> bool:
+        """Whether a route of `handle_for` leads to no queue."""
+        return self._routes.get(()) == handle
+
     def _route(self, queue_ids: tuple[int, ...]) -> int:
         handle = self._routes.get(queue_ids)
         if handle is not None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.core import AckMode, NoRoom
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_codec.journal.record import (
     AckRecord,
@@ -171,6 +173,67 @@ def test_each_original_address_gets_a_queue_of_its_own() -> None:
     assert [ready(rig, name) for name in ("dead-a-queue", "dead-b-queue", "all")] == [1, 1, 2]
     assert rig.registry.queues["dead-a-queue"].address.name == "DLQ"
     assert rig.registry.queues["dead-a-queue"].is_auto_created
+
+
+def test_what_was_moved_before_is_let_in_by_the_queue_of_the_address_it_died_in() -> None:
+    rig = rig_with(
+        auto_create_dead_letter_resources=True,
+        auto_create_expiry_resources=True,
+        expiry_address="expired",
+        max_delivery_attempts=1,
+    )
+    queue = do(rig.registry.create_queue("q", "q", RoutingType.ANYCAST))
+    route = rig.registry.queue_route(queue).next_handle()
+    properties = b"destination:q\nexpires:%d\n" % rig.now_ms
+    rig.core.publish(route, properties, b"late", persistent=True, special=True)
+    rig.subscribe(rig.output(), "/queue/q")
+    for _ in range(3):
+        rig.turn()
+    assert ready(rig, "EXP.q") == 1
+    consumer = rig.subscribe(rig.output(), "expired::EXP.q")
+    fail(rig, consumer, 1, times=1)
+    assert (ready(rig, "EXP.q"), ready(rig, "DLQ.expired")) == (0, 1)
+    (view,) = rig.core.look(rig.registry.queues["DLQ.expired"].id, 0, 9).messages
+    assert b"_AMQ_ORIG_ADDRESS:expired\n" in view.properties
+    assert b"_AMQ_ORIG_QUEUE:EXP.q\n" in view.properties
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_dead_letter_that_no_queue_of_the_dead_letter_address_takes_stays(
+    caplog: pytest.LogCaptureFixture, *, is_closed: bool
+) -> None:
+    rig = rig_with(max_delivery_attempts=1)
+    traits = QueueTraits(selector=compile_filter("colour = 'red'"))
+    if is_closed:
+        traits = QueueTraits(is_purged_when_unused=True)
+    do(rig.registry.create_queue("DLQ", "DLQ", RoutingType.ANYCAST, traits=traits))
+    consumer = rig.subscribe(rig.output(), "/queue/q", credit=1)
+    rig.send("/queue/q", b"x")
+    with caplog.at_level(logging.WARNING):
+        fail(rig, consumer, 1, times=1)
+        fail(rig, consumer, 1, times=2)
+    assert caplog.text.count("no queue there takes") == 1
+    statistics = rig.core.queue_statistics(consumer.queue.id)
+    assert (statistics.delivering, statistics.acknowledged) == (1, 0)
+    assert rig.engine.fates.statistics().dead == 0
+
+
+def test_an_expired_message_that_no_queue_of_the_expiry_address_takes_is_dropped() -> None:
+    rig = rig_with(expiry_address="expired")
+    traits = QueueTraits(selector=compile_filter("colour = 'red'"))
+    do(rig.registry.create_queue("expired", "expired", RoutingType.ANYCAST, traits=traits))
+    queue = do(rig.registry.create_queue("q", "q", RoutingType.ANYCAST))
+    route = rig.registry.queue_route(queue).next_handle()
+    for colour in (b"red", b"blue"):
+        properties = b"destination:q\nexpires:%d\ncolour:%b\n" % (rig.now_ms, colour)
+        rig.core.publish(route, properties, colour, persistent=True, special=True)
+    rig.subscribe(rig.output(), "/queue/q")
+    for _ in range(3):
+        rig.turn()
+    assert (ready(rig, "q"), ready(rig, "expired")) == (0, 1)
+    statistics = rig.engine.fates.statistics()
+    assert (statistics.expired, statistics.expired_dropped) == (1, 1)
+    assert not rig.engine.fates.mover.has_work
 
 
 def test_the_move_is_one_transaction() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from vespiary_broker.engine.departures import check_departure, depart
 from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
@@ -85,3 +87,14 @@ def test_held_messages_stay_and_the_rest_expires() -> None:
     assert move(rig, first, Reason.EXPIRED) == 2
     assert rig.core.queue_statistics(first.id).delivering == 1
     assert bodies(rig, rig.registry.queues["EXPIRED"]) == [b"1", b"2"]
+
+
+def test_a_message_that_its_queue_does_not_let_in_any_more_stays() -> None:
+    rig, first, dead = rig_with(dead_letter_address="DLQ")
+    send(rig, first, b"x")
+    assert move(rig, first, Reason.DELIVERIES) == 1
+    rig.registry.drop_queue(first)
+    traits = QueueTraits(selector=compile_filter("a = '2'"))
+    first = do(rig.registry.create_queue("q", "orders", RoutingType.ANYCAST, traits=traits))
+    assert move(rig, dead, Reason.RETRIED) == 1
+    assert (bodies(rig, first), bodies(rig, dead)) == ([], [b"x"])
