@@ -1,0 +1,151 @@
+"""`python -m benchmarks.paging`: a backlog larger than the memory, in and out.
+
+Owns: the command line, the floors and the table. Must never: be part of a test's verdict on speed.
+Called by `make bench-paging`.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import bytecode, generator, machine
+from benchmarks.broker import BrokerError
+from benchmarks.generator import GeneratorError
+from benchmarks.journal.__main__ import Figure, show
+from benchmarks.paging import measurement, plot
+
+_FOLDER = Path(__file__).parent.parent / "results"
+_MIB = 1024 * 1024
+SETTINGS = ("address-settings.#.max-size-bytes=16MiB", "global-max-size=64MiB")
+"""Of every broker: what an address keeps in memory, and all together, the image included."""
+
+
+def backlog_figures(runs: list[measurement.Backlog]) -> list[Figure]:
+    """Return the figures of backlogs beside the floors of the issue."""
+    return [
+        Figure(name="messages of 1 KiB", values=[float(run.messages) for run in runs]),
+        Figure(name="in a second", values=[r.in_per_s for r in runs], bound=120_000, at_least=True),
+        Figure(
+            name="out a second", values=[r.out_per_s for r in runs], bound=100_000, at_least=True
+        ),
+        Figure(
+            name="in, last tenth per first",
+            values=[run.in_last_per_first_tenth for run in runs],
+            bound=0.9,
+            at_least=True,
+        ),
+        Figure(
+            name="out, last tenth per first",
+            values=[run.out_last_per_first_tenth for run in runs],
+            bound=0.9,
+            at_least=True,
+        ),
+        Figure(
+            name="peak resident, MiB",
+            values=[run.rss_peak_bytes / _MIB for run in runs],
+            bound=256,
+        ),
+        Figure(name="CPU us a message, in and out", values=[r.cpu_us_per_message for r in runs]),
+        Figure(
+            name="MiB in pages at the end of filling", values=[r.disk_bytes / _MIB for r in runs]
+        ),
+    ]
+
+
+def lazy_figures(runs: list[measurement.Lazy]) -> list[Figure]:
+    """Return the figures of a fast queue beside a lazy one."""
+    return [
+        Figure(name="fast queue alone, a second", values=[run.alone_per_s for run in runs]),
+        Figure(name="beside a lazy one, a second", values=[run.beside_lazy_per_s for run in runs]),
+        Figure(name="of its speed", values=[run.ratio for run in runs], bound=0.9, at_least=True),
+    ]
+
+
+def _measure(
+    folder: Path, messages: int, rounds: int, seconds: float, console: Console
+) -> tuple[list[measurement.Backlog], list[measurement.Lazy]]:
+    binary = generator.build()
+    bytecode.compile_packages()
+    backlogs, lazies = [], []
+    for number in range(rounds):
+        place = folder / f"{number}"
+        place.mkdir()
+        try:
+            console.print(f"round {number + 1} of {rounds}", style="dim", highlight=False)
+            backlogs.append(measurement.measure_backlog(place, binary, messages, SETTINGS))
+            lazies.append(measurement.measure_lazy(place, binary, seconds, SETTINGS))
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    return backlogs, lazies
+
+
+@click.command()
+@click.option("--rounds", default=3, type=click.IntRange(1, 50), show_default=True)
+@click.option(
+    "--messages",
+    default=10_000_000,
+    type=click.IntRange(100_000, 20_000_000),
+    show_default=True,
+    help="Messages of the backlog; each takes about 1.1 KiB twice, in the journal and in a page.",
+)
+@click.option(
+    "--seconds",
+    default=8.0,
+    type=click.FloatRange(4, 600),
+    show_default=True,
+    help="Of each load beside a lazy queue.",
+)
+@click.option(
+    "--directory",
+    default=_FOLDER,
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default=True,
+    help="Where the stores lie while a run lasts.",
+)
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), help="Write an SVG there."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a floor is missed.")
+def main(
+    rounds: int,
+    messages: int,
+    seconds: float,
+    directory: Path,
+    picture: Path | None,
+    strict: bool,
+) -> None:
+    """Measure paging: a queue filled far beyond its memory, and a lazy queue beside a fast one."""
+    console = Console()
+    directory.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=directory, prefix="paging-"))
+    try:
+        here = machine.describe(folder)
+        console.print(
+            f"machine: {here.cores} x {here.cpu}, {here.memory_bytes >> 30} GiB, Linux "
+            f"{here.kernel}, commit {here.commit}\nstore: {here.filesystem}, write cache "
+            f"{here.write_cache}, FUA {here.fua}\nbroker: D2, {', '.join(SETTINGS)}; 1 producer x "
+            "500 in flight, then 1 consumer, acknowledged one by one",
+            highlight=False,
+        )
+        backlogs, lazies = _measure(folder, messages, rounds, seconds, console)
+    except (BrokerError, GeneratorError, measurement.PagingError) as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    figures = [*backlog_figures(backlogs), *lazy_figures(lazies)]
+    show(figures, "paging", console)
+    if picture is not None:
+        run = backlogs[-1]
+        title = f"{run.messages:,} messages of 1 KiB, {run.rss_peak_bytes // _MIB} MiB resident"
+        lines = [("in, a second", run.in_per_second), ("out, a second", run.out_per_second)]
+        picture.write_text(plot.draw(title, lines))
+    missed = [figure.name for figure in figures if figure.verdict == "MISSED"]
+    if strict and missed:
+        raise click.ClickException(f"floors missed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

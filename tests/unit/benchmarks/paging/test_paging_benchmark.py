@@ -1,0 +1,49 @@
+"""The paging benchmark: its arithmetic, its picture, and one short run with real brokers."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from benchmarks import generator
+from benchmarks.paging import measurement, plot
+from benchmarks.paging.__main__ import backlog_figures, lazy_figures
+
+
+def test_tenths_leave_out_the_first_second() -> None:
+    assert measurement.last_per_first_tenth([5, *[100] * 10, *[90] * 10]) == pytest.approx(0.9)
+    with pytest.raises(measurement.PagingError, match="take more messages"):
+        measurement.last_per_first_tenth([1, 2, 3])
+
+
+def test_figures_are_held_against_the_floors() -> None:
+    run = measurement.Backlog(
+        messages=10, in_per_s=119_000, out_per_s=100_000, rss_peak_bytes=200 << 20, disk_bytes=5,
+        cpu_us_per_message=3, in_per_second=[9, 10, 10, 10], out_per_second=[9, 10, 10, 8],
+    )  # fmt: skip
+    missed = [figure.name for figure in backlog_figures([run]) if figure.verdict == "MISSED"]
+    assert missed == ["in a second", "out, last tenth per first"]
+    lazy = measurement.Lazy(alone_per_s=100, beside_lazy_per_s=91)
+    assert [figure.verdict for figure in lazy_figures([lazy])] == ["", "", "kept"]
+
+
+def test_the_picture_is_svg() -> None:
+    root = ET.fromstring(plot.draw("a < b", [("in", [1, 2, 3]), ("out", [3, 0])]))
+    lines = [element for element in root if element.tag.endswith("polyline")]
+    assert [len(line.attrib["points"].split()) for line in lines] == [3, 2]
+
+
+def test_a_backlog_goes_through(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    binary = generator.build(tmp_path_factory.mktemp("bin") / "stompload")
+    settings = (
+        "address-settings.#.max-size-bytes=1MiB",
+        "address-settings.#.page-size-bytes=1MiB",
+        "journal-file-size=2MiB",
+    )
+    run = measurement.measure_backlog(tmp_path, binary, 5000, settings)
+    assert sum(run.in_per_second) <= 5000
+    assert run.in_per_s > 0
+    assert run.out_per_s > 0
+    assert run.disk_bytes % 4096 == 0
