@@ -14,7 +14,7 @@ from vespiary_spec import limits
 from vespiary_spec.lifecycle import LifecycleSettings
 from vespiary_spec.model import Change, Unit, setting
 
-_KEY_PATTERN = r"^[^\x00-\x20\x7f:\\]+$"
+_KEY_PATTERN = r"^[^\x00-\x20\x7f:\\]*$"
 """Names of headers: no blanks, control characters, colons and backslashes."""
 
 _KEY_CHARACTERS_MAX = 256

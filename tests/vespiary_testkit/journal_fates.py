@@ -32,12 +32,33 @@ async def look(life: Life, queue_id: int) -> list[Key]:
     return found
 
 
-def give_special(life: Life, consumer: int, queue_id: int) -> list[Key]:
-    """Give a consumer the special message at which `deliver` stopped."""
-    sequence = life.core.next_deliverable(queue_id)
-    status, count, passed, _ = life.core.give(consumer, [sequence], 1)
-    assert (status, count, passed) == (DeliverStatus.DRAINED, 1, 1)
-    return [(queue_id, sequence)]
+async def give_special(life: Life, consumer: int, queue_id: int) -> list[Key]:
+    """Give a consumer all special messages of a queue, at which `deliver` stops."""
+    given: list[Key] = []
+    sequence = 0
+    while sequence < life.core.queue_statistics(queue_id).available:
+        seen = life.core.look(queue_id, sequence, 100, special_only=True)
+        for view in seen.messages:
+            await give_one(life, consumer, queue_id, view.sequence)
+            given.append((queue_id, view.sequence))
+        sequence = seen.next_sequence
+        if seen.absent is not None:
+            await life.journal.load_slab(*seen.absent)
+    life.core.specials_seen(queue_id)
+    return given
+
+
+async def give_one(life: Life, consumer: int, queue_id: int, sequence: int) -> None:
+    """Give a consumer a message; what is not in memory is read back."""
+    while True:
+        status, count, passed, _ = life.core.give(consumer, [sequence], 1)
+        if status is DeliverStatus.LARGE:
+            assert life.core.give_large(consumer, sequence) is not None
+            return
+        if status is not DeliverStatus.ABSENT:
+            assert (status, count, passed) == (DeliverStatus.DRAINED, 1, 1)
+            return
+        await life.journal.load_slab(*life.core.absent_for(queue_id, sequence))
 
 
 async def end_unheld(life: Life) -> None:

@@ -206,7 +206,7 @@ async def receive(life: Life) -> None:
                 assert given is not None
                 keys.append((by_consumer[consumer], given.sequence))
             elif status is DeliverStatus.SPECIAL:
-                keys += give_special(life, consumer, by_consumer[consumer])
+                keys += await give_special(life, consumer, by_consumer[consumer])
             assert life.waiting.issuperset(keys), "delivered before its confirm, or twice"
             life.waiting.difference_update(keys)
             life.held += keys
