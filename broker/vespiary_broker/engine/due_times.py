@@ -34,6 +34,7 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._buckets: dict[DueKey, array[int]] = {}
+        self._taken: dict[DueKey, int] = {}  # how many of a bucket were taken, from its start
         self._heap: list[DueKey] = []
         self._counts: dict[int, int] = {}
 
@@ -92,7 +93,7 @@ class DueTimes:
         self._counts[key.queue_id] = self._counts.get(key.queue_id, 0) + 1
 
     def take_due(self, now_ms: int, most: int) -> tuple[DueKey, array[int]] | None:
-        """Take messages of one queue that are due; None: nothing is.
+        """Take messages of one queue that are due, in the order of adding; None: nothing is.
 
         Args:
             now_ms: The clock.
@@ -104,12 +105,16 @@ class DueTimes:
             if bucket is None:  # its queue was forgotten
                 heappop(self._heap)
                 continue
-            taken = bucket[-most:]  # from the end, where taking costs nothing
-            if len(taken) == len(bucket):
+            start = self._taken.pop(key, 0)
+            end = start + most
+            taken = bucket[start:end]
+            if end >= len(bucket):
                 heappop(self._heap)
                 del self._buckets[key]
+            elif 2 * end >= len(bucket):  # moving what is left costs no more than what was taken
+                del bucket[:end]
             else:
-                del bucket[-most:]
+                self._taken[key] = end
             self._counts[key.queue_id] -= len(taken)
             if not self._counts[key.queue_id]:
                 del self._counts[key.queue_id]
@@ -121,3 +126,4 @@ class DueTimes:
         if self._counts.pop(queue_id, 0):
             for key in [key for key in self._buckets if key.queue_id == queue_id]:
                 del self._buckets[key]
+                self._taken.pop(key, None)

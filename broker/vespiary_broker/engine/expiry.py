@@ -48,14 +48,14 @@ class ExpiryScan:
         self._clock_ms = clock_ms
         self._known: dict[int, int] = {}
         self._first: dict[int, dict[int, int]] = {}
-        self._prepared: set[int] = set()
+        self._resolved: dict[int, int] = {}
         self._cost = 0
 
     def forget(self, queue_id: int) -> None:
         """Forget a queue that is gone."""
         self._known.pop(queue_id, None)
         self._first.pop(queue_id, None)
-        self._prepared.discard(queue_id)
+        self._resolved.pop(queue_id, None)
 
     def scan(self) -> Iterator[Slab | None]:
         """Look through all queues; yields where others have their turn.
@@ -82,12 +82,9 @@ class ExpiryScan:
         """
         statistics = self._core.queue_statistics(queue.id)
         self._cost += 1
-        # What a branch holds is not seen, and may come back anywhere: look again from the start.
-        if statistics.prepared:
-            self._prepared.add(queue.id)
-            self._known.pop(queue.id, None)
-        elif queue.id in self._prepared:
-            self._prepared.discard(queue.id)
+        # What a branch held is where it stood, which may be anywhere: look again from the start.
+        if statistics.resolved != self._resolved.get(queue.id, 0):
+            self._resolved[queue.id] = statistics.resolved
             self._known.pop(queue.id, None)
         while not queue.is_deleted:
             known = self._known.get(queue.id, 0)

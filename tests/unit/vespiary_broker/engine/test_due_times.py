@@ -81,3 +81,32 @@ def test_a_queue_is_forgotten_and_others_stay() -> None:
     assert (len(due), due.count(1), due.count(2)) == (1, 0, 1)
     assert drain(due, 9) == [(2, 8)]
     assert due.next_ms is None
+
+
+@given(st.lists(st.integers(1, 5), max_size=8), st.integers(1, 4))
+def test_they_come_in_the_order_in_which_they_were_put_in(adds: list[int], most: int) -> None:
+    due = DueTimes()
+    put: list[int] = []
+    taken: list[int] = []
+    for count in adds:
+        for _ in range(count):
+            put.append(len(put))
+            due.add_late(1_100, 1, put[-1], 1_000)
+        if (found := due.take_due(1_100, most)) is not None:
+            taken += found[1]
+        assert len(due) == len(put) - len(taken)
+    while (found := due.take_due(1_100, most)) is not None:
+        taken += found[1]
+    assert taken == put
+    assert (len(due), due.next_ms, due._taken) == (0, None, {})
+
+
+def test_a_queue_that_is_forgotten_halfway_begins_anew() -> None:
+    due = DueTimes()
+    for sequence in range(10):
+        due.add_late(1_100, 1, sequence, 1_000)
+    due.take_due(1_100, 3)
+    due.forget(1)
+    assert due._taken == {}
+    due.add_late(1_100, 1, 7, 1_000)
+    assert drain(due, 1_100) == [(1, 7)]

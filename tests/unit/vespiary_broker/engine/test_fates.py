@@ -89,6 +89,28 @@ def test_scheduled_messages_are_counted_before_anybody_asks_for_them() -> None:
     assert (statistics.ready, statistics.aside) == (0, 700)
 
 
+def test_messages_scheduled_for_the_same_time_come_in_their_order() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    for number in range(1000):
+        send(rig, queue, b"%d" % number, deliver_at_ms=rig.now_ms + 100)
+    for _ in range(10):
+        rig.turn()
+    assert rig.engine.fates.statistics().scheduled == 1000
+    rig.now_ms += 99
+    for _ in range(20):
+        rig.turn()
+    assert output.bodies() == []
+    rig.now_ms += 1
+    came: list[bytes] = []
+    for _ in range(20):
+        rig.turn()
+        came += output.bodies()
+    assert came == [b"%d" % number for number in range(1000)]
+
+
 @pytest.mark.parametrize("wait_ms", [1, 2, 5])
 def test_a_stream_of_scheduled_messages_comes_while_others_are_set_aside(wait_ms: int) -> None:
     rig = rig_with()
@@ -329,6 +351,10 @@ def test_a_message_of_a_prepared_branch_is_found_after_its_end() -> None:
     rig.journal.flush()
     rig.now_ms += PERIOD_MS
     settle(rig)
+    expiry = rig.engine.fates._expiry
+    before = expiry._cost
+    assert list(expiry.discover(queue)) == []
+    assert expiry._cost == before + 1, "while it is prepared nothing is looked at again"
     rig.core.resolve(5, commit=True)
     rig.journal.flush()
     rig.now_ms += PERIOD_MS
