@@ -130,9 +130,12 @@ class ExaminedQueue:
     # --- who takes ------------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
-        """Take note of a consumer that was opened."""
+        """Take note of a consumer that was opened; it stands in the queue's rota."""
         self._enter(consumer)
-        if self._kind.group_rebalance and self._groups:
+        tiers = self._queue.rota.tiers
+        if self._groups and len(tiers) == 1 and len(tiers[0]) < len(self._takers):
+            self._rebalance()  # one consumer is served alone, and owners that are not get nothing
+        elif self._kind.group_rebalance and self._groups:
             if self._kind.group_rebalance_pause_dispatch:
                 self._is_rebalancing = True
             else:

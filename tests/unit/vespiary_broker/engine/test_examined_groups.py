@@ -215,3 +215,25 @@ def test_the_first_message_of_a_group_for_its_consumer_says_so() -> None:
     rig.turns()
     marks = [(frame.body, frame.get("group-first")) for frame in output.frames()]
     assert marks[:2] == [(b"a1", "true"), (b"a2", None)]
+
+
+def test_groups_of_others_go_to_an_exclusive_consumer_that_comes() -> None:
+    rig = Rig()
+    first, second, alone = rig.output(), rig.output(), rig.output()
+    rig.subscribe(first, "/queue/q")
+    rig.subscribe(second, "/queue/q")
+    for number in range(8):
+        rig.send("/queue/q", b"%d" % number, properties=b"JMSXGroupID:%d\n" % (number % 4))
+    rig.turns()
+    assert len(first.bodies()) + len(second.bodies()) == 8
+    consumer = rig.subscribe(alone, "/queue/q", is_exclusive=True)
+    for number in range(8, 16):
+        rig.send("/queue/q", b"%d" % number, properties=b"JMSXGroupID:%d\n" % (number % 4))
+    rig.turns()
+    assert alone.bodies() == [b"%d" % number for number in range(8, 16)]
+    close_subscription(rig.core, rig.registry, consumer)
+    rig.dispatcher.poke(consumer.queue.id)
+    rig.turns()
+    assert sorted(first.bodies() + second.bodies(), key=int) == [
+        b"%d" % number for number in range(8, 16)
+    ]
