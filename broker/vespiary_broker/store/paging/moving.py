@@ -105,6 +105,7 @@ class PageMover:
         new_id: Gives ids that were never used.
         new_salt: Gives 64 random bits.
         clock_ms: Milliseconds since 1970.
+        room_tries: How often room for a record is asked for before a page is given up.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class PageMover:
         new_id: Callable[[], int],
         new_salt: Callable[[], int] = lambda: secrets.randbits(64),
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        room_tries: int = _ROOM_TRIES,
     ) -> None:
         self._journal = journal
         self._core = journal.core
@@ -124,6 +126,7 @@ class PageMover:
         self._new_id = new_id
         self._new_salt = new_salt
         self._clock_ms = clock_ms
+        self._room_tries = room_tries
 
     async def move(self, address: PagedAddress) -> PageFile | None:
         """Move messages of an address into one page, the oldest that nobody is about to get.
@@ -152,7 +155,7 @@ class PageMover:
             page = await self._write(address, page_id, salt)
             if page is None:
                 return None
-            is_moved = await self._with_room(page_id, self._core.page_commit) > 0
+            is_moved = await self._commit(page)
             is_committed = True
         finally:
             if not is_committed:
@@ -160,10 +163,26 @@ class PageMover:
         self._journal.kick()
         if is_moved:
             return page
-        # All that was copied has been taken by consumers meanwhile.
-        remove = self._files.remove
-        await finished(self._in_thread(lambda: remove(address.name, [page_id])))
+        await self._remove(page)  # all that was copied has been taken by consumers meanwhile
         return None
+
+    async def _commit(self, page: PageFile) -> bool:
+        """Have the journal name a page; return whether anything of it still waited.
+
+        Durability: the file goes again only where no record names it.
+        """
+        try:
+            return await self._with_room(page.page_id, self._core.page_commit) > 0
+        except (NoRoom, ValueError, VespiaryError):
+            # Nothing was staged. Each try writes another page: what is given up must not fill the
+            # disk for pages while the journal's is full.
+            await self._remove(page)
+            raise
+
+    async def _remove(self, page: PageFile) -> None:
+        """Remove a page that no record names; what fails goes at the next start."""
+        remove = self._files.remove
+        await finished(self._in_thread(lambda: remove(page.address, [page.page_id])))
 
     def _driver(self, address: PagedAddress) -> tuple[int, int] | None:
         """Return the queue that most waits in, and where to begin in it; None if none does."""
@@ -224,7 +243,7 @@ class PageMover:
 
     async def _with_room(self, page_id: int, call: Callable[[int], T]) -> T:
         """Close or commit a page, when there is room for what that takes."""
-        for _ in range(_ROOM_TRIES):
+        for _ in range(self._room_tries):
             try:
                 return call(page_id)
             except NoRoom:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from vespiary_broker.store.paging.moving import PageMover
 from vespiary_codec.journal.page import PAGE_BIT
-from vespiary_native.abc import DeliverStatus
+from vespiary_native.abc import DeliverStatus, NoRoom
 from vespiary_spec.errors import ForeignJournal, PageDamaged
-from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, until
 from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig
 
@@ -162,6 +164,50 @@ async def test_a_disk_that_takes_no_page_loses_nothing_and_is_tried_again(
     assert rig.pager.statistics().blocked_reason == ""
     await client.receive()
     assert received(client) == expected(110, client)
+    await rig.close()
+
+
+class CoreWithoutRoom:
+    """A core whose journal has no room for PAGE records; all else is the real one's."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def page_commit(self, page_id: int) -> int:
+        raise NoRoom(f"no room for page {page_id}")
+
+
+class JournalWithoutRoom:
+    """A journal with that core."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.core = CoreWithoutRoom(journal.core)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+
+@run
+async def test_a_page_that_the_journal_has_no_room_to_name_leaves_no_file(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(60)
+    journal: Any = JournalWithoutRoom(rig.journal)
+    mover = PageMover(
+        journal, rig.pager._files, InlineExecutor(), new_id=rig.pager._new_id, room_tries=2
+    )
+    for _ in range(3):
+        with pytest.raises(NoRoom):
+            await mover.move(rig.address)
+    assert rig.page_names() == []
+    assert rig.core.pages() == []
+    await rig.page_all()
+    await client.receive()
+    assert received(client) == expected(60, client)
     await rig.close()
 
 
