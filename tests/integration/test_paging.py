@@ -195,6 +195,28 @@ def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
         wait_for(lambda: not pages(data))
 
 
+def test_a_selector_finds_what_a_start_found_in_pages_though_memory_is_plenty(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    broker = BrokerProcess(data, *SETTINGS)
+    broker.start()
+    port = broker.port()
+    send(port, "/queue/orders", range(1500))
+    with StompPeer(port) as peer:
+        peer.connect()
+        red = {"destination": "/queue/orders", "colour": "red", "persistent": "true"}
+        peer.send("SEND", {**red, "receipt": "r"}, b"1500 last")
+        peer.receive_receipt("r")
+    wait_for(lambda: len(pages(data)) > 5)  # more than page-max-cache-size
+    broker.stop()
+    broker.settings = SETTINGS[1:]  # without max-size-bytes: the address does not page any more
+    broker.start()
+    assert take(broker.port(), "/queue/orders", 1, selector="colour = 'red'") == [1500]
+    assert take(broker.port(), "/queue/orders", 1500) == list(range(1500))
+    assert broker.stop() == 0
+
+
 def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)

@@ -41,6 +41,7 @@ class RigAddress:
     Attributes:
         keep_bytes: What stays in memory.
         is_wanted: Whether it pages at all.
+        is_attended: Whether its queues have consumers.
     """
 
     name = "orders"
@@ -51,6 +52,7 @@ class RigAddress:
         self.core = core
         self.keep_bytes = keep_bytes
         self.is_wanted = True
+        self.is_attended = True
         self.front = 0
         self.is_reading_ahead = True
         self.remembered: list[int] = []
@@ -68,6 +70,9 @@ class RigAddress:
 
     def front_bytes(self, queue_id: int) -> int:
         return self.front
+
+    def has_consumers(self, queue_id: int) -> bool:
+        return self.is_attended
 
     def reads_ahead(self, queue_id: int) -> bool:
         return self.is_reading_ahead

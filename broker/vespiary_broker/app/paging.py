@@ -75,6 +75,11 @@ class PagedEngineAddress:
             return 0
         return min(_FRONT_PAGES * self.page_bytes, self._engine.memory.low_bytes(self._state) // 2)
 
+    def has_consumers(self, queue_id: int) -> bool:
+        """Whether anybody consumes a queue."""
+        queue = self._engine.registry.queues_by_id.get(queue_id)
+        return queue is not None and bool(queue.consumers)
+
     def reads_ahead(self, queue_id: int) -> bool:
         """Whether the next page of a queue is opened before its consumers ask."""
         facts = self._engine.core.queue_statistics(queue_id)
@@ -138,14 +143,19 @@ def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
     if pager is None:
         return
 
+    def page(state: AddressState) -> None:
+        settings = engine.registry.settings_for(state.name)
+        pager.page(PagedEngineAddress(engine, state, settings))
+
     def on_paging(state: AddressState) -> None:
         if state.is_paging:
-            settings = engine.registry.settings_for(state.name)
-            pager.page(PagedEngineAddress(engine, state, settings))
+            page(state)
         elif state.is_gone:
             pager.forget_address(state.name)
 
     engine.memory.on_paging = on_paging
+    for state in engine.memory.states(pager.addresses):
+        page(state)  # it has pages from before, whether it has too much in memory now or not
     for state in engine.memory.paging_states():
         on_paging(state)
     engine.dispatcher.on_paged = pager.serve

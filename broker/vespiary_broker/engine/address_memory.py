@@ -450,6 +450,10 @@ class AddressMemory:
         )
         return min(limits, default=self._core.account_statistics(state.account).bytes)
 
+    def states(self, names: Iterable[str]) -> list[AddressState]:
+        """Return those of these addresses that have queues."""
+        return [self._by_name[name] for name in names if name in self._by_name]
+
     def paging_states(self) -> list[AddressState]:
         """Return the addresses whose messages are to leave the memory."""
         return [state for state in self._by_name.values() if state.is_paging]

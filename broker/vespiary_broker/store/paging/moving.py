@@ -56,6 +56,9 @@ class PagedAddress(Protocol):
     def front_bytes(self, queue_id: int) -> int:
         """Return how much of a queue stays in memory in front of its consumers."""
 
+    def has_consumers(self, queue_id: int) -> bool:
+        """Whether anybody consumes a queue; else its open pages are closed if memory is short."""
+
     def reads_ahead(self, queue_id: int) -> bool:
         """Whether the next page of a queue is opened before its consumers ask."""
 

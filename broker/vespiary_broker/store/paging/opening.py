@@ -132,7 +132,7 @@ class PageOpener:
     async def _open_each(self, queue_id: int) -> None:
         while not self._is_closing:
             closed = [page_id for page_id in self._closed(queue_id) if page_id not in self.damaged]
-            if not closed:
+            if not closed or not self._is_looked_at(queue_id, closed[0]):
                 return
             for page_id in closed:
                 self._want(queue_id, page_id)
@@ -141,6 +141,12 @@ class PageOpener:
                     await asyncio.wait([task])
             if self._closed(queue_id) == closed:
                 await asyncio.sleep(_AGAIN_S)  # nothing helped: no loop without a pause
+
+    def _is_looked_at(self, queue_id: int, page_id: int) -> bool:
+        """Whether Python still looks at a queue: if it does not, its pages are closed again."""
+        page = self._pages.get(page_id)
+        paged = self._addresses.get(page.address) if page is not None else None
+        return paged is None or queue_id in paged.looked_at()
 
     def _closed(self, queue_id: int) -> list[int]:
         """Return the pages in which a queue has messages that are not in its ring."""
@@ -242,11 +248,30 @@ class PageOpener:
             if not queues:
                 del table[page_id]
 
+    def close_idle(self, address: str) -> None:
+        """Close the pages of an address for queues without consumers: its memory is needed."""
+        paged, table = self._addresses.get(address), self._open.get(address)
+        if paged is None or table is None:
+            return
+        for page_id, queues in list(table.items()):
+            idle = [queue_id for queue_id in queues if not paged.has_consumers(queue_id)]
+            queues.difference_update(
+                [queue_id for queue_id in idle if self._leave(address, page_id, queue_id)]
+            )
+            if not queues:
+                del table[page_id]
+        if not table:
+            del self._open[address]
+
     def _leave(self, address: str, page_id: int, queue_id: int) -> bool:
+        """Close a page for a queue; return whether it is closed for it."""
         paged = self._addresses.get(address)
-        if paged is not None and queue_id in paged.looked_at():
+        if queue_id in self._wholes or (paged is not None and queue_id in paged.looked_at()):
             return False
-        return self._core.page_leave(page_id, queue_id)
+        try:
+            return self._core.page_leave(page_id, queue_id)
+        except ValueError:
+            return True  # the queue is gone, and so is what it had there
 
     def forget(self, page: PageFile) -> None:
         """Drop what is remembered of a page that is done."""

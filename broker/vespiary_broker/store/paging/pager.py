@@ -215,9 +215,18 @@ class Pager:
     # --- what the engine says ---------------------------------------------------------------------
 
     def page(self, address: PagedAddress) -> None:
-        """Have messages of an address moved as long as it says that it has too many."""
+        """Have messages of an address moved as long as it says that it has too many.
+
+        An address that has pages must be known, whether it has too many or not: it says which of
+        its pages have to stay open.
+        """
         self._addresses[address.name] = address
         self._begin(address.name)
+
+    @property
+    def addresses(self) -> set[str]:
+        """Addresses that have pages."""
+        return {page.address for page in self._pages.values()}
 
     def forget_address(self, name: str) -> None:
         """Forget an address that is gone; its pages go when its queues are gone."""
@@ -274,6 +283,8 @@ class Pager:
         """Write page after page of an address until it has no more than it may."""
         while not self._is_closing and self._journal.failure is None:
             address = self._addresses.get(name)
+            if address is not None and address.excess_bytes() > 0:
+                self._opener.close_idle(name)
             if address is None or address.excess_bytes() <= 0:
                 return
             await self._wait_for_retry()
@@ -443,7 +454,7 @@ class Pager:
             pages=len(self._pages),
             pages_bytes=sum(page.size_bytes for page in self._pages.values()),
             open_pages=self._opener.open_pages,
-            addresses=len({page.address for page in self._pages.values()}),
+            addresses=len(self.addresses),
             written=self._written,
             written_bytes=self._written_bytes,
             opened=self._opener.opened,

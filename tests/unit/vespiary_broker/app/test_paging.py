@@ -69,6 +69,16 @@ def test_what_consumers_are_about_to_get_stays() -> None:
     assert address.front_bytes(999) == 0
 
 
+def test_a_queue_has_consumers_or_not() -> None:
+    rig = filled(200, max_size_bytes=100_000)
+    address = paged(rig)
+    (queue_id,) = address.queue_ids()
+    assert not address.has_consumers(queue_id)
+    rig.subscribe(rig.output(), "/queue/orders")
+    assert address.has_consumers(queue_id)
+    assert not address.has_consumers(999)
+
+
 def test_queues_that_python_looks_at_do_not_page() -> None:
     rig = filled(200, max_size_bytes=100_000)
     address = paged(rig)

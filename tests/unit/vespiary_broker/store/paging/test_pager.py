@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,75 @@ async def test_pages_that_python_remembers_stay_open(tmp_path: Path) -> None:
         rig.pager.open_all(queue_id)
     await until(lambda: rig.paged() == 0)
     assert rig.pager.statistics().open_pages == pages > rig.address.open_pages_max
+    await rig.close()
+
+
+@run
+async def test_pages_without_consumers_are_closed_when_memory_is_short(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.open_pages_max = 5
+    await client.send(200)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    await client.receive(3)
+    await client.acknowledge(6)
+    await until(lambda: rig.pager.statistics().open_pages >= 2)
+    rig.address.is_wanted = True
+    rig.pager.page(rig.address)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert rig.pager.statistics().open_pages >= 2, "they have consumers"
+    rig.address.is_attended = False
+    await until(lambda: rig.pager.statistics().open_pages == 0)
+    assert rig.paged() == 194
+    rig.address.is_attended = True
+    rig.address.is_wanted = False
+    client.held.clear()
+    await client.receive()
+    assert len(client.held) == 194
+    await rig.close()
+
+
+@run
+async def test_pages_are_not_opened_for_ever_once_nobody_looks_at_the_queue(
+    tmp_path: Path,
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.pager.open_all(1)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert rig.pager.statistics().opened <= rig.pager.statistics().pages
+    assert not rig.pager._opener._wholes
+    await client.receive()
+    assert received(client) == expected(300, client)
+    await rig.close()
+
+
+@run
+async def test_an_open_page_of_a_queue_that_is_gone_hinders_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.remembered = [1]
+    rig.pager.open_all(1)
+    await until(lambda: rig.core.queue_statistics(1).paged == 0)
+    assert rig.pager.statistics().open_pages > rig.address.open_pages_max
+    rig.address.remembered = []
+    rig.core.close_consumer(client.consumers.pop(1))
+    rig.address.queues = [2]
+    rig.core.drop_queue(1)
+    await client.receive()
+    assert len(client.held) == rig.core.queue_statistics(2).tail - 1
+    assert "was not opened" not in caplog.text
     await rig.close()
 
 
