@@ -101,7 +101,8 @@ def test_the_journal_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
         for start in range(0, 6000, 1000):
             send(broker.port(), "/queue/orders", range(start, start + 1000))
         wait_for(lambda: len(pages(data)) >= 35)
-        wait_for(lambda: used_files(broker) <= 3)
+        # The one that is filled, one with the rest of what is in memory, two that pages alone keep.
+        wait_for(lambda: used_files(broker) <= 4)
 
 
 def used_files(broker: BrokerProcess) -> float:
