@@ -55,7 +55,7 @@ from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
 from vespiary_codec.journal.page import PAGE_BIT
-from vespiary_spec.errors import JournalLocked, VespiaryError, WriterFailed
+from vespiary_spec.errors import JournalLocked, NativeError, VespiaryError, WriterFailed
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration
 
@@ -65,6 +65,7 @@ T = TypeVar("T")
 _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CLOSE_S: Final = 1.0
 _LOAD_AGAIN_S: Final = 0.02
+_LOAD_FAILED_S: Final = 1.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
@@ -500,14 +501,20 @@ class BrokerApp(Administration):
     async def _load(self, journal: Journal, file_id: int, slab: int) -> None:
         """Read a slab back, then serve the queues that waited for it.
 
-        A slab that cannot be read is logged, and its queue waits: nothing behind it is delivered
+        A slab that does not verify is logged, and its queue waits: nothing behind it is delivered
         out of order, and nothing is lost.
         """
         if self._pager is not None and file_id & PAGE_BIT:
             await self._pager.wait_open(file_id & ~PAGE_BIT)
-        is_loaded = await journal.load_slab(file_id, slab)
-        if not is_loaded:  # it came by another way, or there is no memory for it now
-            await asyncio.sleep(_LOAD_AGAIN_S)
+        try:
+            is_loaded = await journal.load_slab(file_id, slab)
+        except NativeError as error:
+            # Clients may hold all descriptors: that says nothing of what stands there.
+            log.error("a part of a queue was not read, and is tried again: %s", error)  # noqa: TRY400
+            await asyncio.sleep(_LOAD_FAILED_S)
+        else:
+            if not is_loaded:  # it came by another way, or there is no memory for it now
+                await asyncio.sleep(_LOAD_AGAIN_S)
         self.engine.dispatcher.slab_loaded(file_id, slab)
         self.engine.fates.slab_loaded(file_id, slab)
         if self._cycle is not None:

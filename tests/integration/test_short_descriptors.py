@@ -1,0 +1,41 @@
+"""A broker whose descriptors are all taken for a while: queues go on when some are free again."""
+
+from __future__ import annotations
+
+import resource
+import urllib.request
+from pathlib import Path
+
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
+
+COUNT = 20
+FEW = 3
+
+
+def test_a_consumer_that_waits_for_the_disk_gets_its_messages_when_files_can_be_opened_again(
+    tmp_path: Path,
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", "max-disk-usage=100")
+    broker.start()
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        for number in range(COUNT):
+            headers = {"destination": "/queue/orders", "persistent": "true", "receipt": str(number)}
+            peer.send("SEND", headers, b"%d" % number)
+        peer.receive_receipt(str(COUNT - 1))
+    broker.stop()
+    broker.start()  # nothing of the queue is in memory now
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
+        answer.read()  # what is loaded with the first request opens files
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        soft, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (FEW, hard))
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "ack": "auto"})
+        wait_for(lambda: "Too many open files" in broker.log_text())
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        bodies = [frame.body for frame in peer.receive_messages(COUNT)]
+    assert bodies == [b"%d" % number for number in range(COUNT)]
+    assert broker.stop() == 0, broker.log_text()
