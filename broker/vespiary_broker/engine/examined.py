@@ -10,6 +10,7 @@ How it looks
     consumers keep up each message is read once, and each selector is asked once. A consumer that
     comes later begins at the head, and joins the others when it has caught up.
     A lane stops at its bound (`KEYS_MAX` for all lanes of a queue) and looks on when half has left.
+    Messages of groups whose owner takes none now are passed, ten times as many; then others wait.
     What a selector does not match is not kept, so a match behind a million others is found in many
     short turns and without memory.
     A message that comes back (NACK, a lost connection, a branch that was rolled back) stands before
@@ -398,6 +399,7 @@ class ExaminedQueue:
         while len(taken) < count:
             if own and not (keys and keys[0] < own[0]):
                 key = heappop(own)
+                lane.owned -= 1
             elif keys:
                 key = lane.pop()
                 if self._group_of and not self._is_takers(consumer, taker, key, batch):
@@ -438,6 +440,7 @@ class ExaminedQueue:
         other = self._takers[owner]
         if other.lane is taker.lane:
             heappush(other.own, key)
+            taker.lane.owned += 1
         else:  # the owner finds it in its own lane, if its selector wants it
             self._has_left = True
         return False

@@ -16,6 +16,8 @@ from vespiary_broker.engine.core import MessageView
 
 SEQUENCE_BITS: Final = 56
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
+OWNED_FACTOR: Final = 10
+"""A lane looks past so many times its own keys for owners that take none: others are behind."""
 _PRIORITY_KEYS: Final = tuple((9 - priority) << SEQUENCE_BITS for priority in range(10))
 
 
@@ -48,12 +50,15 @@ class Lane:
         cursor: Next sequence to look at.
         keys: Keys of what matched, a heap. Some may be stale: given by another lane.
         users: Consumers that take from it.
+        owned: Messages of groups that came out of it and wait for their owners.
         is_filling: Whether it looks on; not while it is full.
         is_stuck: Whether it met a slab that is not in memory in this turn.
         is_primed: Whether it was full, or at the queue's end, since it began.
     """
 
-    __slots__ = ("cursor", "is_filling", "is_primed", "is_stuck", "keys", "match", "users")
+    __slots__ = (
+        "cursor", "is_filling", "is_primed", "is_stuck", "keys", "match", "owned", "users",
+    )  # fmt: skip
 
     def __init__(self, match: Match | None) -> None:
         self.match = match
@@ -64,6 +69,7 @@ class Lane:
     def reset(self) -> None:
         """Forget all and look again from the queue's head."""
         self.keys.clear()
+        self.owned = 0
         self.cursor = 0
         self.is_filling = True
         self.is_primed = False
@@ -78,7 +84,8 @@ class Lane:
         return heappop(self.keys)
 
     def merge(self, keys: list[int]) -> None:
-        """Take in many keys, in any order."""
+        """Take back keys that waited for an owner, in any order."""
+        self.owned -= len(keys)
         self.keys.extend(keys)
         heapify(self.keys)
 
@@ -86,10 +93,11 @@ class Lane:
         """Stop looking on when it is full, and go on when half of that has left.
 
         Args:
-            keys_max: Keys that it may hold before it looks no further.
+            keys_max: Keys that it may hold before it looks no further; for owners as many tens.
         """
-        if len(self.keys) >= keys_max:
+        owned_max = OWNED_FACTOR * keys_max
+        if len(self.keys) >= keys_max or self.owned >= owned_max:
             self.is_filling = False
             self.is_primed = True
-        elif len(self.keys) * 2 <= keys_max:
+        elif len(self.keys) * 2 <= keys_max and self.owned < owned_max:
             self.is_filling = True

@@ -330,3 +330,18 @@ def test_a_long_search_in_one_queue_does_not_hold_up_the_others() -> None:
         rig.turn()
     assert [output.bodies() for output in others] == [[b"here"]] * 3
     assert rig.dispatcher.has_more  # the search goes on
+
+
+def test_what_a_selector_left_comes_before_what_came_back_from_behind_it() -> None:
+    rig = Rig()
+    _send(rig, b"1")
+    _send(rig, b"2", properties=RED)
+    consumer = rig.subscribe(rig.output(), "/queue/q", selector="colour = 'red'")
+    rig.turns()
+    close_subscription(rig.core, rig.registry, consumer)
+    rest = rig.output()
+    plain = rig.subscribe(rest, "/queue/q")
+    assert plain.queue.examined is not None
+    rig.turns()
+    assert rest.bodies() == [b"1", b"2"]
+    assert plain.queue.examined is None

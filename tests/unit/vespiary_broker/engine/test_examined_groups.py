@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from vespiary_broker.engine import examined as module
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.settings import AddressSettings
@@ -237,3 +240,31 @@ def test_groups_of_others_go_to_an_exclusive_consumer_that_comes() -> None:
     assert sorted(first.bodies() + second.bodies(), key=int) == [
         b"%d" % number for number in range(8, 16)
     ]
+
+
+def test_a_group_whose_owner_takes_nothing_is_passed_and_fills_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KEYS_MAX", 100)
+    rig = Rig()
+    slow, slow_output = _consumer(rig, credit=1)
+    _send(rig, b"hot", b"first")
+    rig.turns()
+    _, other_output = _consumer(rig)
+    _send(rig, b"hot", *[b"hot"] * 900)
+    _send(rig, b"cold", b"here")
+    rig.turns()
+    assert other_output.bodies() == [b"here"]
+    _send(rig, b"hot", *[b"hot"] * 3000)
+    _send(rig, b"cold", b"behind")
+    rig.turns()
+    examined = slow.queue.examined
+    assert examined is not None
+    assert examined.waiting(slow) < 1500
+    assert other_output.bodies() == []
+    came = []
+    for _ in range(3901):  # with one at a time, as its credit allows
+        came += _acknowledge(rig, slow, slow_output)
+        rig.turns()
+    assert came == [b"first", *[b"hot"] * 3900]
+    assert other_output.bodies() == [b"behind"]
