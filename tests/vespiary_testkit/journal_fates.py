@@ -16,17 +16,36 @@ if TYPE_CHECKING:
     from vespiary_testkit.journal_lives import Life
 
 
+class Tries:
+    """Reads slabs back; one that never comes (a file that is gone) fails the life, not its time."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+
+    async def load(self, life: Life, file_id: int, slab: int) -> None:
+        """Read a slab back.
+
+        Raises:
+            AssertionError: Too many could not be read.
+        """
+        if not await life.journal.load_slab(file_id, slab):
+            self._failed += 1
+            assert self._failed < 1000, f"slab {slab} of file {file_id} does not come back"
+            await asyncio.sleep(0)
+
+
 async def look(life: Life, queue_id: int) -> list[Key]:
     """Return the deliverable messages of a queue; what is not in memory is read back."""
     found: list[Key] = []
     sequence = 0
+    tries = Tries()
     while sequence < life.core.queue_statistics(queue_id).available:
         seen = life.core.look(queue_id, sequence, life.chance.choice((1, 5, 100)))
         assert seen.absent is not None or seen.next_sequence > sequence
         found += [(queue_id, view.sequence) for view in seen.messages]
         sequence = seen.next_sequence
         if seen.absent is not None:
-            await life.journal.load_slab(*seen.absent)
+            await tries.load(life, *seen.absent)
     waiting = sorted(key for key in life.waiting if key[0] == queue_id)
     assert found == waiting, "what is seen is what was confirmed and not taken"
     return found
@@ -36,6 +55,7 @@ async def give_special(life: Life, consumer: int, queue_id: int) -> list[Key]:
     """Give a consumer all special messages of a queue, at which `deliver` stops."""
     given: list[Key] = []
     sequence = 0
+    tries = Tries()
     while sequence < life.core.queue_statistics(queue_id).available:
         seen = life.core.look(queue_id, sequence, 100, special_only=True)
         for view in seen.messages:
@@ -43,13 +63,14 @@ async def give_special(life: Life, consumer: int, queue_id: int) -> list[Key]:
             given.append((queue_id, view.sequence))
         sequence = seen.next_sequence
         if seen.absent is not None:
-            await life.journal.load_slab(*seen.absent)
+            await tries.load(life, *seen.absent)
     life.core.specials_seen(queue_id)
     return given
 
 
 async def give_one(life: Life, consumer: int, queue_id: int, sequence: int) -> None:
     """Give a consumer a message; what is not in memory is read back."""
+    tries = Tries()
     while True:
         status, count, passed, _ = life.core.give(consumer, [sequence], 1)
         if status is DeliverStatus.LARGE:
@@ -58,7 +79,7 @@ async def give_one(life: Life, consumer: int, queue_id: int, sequence: int) -> N
         if status is not DeliverStatus.ABSENT:
             assert (status, count, passed) == (DeliverStatus.DRAINED, 1, 1)
             return
-        await life.journal.load_slab(*life.core.absent_for(queue_id, sequence))
+        await tries.load(life, *life.core.absent_for(queue_id, sequence))
 
 
 async def end_unheld(life: Life) -> None:

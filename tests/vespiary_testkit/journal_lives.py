@@ -24,7 +24,7 @@ from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_spec.errors import JournalError
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
-from vespiary_testkit.journal_fates import end_unheld, give_special, move, set_aside
+from vespiary_testkit.journal_fates import Tries, end_unheld, give_special, move, set_aside
 from vespiary_testkit.journal_features import (
     Doubt,
     branches_of,
@@ -197,6 +197,7 @@ async def receive(life: Life) -> None:
     by_consumer = {consumer: queue_id for queue_id, consumer in life.consumers.items()}
     for consumer in by_consumer:
         status = DeliverStatus.LIMIT
+        tries = Tries()
         while status is not DeliverStatus.DRAINED:
             status, _, frames = life.core.deliver(consumer, 1_000_000, 1 << 30)
             found = re.findall(rb"^message-id:(\d+)-(\d+)$", frames, re.MULTILINE)
@@ -211,7 +212,7 @@ async def receive(life: Life) -> None:
             life.waiting.difference_update(keys)
             life.held += keys
             if status is DeliverStatus.ABSENT:
-                await life.journal.load_slab(*life.core.absent_slab(consumer))
+                await tries.load(life, *life.core.absent_slab(consumer))
 
 
 async def acknowledge(life: Life) -> None:
