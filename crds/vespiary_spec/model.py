@@ -83,6 +83,8 @@ class Facts:
         is_open: For maps of foreign data: any content is accepted.
         default_text: The default in words, where it is computed.
         rules: CEL rules for this field: (rule, message).
+        has_no_rule: Leave the bounds to the broker and the operator: in a list of lists a CEL rule
+            costs more than an API server allows.
     """
 
     unit: Unit = Unit.NONE
@@ -99,6 +101,7 @@ class Facts:
     is_open: bool = False
     default_text: str = ""
     rules: tuple[tuple[str, str], ...] = ()
+    has_no_rule: bool = False
 
     def allowed(self) -> str:
         """Say the bounds in words for an error message; empty if there are none."""

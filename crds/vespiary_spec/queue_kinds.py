@@ -187,6 +187,7 @@ class QueueKindProperties(
             minimum=0,
             maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
             special=-1,
+            has_no_rule=True,
             default_text="`default-delay-before-dispatch` of the address",
         ),
     ] = None

@@ -198,7 +198,8 @@ def _number_schema(
     if facts.unit.is_size or facts.unit.is_duration:
         pattern = units.QUANTITY_PATTERN if facts.unit.is_size else _DURATION_PATTERN
         schema = _int_or_string(pattern, target)
-        found = (*((_bounds_rule(facts),) if facts.allowed() else ()), *_kept_rule(facts))
+        is_bounded = facts.allowed() and not facts.has_no_rule
+        found = (*((_bounds_rule(facts),) if is_bounded else ()), *_kept_rule(facts))
         if found and target is Target.CRD:
             schema["x-kubernetes-validations"] = validations(found)
         return schema
@@ -245,7 +246,7 @@ def _bounds_rule(facts: Facts) -> tuple[str, str]:
         exact.append(f"self {sign} {whole}")
         if size:
             text.append(f"quantity(self).compareTo(quantity('{whole}')) {sign} 0")
-        else:
+        elif whole or sign == "<=":  # the pattern knows no sign: text is never below zero
             shown = format_duration(whole * _NS[facts.unit]).replace("0ns", "0s")
             shown = f"{int(shown[:-1]) * 24}h" if shown.endswith("d") else shown
             text.append(f"duration(self) {sign} duration('{shown}')")
@@ -259,6 +260,6 @@ def _bounds_rule(facts: Facts) -> tuple[str, str]:
     if facts.special is not None:
         numbers = f"self == {facts.special} || ({numbers})"
     return (
-        f"type(self) == int ? ({numbers}) : ({' && '.join(text)})",
+        f"type(self) == int ? ({numbers}) : ({' && '.join(text) or 'true'})",
         f"allowed: {facts.allowed()}",
     )
