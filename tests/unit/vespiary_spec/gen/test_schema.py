@@ -148,3 +148,13 @@ def test_the_charts_template_is_guarded_and_escaped() -> None:
         "  {{- end }}",
         "{{- end }}",
     }
+
+
+def test_fields_in_lists_of_lists_have_no_rules() -> None:
+    """An API server estimates a rule by how often it may be evaluated, and refuses the CRD."""
+    brokers = next(d for d in DEFINITIONS if d["spec"]["names"]["kind"] == "Broker")
+    spec = root(brokers)["properties"]["spec"]["properties"]
+    queue = spec["addresses"]["items"]["properties"]["queues"]["items"]
+    assert "delayBeforeDispatch" in queue["properties"]
+    for name, field in queue["properties"].items():
+        assert "x-kubernetes-validations" not in field, name
