@@ -192,7 +192,7 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
     [
         ({"config": {"journalMaxIoo": 1}}, "spec.config.journalMaxIoo"),
         ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
-        ({"config": {"globalMaxMessages": 1}}, "spec.config.globalMaxMessages"),
+        ({"config": {"readWholePage": True}}, "spec.config.readWholePage"),
         (
             {"addressSettings": [{"match": "#", "managementBrowsePageSize": 1}]},
             "spec.addressSettings[0].managementBrowsePageSize",
