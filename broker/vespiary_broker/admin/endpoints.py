@@ -31,14 +31,8 @@ from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.handlers import Api, Call
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import MEDIA_TYPE, Refused, refused
-from vespiary_broker.admin.routes import (
-    BASE,
-    BODY_BYTES_MAX,
-    ROUTES,
-    Route,
-    read_body,
-    read_query,
-)
+from vespiary_broker.admin.route import Route
+from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, ROUTES, read_body, read_query
 from vespiary_broker.engine.logins import Principal
 from vespiary_spec.errors import VespiaryError
 

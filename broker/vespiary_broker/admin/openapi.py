@@ -20,14 +20,8 @@ from vespiary_broker.admin import (
     transaction_records,
 )
 from vespiary_broker.admin.problems import MEDIA_TYPE
-from vespiary_broker.admin.routes import (
-    BASE,
-    BODY_BYTES_MAX,
-    COMMON_STATUSES,
-    ROUTES,
-    QueryParameter,
-    Route,
-)
+from vespiary_broker.admin.route import QueryParameter, Route
+from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES
 from vespiary_spec.version import VERSION
 
 _REFERENCE: Final = "#/components/schemas/{name}"

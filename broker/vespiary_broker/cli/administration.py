@@ -1,55 +1,23 @@
-"""`vespiary queue` and `vespiary address`: administration of a running broker by its HTTP API.
+"""What commands of administration share: options, tables, the question before a loss.
 
-Owns: the commands, their tables, and the question before something is lost. Called by `program`.
+Owns these helpers. Must never call the API. Called by the commands that do.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.api_client import ApiClient, api_options, segment
-from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
 
-_QUEUE_COLUMNS: Final = (
-    ("queue", "name"),
-    ("address", "address"),
-    ("type", "routingType"),
-    ("messages#", "messages"),
-    ("ready#", "ready"),
-    ("delivering#", "delivering"),
-    ("consumers#", "consumers"),
-    ("acknowledged#", "acknowledged"),
-    ("durable", "isDurable"),
-)
-_ADDRESS_COLUMNS: Final = (
-    ("address", "name"),
-    ("types", "routingTypes"),
-    ("queues#", "queues"),
-    ("messages#", "messages"),
-    ("auto-created", "isAutoCreated"),
-)
-
-_routing_type_option = click.option(
+routing_type_option = click.option(
     "--routing-type",
     type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
     default="ANYCAST",
     show_default=True,
     help="ANYCAST: each message to one consumer. MULTICAST: each subscription gets a copy.",
-)
-_max_consumers_option = click.option(
-    "--max-consumers",
-    type=click.IntRange(min=-1),
-    help="Most consumers at a time; -1 for any number.",
-)
-_purge_option = click.option(
-    "--purge-on-no-consumers/--keep-on-no-consumers",
-    default=None,
-    help="Empty it when its last consumer goes, and take nothing until the next one comes, or not.",
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -69,7 +37,8 @@ def show_all(items: list[dict[str, Any]], columns: Any, is_json: bool) -> None:
     terminal.show_table([heading for heading, _ in columns], rows)
 
 
-def _show_one(item: dict[str, Any], is_json: bool) -> None:
+def show_one(item: dict[str, Any], is_json: bool) -> None:
+    """Print one item, a field a line, or as JSON."""
     if is_json:
         terminal.show_json(item)
         return
@@ -102,342 +71,9 @@ def confirm(question: str, is_sure: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-@click.group("queue", short_help="List, show, create, change, pause, purge and delete queues.")
-def queue() -> None:
-    """Queues of a running broker, by its HTTP API."""
-
-
-@queue.command("list", short_help="List queues.")
-@api_options
-def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """List all queues."""
-    client = ApiClient(api_url, password_file)
-    show_all(list(client.items("/queues")), _QUEUE_COLUMNS, is_json)
-
-
-@queue.command("show", short_help="Show one queue.")
-@click.argument("name")
-@api_options
-def show_queue(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Show the queue NAME with all its figures."""
-    _show_one(ApiClient(api_url, password_file).call("GET", f"/queues/{segment(name)}"), is_json)
-
-
-@queue.command("create", short_help="Create a queue.")
-@click.argument("name")
-@click.option("--address", help="Its address, made if need be (default: one of the same name).")
-@_routing_type_option
-@click.option("--durable/--no-durable", default=True, help="Survives a restart (default) or not.")
-@click.option("--filter", "filter_string", default="", help="Selector that lets messages in.")
-@_max_consumers_option
-@_purge_option
-@api_options
-def create_queue(
-    name: str,
-    address: str | None,
-    routing_type: str,
-    durable: bool,
-    filter_string: str,
-    max_consumers: int | None,
-    purge_on_no_consumers: bool | None,
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """Create the queue NAME; one that exists just so is fine."""
-    body = {
-        "name": name,
-        "address": address,
-        "routingType": routing_type.upper(),
-        "durable": durable,
-        "filterString": filter_string,
-        "maxConsumers": max_consumers,
-        "purgeOnNoConsumers": purge_on_no_consumers,
-    }
-    made = ApiClient(api_url, password_file).call("POST", "/queues", body)
-    if is_json:
-        terminal.show_json(made)
-    else:
-        click.echo(f"queue {made['name']} of address {made['address']}, {made['routingType']}")
-
-
-@queue.command("delete", short_help="Delete a queue.")
-@click.argument("name")
-@click.option("--force", is_flag=True, help="Even if it has messages or consumers.")
-@yes_option
-@api_options
-def delete_queue(
-    name: str,
-    force: bool,
-    yes: bool,
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """Delete the queue NAME. One with messages or consumers needs --force."""
-    confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
-    client = ApiClient(api_url, password_file)
-    query = {"force": str(force).lower()}
-    answer = client.call("DELETE", f"/queues/{segment(name)}", query=query)
-    show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
-
-
-@queue.command("update", short_help="Change what is particular about a queue.")
-@click.argument("name")
-@_max_consumers_option
-@_purge_option
-@api_options
-def update_queue(
-    name: str,
-    max_consumers: int | None,
-    purge_on_no_consumers: bool | None,
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """Change the queue NAME; what is not given stays, and so do consumers that it has."""
-    body = {"maxConsumers": max_consumers, "purgeOnNoConsumers": purge_on_no_consumers}
-    if body == {"maxConsumers": None, "purgeOnNoConsumers": None}:
-        raise click.UsageError("nothing to change: give --max-consumers or another option")
-    client = ApiClient(api_url, password_file)
-    _show_one(client.call("PATCH", f"/queues/{segment(name)}", body), is_json)
-
-
-@queue.command("pause", short_help="Give nothing more of a queue to its consumers.")
-@click.argument("name")
-@click.option("--persist", is_flag=True, help="A restart leaves it paused.")
-@api_options
-def pause_queue(
-    name: str, persist: bool, api_url: str, password_file: Path | None, is_json: bool
-) -> None:
-    """Pause the queue NAME: it takes messages, and its consumers get none until `resume`."""
-    client = ApiClient(api_url, password_file)
-    query = {"persist": str(persist).lower()}
-    answer = client.call("POST", f"/queues/{segment(name)}/pause", query=query)
-    lasting = ", also after a restart" if persist else ", until a restart"
-    show_removed(answer, f"queue {name} paused{lasting}", is_json)
-
-
-@queue.command("resume", short_help="Go on with a queue that was paused.")
-@click.argument("name")
-@api_options
-def resume_queue(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Go on giving messages of the queue NAME to its consumers."""
-    client = ApiClient(api_url, password_file)
-    answer = client.call("POST", f"/queues/{segment(name)}/resume")
-    show_removed(answer, f"queue {name} goes on", is_json)
-
-
-@queue.command("stat", short_help="List queues by a condition, sorted.")
-@click.option(
-    "--field",
-    type=click.Choice(FIELDS),
-    default="name",
-    show_default=True,
-    help="What is compared.",
-)
-@click.option(
-    "--operation",
-    type=click.Choice(tuple(OPERATIONS)),
-    default="CONTAINS",
-    show_default=True,
-    help="How it is compared.",
-)
-@click.option("--value", help="What it is compared with (default: all queues are listed).")
-@click.option(
-    "--sort", type=click.Choice(FIELDS), default="name", show_default=True, help="What by."
-)
-@click.option("--descending", is_flag=True, help="Largest first.")
-@click.option("--fields", help="Columns, with commas between them (default: those of `list`).")
-@click.option(
-    "--max-rows", type=click.IntRange(min=1), default=50, show_default=True, help="Most queues."
-)
-@api_options
-def queue_statistics(
-    field: str,
-    operation: str,
-    value: str | None,
-    sort: str,
-    descending: bool,
-    fields: str | None,
-    max_rows: int,
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """List queues for which a condition holds.
-
-    Such as --field messages --operation GREATER_THAN --value 1000.
-    """
-    columns = _QUEUE_COLUMNS if fields is None else columns_of(fields)
-    condition = None if value is None else condition_on(field, operation, value)
-    found = list(ApiClient(api_url, password_file).items("/queues"))
-    shown, count = chosen(found, condition, sort, is_descending=descending, count_max=max_rows)
-    if is_json and fields is not None:
-        shown = [{key: item[key] for _, key in columns} for item in shown]
-    show_all(shown, columns, is_json)
-    if count > len(shown):
-        click.echo(f"{count - len(shown)} more; see --max-rows", err=True)
-
-
-@queue.command("purge", short_help="Remove the messages that wait in a queue.")
-@click.argument("name")
-@yes_option
-@api_options
-def purge_queue(
-    name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
-) -> None:
-    """Remove all messages that wait in the queue NAME; those given to consumers stay."""
-    confirm(f"Remove all messages that wait in {name}?", yes)
-    client = ApiClient(api_url, password_file)
-    answer = client.call("POST", f"/queues/{segment(name)}/purge")
-    show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
-
-
-def _move(name: str, act: str, sentence: str, client: ApiClient, is_json: bool) -> None:
-    answer = client.call("POST", f"/queues/{segment(name)}/{act}")
-    show_removed(answer, f"{answer['messages']} {sentence}", is_json)
-
-
-@queue.command("retry", short_help="Move dead letters back to where they came from.")
-@click.argument("name")
-@api_options
-def retry(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Move the messages that wait in the dead letter queue NAME back to their queues.
-
-    Messages whose queue is gone stay, and so do those that were never moved.
-    """
-    client = ApiClient(api_url, password_file)
-    _move(name, "retry", f"messages of {name} are back in their queues", client, is_json)
-
-
-@queue.command("send-to-dead-letter", short_help="Make dead letters of the messages that wait.")
-@click.argument("name")
-@api_options
-def send_to_dead_letter(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Move all messages that wait in the queue NAME to its dead letter address."""
-    client = ApiClient(api_url, password_file)
-    _move(name, "send-to-dead-letter", f"messages of {name} are dead letters", client, is_json)
-
-
-@queue.command("expire", short_help="Let the messages that wait expire.")
-@click.argument("name")
-@yes_option
-@api_options
-def expire(name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Let all messages that wait in the queue NAME expire: to its expiry address, or nowhere."""
-    confirm(f"Let all messages that wait in {name} expire?", yes)
-    client = ApiClient(api_url, password_file)
-    _move(name, "expire", f"messages of {name} have expired", client, is_json)
-
-
 def show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
     """Print what a deletion removed, as a sentence or as JSON."""
     if is_json:
         terminal.show_json(answer)
     else:
         click.echo(sentence)
-
-
-@click.group("address", short_help="List, show, create, change and delete addresses.")
-def address() -> None:
-    """Addresses of a running broker, by its HTTP API."""
-
-
-@address.command("list", short_help="List addresses.")
-@api_options
-def list_addresses(api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """List all addresses."""
-    client = ApiClient(api_url, password_file)
-    show_all(list(client.items("/addresses")), _ADDRESS_COLUMNS, is_json)
-
-
-@address.command("show", short_help="Show one address.")
-@click.argument("name")
-@api_options
-def show_address(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Show the address NAME and its queues."""
-    client = ApiClient(api_url, password_file)
-    _show_one(client.call("GET", f"/addresses/{segment(name)}"), is_json)
-
-
-@address.command("create", short_help="Create an address.")
-@click.argument("name")
-@_routing_type_option
-@api_options
-def create_address(
-    name: str, routing_type: str, api_url: str, password_file: Path | None, is_json: bool
-) -> None:
-    """Create the address NAME, or widen it by a routing type."""
-    body = {"name": name, "routingTypes": [routing_type.upper()]}
-    made = ApiClient(api_url, password_file).call("POST", "/addresses", body)
-    if is_json:
-        terminal.show_json(made)
-    else:
-        click.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
-
-
-@address.command("update", short_help="Change the routing types of an address.")
-@click.argument("name")
-@click.option(
-    "--routing-type",
-    "routing_types",
-    type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
-    multiple=True,
-    required=True,
-    help="A type that it serves; give it twice for both.",
-)
-@api_options
-def update_address(
-    name: str,
-    routing_types: tuple[str, ...],
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """Have the address NAME serve these routing types and no others."""
-    body = {"routingTypes": [kind.upper() for kind in routing_types]}
-    client = ApiClient(api_url, password_file)
-    _show_one(client.call("PATCH", f"/addresses/{segment(name)}", body), is_json)
-
-
-@address.command("duplicate-ids", short_help="Show or forget an address' duplicate ids.")
-@click.argument("name")
-@click.option("--limit", default=10, type=click.IntRange(1, 1000), help="Newest ids to show.")
-@click.option("--clear", is_flag=True, help="Forget them: messages with old ids are taken again.")
-@yes_option
-@api_options
-def duplicate_ids(
-    name: str,
-    limit: int,
-    clear: bool,
-    yes: bool,
-    api_url: str,
-    password_file: Path | None,
-    is_json: bool,
-) -> None:
-    """Show the duplicate ids that the address NAME remembers, or forget them."""
-    client = ApiClient(api_url, password_file)
-    path = f"/addresses/{segment(name)}/duplicate-ids"
-    if not clear:
-        _show_one(client.call("GET", path, query={"limit": str(limit)}), is_json)
-        return
-    confirm(f"Forget the duplicate ids of {name}?", yes)
-    answer = client.call("DELETE", path)
-    show_removed(answer, f"{answer['ids']} duplicate ids of {name} forgotten", is_json)
-
-
-@address.command("delete", short_help="Delete an address without queues.")
-@click.argument("name")
-@yes_option
-@api_options
-def delete_address(
-    name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool
-) -> None:
-    """Delete the address NAME, which must have no queues."""
-    confirm(f"Delete the address {name}?", yes)
-    ApiClient(api_url, password_file).call("DELETE", f"/addresses/{segment(name)}")
-    if is_json:
-        terminal.show_json({"deleted": name})
-    else:
-        click.echo(f"address {name} deleted")

@@ -66,13 +66,13 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "queue",
-        "administration:queue",
+        "queues:queue",
         ADMINISTRATION,
         "List, show, create, change, pause, purge and delete queues.",
     ),
     CommandEntry(
         "address",
-        "administration:address",
+        "addresses:address",
         ADMINISTRATION,
         "List, show, create, change and delete addresses.",
     ),

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from vespiary_broker.admin import openapi
-from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES, Route
+from vespiary_broker.admin.route import Route
+from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
 from vespiary_broker.engine.jms import JmsKind
