@@ -31,11 +31,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     producers: int = 1
     consumers: int = 0
     queues: int = 1
+    destination_type: str = "ANYCAST"
     window: int = 1
     rate: float = 0
     body_size: int = 1024
     ack: str = "client-individual"
     send_header: str = ""
+    variants: int = 1
     selector: str = ""
     prefetch: int = 0
     warmup: float = 1.0

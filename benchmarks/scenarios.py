@@ -70,8 +70,13 @@ SCENARIOS = (
         needs_raw_write=True,
     ),
     Scenario(name="selector", title="c with a selector", load=engine.SELECTOR),
-    Scenario(name="priorities", title="c with a priority on each message", load=engine.PRIORITIES),
-    Scenario(name="groups", title="c with a message group in each queue", load=engine.GROUPS),
+    Scenario(name="priorities", title="c with priorities 0 to 9 at random", load=engine.PRIORITIES),
+    Scenario(
+        name="groups", title="1000 message groups in one queue, 8 consumers", load=engine.GROUPS
+    ),
+    Scenario(
+        name="filters", title="c with filters on subscriptions to topics", load=engine.FILTERS
+    ),
     Scenario(
         name="c-twins",
         title="c on the pure-Python twins (VESPIARY_NATIVE=0)",
@@ -91,5 +96,6 @@ FLOORS = (
     Floor("selector", "delivered_per_s", 80_000, at_least=True),
     Floor("priorities", "delivered_per_s", 80_000, at_least=True),
     Floor("groups", "delivered_per_s", 80_000, at_least=True),
+    Floor("filters", "delivered_per_s", 80_000, at_least=True),
     Floor("c-twins", "delivered_per_s", 50_000, at_least=True),
 )

@@ -67,7 +67,7 @@ struct options {
                *prefetch_header, *send_header, *selector, *ledger;
     const char *verify[VERIFY_LIMIT];
     double port, queues, producers, window, rate, consumers, prefetch, body_size, seconds, messages,
-        warmup, drain_seconds, idle, run;
+        warmup, drain_seconds, idle, run, variants;
 };
 
 struct counts { uint64_t sent, confirmed, delivered, acknowledged; };
@@ -92,7 +92,7 @@ struct snapshot { uint64_t time_ns; struct counts counts; double user_s, system_
 
 struct load {
     struct options options;
-    uint32_t producers, consumers, queues, run;
+    uint32_t producers, consumers, queues, run, variants;
     size_t body_size, connection_count, source_count, frame_size;
     uint64_t window, quota, ring_mask, ready, closed, idle_since_ns;
     enum phase phase;
@@ -102,7 +102,7 @@ struct load {
     const char *ended;
     char reason[512];
     char *filler;
-    struct span *prefixes;                /* SEND up to `receipt:`, per queue */
+    struct span *prefixes;                /* SEND up to `receipt:`, per queue and variant */
     struct connection *connections;
     struct source **sources;
     uint32_t *source_slots;
@@ -373,9 +373,18 @@ static bool may_send(const struct load *l, const struct connection *c, uint64_t 
            c->next_seq - c->oldest <= l->ring_mask;
 }
 
+/* Which of the variants the next message is: evenly spread, and in no order. */
+static uint32_t variant_of(const struct load *l, const struct connection *c)
+{
+    uint64_t mixed = (c->next_seq + 1) * 0x9E3779B97F4A7C15u + c->index;
+    mixed = (mixed ^ (mixed >> 31)) * 0xBF58476D1CE4E5B9u;
+    return (uint32_t)((mixed >> 32) % l->variants);
+}
+
 static void put_send(struct load *l, struct connection *c, uint64_t now)
 {
-    struct span prefix = l->prefixes[queue_of(l, c->index, c->next_seq)];
+    uint32_t kind = queue_of(l, c->index, c->next_seq) * l->variants + variant_of(l, c);
+    struct span prefix = l->prefixes[kind];
     char *to = c->out.data + c->out.end, *from = to;
     struct stamp stamp = {MAGIC, l->run, c->index, (uint32_t)l->body_size, c->next_seq, now};
     if (l->options.rate > 0)
@@ -604,7 +613,7 @@ static void subscribe(struct load *l, struct connection *c)
 {
     uint32_t step = l->consumers >= l->queues ? l->queues : l->consumers;
     for (uint32_t q = c->index % l->queues; q < l->queues; q += step) {
-        struct span name = l->prefixes[q]; /* "SEND\ndestination:NAME\n..." */
+        struct span name = l->prefixes[q * l->variants]; /* "SEND\ndestination:NAME\n..." */
         const char *from = name.data + 5, *eol = strchr(from, '\n');
         append(&c->out, "SUBSCRIBE\nid:%" PRIu32 "\n%.*s\nack:%s\nreceipt:subscribe\n", q,
                (int)(eol - from), from, l->options.ack);
@@ -937,7 +946,8 @@ static const struct setting SETTINGS[] = {
     TEXT("ack", ack, "client-individual, client (cumulative) or auto"),
     NUMBER("prefetch", prefetch, 0, 1e6, "credit asked for by each subscription; 0 = the broker's"),
     TEXT("prefetch-header", prefetch_header, "name of the header that carries it"),
-    TEXT("send-header", send_header, "a header line of each SEND; %d is the number of its queue"),
+    TEXT("send-header", send_header, "a header line of each SEND; %d is its queue, %v its variant"),
+    NUMBER("variants", variants, 1, 100000, "how many send-headers with %v there are, at random"),
     TEXT("selector", selector, "selector of each subscription"),
     NUMBER("body-size", body_size, sizeof(struct stamp), 1 << 24, "bytes a body; drain: at most"),
     NUMBER("warmup", warmup, 0, 3600, "seconds before the measured window"),
@@ -1000,7 +1010,8 @@ static void read_options(struct options *o, int argc, char **argv)
     size_t verify_count = 0;
     *o = (struct options){.host = "127.0.0.1", .vhost = "localhost", .destination = "bench.%d",
         .destination_type = "ANYCAST", .ack = "client-individual", .port = 61613, .queues = 1,
-        .prefetch_header = "prefetch-count", .send_header = "", .selector = "", .producers = 1, .window = 1, .body_size = 1024,
+        .prefetch_header = "prefetch-count", .send_header = "", .selector = "", .variants = 1,
+        .producers = 1, .window = 1, .body_size = 1024, .warmup = 1,
         .seconds = 5, .messages = 20e6, .drain_seconds = 10, .idle = 1};
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--help") == 0)
@@ -1020,19 +1031,22 @@ static void read_options(struct options *o, int argc, char **argv)
         die(EXIT_USAGE, "--messages is more than %llu a producer", SEQ_LIMIT);
     if (o->ledger != NULL && o->consumers > 0 && !individual)
         die(EXIT_USAGE, "--ledger with consumers needs --ack client-individual");
+    if (o->queues * o->variants > 1e6)
+        die(EXIT_USAGE, "--queues times --variants is more than a million");
     if (verify_count > 0 && (o->producers > 0 || o->consumers < 1))
         die(EXIT_USAGE, "--verify-ledger drains: give --producers 0 --consumers 1 or more");
 }
 
-/* The header line that every SEND to a queue has beside its own; "%d" is the queue's number. */
-static void append_header(struct buffer *b, const char *line, uint32_t queue)
+/* The header line that SENDs have beside their own; "%d" is the queue's number, "%v" the variant's. */
+static void append_header(struct buffer *b, const char *line, uint32_t queue, uint32_t variant)
 {
-    const char *hole = strstr(line, "%d");
-    if (*line == '\0')
-        return;
-    append(b, "\n%.*s", (int)(hole == NULL ? (ptrdiff_t)strlen(line) : hole - line), line);
-    if (hole != NULL)
-        append(b, "%" PRIu32 "%s", queue, hole + 2);
+    if (*line != '\0')
+        append(b, "\n");
+    for (; *line != '\0'; line++)
+        if (line[0] == '%' && (line[1] == 'd' || line[1] == 'v'))
+            append(b, "%" PRIu32, *++line == 'd' ? queue : variant);
+        else
+            append(b, "%c", *line);
 }
 
 /* Everything that follows from the options, before the first socket. */
@@ -1045,6 +1059,7 @@ static void prepare(struct load *l)
     l->producers = (uint32_t)o->producers;
     l->consumers = (uint32_t)o->consumers;
     l->queues = (uint32_t)o->queues;
+    l->variants = (uint32_t)o->variants;
     l->run = o->run > 0 ? (uint32_t)o->run : (uint32_t)(unique ^ ((uint64_t)getpid() << 16)) | 1u;
     l->body_size = (size_t)o->body_size;
     l->window = (uint64_t)o->window;
@@ -1052,16 +1067,17 @@ static void prepare(struct load *l)
     l->individual = strcmp(o->ack, "client-individual") == 0;
     l->cumulative = strcmp(o->ack, "client") == 0;
     l->verifies = o->verify[0] != NULL;
-    l->order_checked = l->consumers <= l->queues;
+    l->order_checked = l->consumers <= l->queues && l->variants == 1;
     l->ended = "complete";
     l->begin_ns = l->end_ns = UINT64_MAX;
     for (l->ring_mask = 1023; l->ring_mask < 4 * l->window; l->ring_mask = l->ring_mask * 2 + 1) {}
     l->filler = allocate(l->body_size, 1);
     for (size_t i = 0; i < l->body_size; i++)
         l->filler[i] = (char)('a' + i % 23);
-    l->prefixes = allocate(l->queues, sizeof *l->prefixes);
+    l->prefixes = allocate((size_t)l->queues * l->variants, sizeof *l->prefixes);
     const char *hole = strstr(o->destination, "%d");
-    for (uint32_t q = 0; q < l->queues; q++) {
+    for (uint32_t kind = 0; kind < l->queues * l->variants; kind++) {
+        uint32_t q = kind / l->variants;
         struct buffer b = {0};
         append(&b, "SEND\ndestination:%.*s", (int)(hole == NULL ? (ptrdiff_t)strlen(o->destination)
                : hole - o->destination), o->destination);
@@ -1069,9 +1085,9 @@ static void prepare(struct load *l)
             append(&b, "%" PRIu32 "%s", q, hole + 2);
         if (strcmp(o->destination_type, "none") != 0)
             append(&b, "\ndestination-type:%s", o->destination_type);
-        append_header(&b, o->send_header, q);
+        append_header(&b, o->send_header, q, kind % l->variants);
         append(&b, "\npersistent:true\ncontent-length:%zu\nreceipt:", l->body_size);
-        l->prefixes[q] = (struct span){b.data, b.end};
+        l->prefixes[kind] = (struct span){b.data, b.end};
         if (b.end + l->body_size + 64 > l->frame_size)
             l->frame_size = b.end + l->body_size + 64;
     }

@@ -8,7 +8,7 @@
 #include "state.h"
 
 enum { NEED_DATA = 0, FRAME = 1, ODD = 2, BLOCKED = 3 };
-enum { LOGIN_BYTES_MAX = 8192 };
+enum { LOGIN_BYTES_MAX = 8192, PRIORITY_USUAL = 4 };
 
 typedef struct {
     const uint8_t *at; /* first byte of the frame */
@@ -20,7 +20,8 @@ typedef struct {
     piece dropped[2]; /* lines that are not stored: content-length, receipt */
     uint32_t dropped_count;
     bool is_plain; /* no header that the fast path leaves to Python */
-    bool is_persistent, has_persistent;
+    bool is_persistent, has_persistent, has_priority, is_grouped;
+    uint8_t priority;
 } frame;
 
 /* --- finding frames ------------------------------------------------------------------------------------------ */
@@ -89,14 +90,13 @@ static bool is_left_to_python(piece name)
 {
     switch (name.length ? name.data[0] : 0) {
     case '_':
-        return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY") || NAME(name, "_AMQ_LVQ_NAME");
+        return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY");
     case 'A': return NAME(name, "AMQ_SCHEDULED_TIME") || NAME(name, "AMQ_SCHEDULED_DELAY");
-    case 'J': return NAME(name, "JMSXGroupID") || NAME(name, "JMSXGroupSeq") || NAME(name, "JMSExpiration");
+    case 'J': return NAME(name, "JMSExpiration");
     case 'a': return NAME(name, "ack");
     case 'd': return NAME(name, "delivery-count");
     case 'e': return NAME(name, "expires");
     case 'm': return NAME(name, "message-id");
-    case 'p': return NAME(name, "priority");
     case 'r': return NAME(name, "redelivered");
     case 's': return NAME(name, "subscription");
     case 't': return NAME(name, "transaction");
@@ -126,6 +126,14 @@ static void send_header(frame *f, piece line, piece name, piece value)
     } else if (NAME(name, "destination-type")) {
         f->is_plain &= !f->type.data;
         f->type = value;
+    } else if (NAME(name, "priority")) {
+        if (!f->has_priority) {
+            f->is_plain &= value.length == 1 && *value.data >= '0' && *value.data <= '9';
+            f->priority = (uint8_t)(value.length ? *value.data - '0' : 0);
+        }
+        f->has_priority = true;
+    } else if (NAME(name, "JMSXGroupID")) {
+        f->is_grouped = true;
     } else if (is_left_to_python(name)) {
         f->is_plain = false;
     }
@@ -355,9 +363,11 @@ static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64
     const route *to = find_route(core, c, f->destination, f->type);
     if (!to || (core->accounts_full && is_route_held(core, to)))
         return 1;
+    uint8_t priority = f->has_priority ? f->priority : PRIORITY_USUAL;
     message m = {.body = {f->at + f->headers_end, (uint32_t)(length - f->headers_end - 1)},
                  .protocol = 1,
-                 .priority = 4,
+                 .priority = priority,
+                 .flags = priority != PRIORITY_USUAL || f->is_grouped ? FLAG_SPECIAL : 0,
                  .is_persistent = f->is_persistent};
     stored_lines(f, &m);
     uint64_t block;

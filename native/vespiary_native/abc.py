@@ -353,8 +353,8 @@ class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, Protocol):
         `destination-type`, `receipt` and `content-length` there is one at most. Then:
 
         - SEND with a taught destination, without the headers of journal-format §3.2 that are left
-          out but `content-length` and `receipt`, and without those that decide a message's order
-          or fate (`abc_inspection`); no colon in a value (in RECEIPTs it is escaped). It is
+          out but `content-length` and `receipt`, and without those that decide a message's
+          fate (`abc_inspection`); no colon in a value (in RECEIPTs it is escaped). It is
           journalled if its first `persistent` says `true` and a queue of its route is durable.
         - ACK without a body, with `id` (1.2) or `message-id` (1.0, 1.1) of a message that this
           connection holds, in its one spelling, in 1.1 with the `subscription` of its consumer; no

@@ -15,9 +15,10 @@ Terms
                  One that comes back, is put back or belongs to a branch that ends counts anew.
                  Kept over restarts and moves.
 
-The scanner leaves SENDs to Python whose headers decide the order or fate of the message:
-`priority`, `expires`, `JMSExpiration`, `JMSXGroupID`, `JMSXGroupSeq`, `AMQ_SCHEDULED_TIME`,
-`AMQ_SCHEDULED_DELAY`, `_AMQ_SCHED_DELIVERY`, `_AMQ_LVQ_NAME`, `_AMQ_DUPL_ID`.
+The scanner takes SENDs with a `priority` of one digit (the first of several counts); another
+priority than 4, or a `JMSXGroupID`, makes them special. It leaves SENDs to Python whose headers
+decide their fate: `expires`, `JMSExpiration`, `AMQ_SCHEDULED_TIME`, `AMQ_SCHEDULED_DELAY`,
+`_AMQ_SCHED_DELIVERY`, `_AMQ_DUPL_ID`.
 
 The order of `deliver` is: returned messages, the lowest sequence before others, then all others.
 `give` may take any; one that comes back is returned, wherever it stands.

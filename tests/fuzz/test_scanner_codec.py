@@ -57,6 +57,13 @@ def seeds() -> range:
     return range(int(first), int(last or first) + 1)
 
 
+def order_of(frame: Frame) -> tuple[int, bool]:
+    """Return priority and specialness, as `vespiary_broker.server.sending` has them."""
+    priority = frame.get("priority", "4")
+    assert priority in tuple("0123456789"), "Python refuses it"
+    return int(priority), priority != "4" or frame.get("JMSXGroupID") is not None
+
+
 class Bench:
     """A core with a taught connection, observers of its queues, and what should come out."""
 
@@ -200,7 +207,7 @@ class Bench:
         self.added.clear()
         receipts = self.settle()
         expected: dict[int, list[tuple[bytes, bytes]]] = {0: [], 1: [], 2: [], 3: []}
-        journalled: list[tuple[int, bytes, bytes]] = []
+        journalled: list[tuple[int, bytes, bytes, int, bool]] = []
         for frame in taken:
             if frame.command == "SEND":
                 assert frame.get("_AMQ_DUPL_ID") is None, "only Python knows what was seen before"
@@ -210,16 +217,18 @@ class Bench:
                 queue, properties = TAUGHT[key], canonical_properties(frame)
                 expected[queue].append((properties, frame.body))
                 if frame.get("persistent") == "true":
-                    journalled.append((queue, properties, frame.body))
+                    journalled.append((queue, properties, frame.body, *order_of(frame)))
             else:
                 self.check_ack(frame)
         found = [
-            (record.places[0].queue_id, record.properties, record.body) for record in self.added
+            (one.places[0].queue_id, one.properties, one.body, one.priority, one.is_special)
+            for one in self.added
         ]
         assert found == journalled
         for queue, messages in expected.items():
             head = self.core.queue_statistics(queue).next
-            _, _, frames = self.core.deliver(self.observers[queue], 1000, 10**9)
+            sequences = list(range(head, head + len(messages)))
+            _, _, _, frames = self.core.give(self.observers[queue], sequences, 10**9)
             assert frames == b"".join(
                 encode_message(
                     [("subscription", "o"), ("message-id", f"{queue}-{head + number}")],

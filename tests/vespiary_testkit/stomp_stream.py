@@ -93,7 +93,9 @@ class FrameSource:
             lines.append(b"destination-type:ANYCAST")
         if pick.random() < 0.15:
             lines += pick.choices(
-                [b"x:1", b"x:" + b"y" * pick.randint(0, 330), b"priority:7", b"expires:12", b"k:",
+                [b"x:1", b"x:" + b"y" * pick.randint(0, 330), b"priority:7", b"priority:4",
+                 b"priority:%d" % pick.randint(0, 11), b"priority:", b"expires:12",
+                 b"k:", b"JMSXGroupID:h",
                  b"persistent:false", b"transaction:t1", b"receipt:two", b"esc:a\\cb",
                  b"umlaut:\xc3\xa4", b"message-id:3", b"destination:/queue/1", b"cr:x\r",
                  b"content-length:3", b"Receipt:x", b"url:http://x", b"x: 1", b"x:1 ", b"x :1",

@@ -326,8 +326,10 @@ class SendPlan(NamedTuple):
     """What is known of all SEND frames whose headers differ in receipt and content-length only."""
 
     route: Route
-    is_persistent: bool
     properties: bytes
+    is_persistent: bool
+    priority: int
+    flags: int
     lines: int
     longest_line: int
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from vespiary_codec.journal.record import RecordFlag
 from vespiary_native.abc import AckMode, NoRoom, ScanStatus
 from vespiary_native.twin import delivery
 from vespiary_native.twin.staging import Staging
@@ -36,16 +37,12 @@ _LEFT_TO_PYTHON: Final = frozenset(
         b"AMQ_SCHEDULED_DELAY",
         b"AMQ_SCHEDULED_TIME",
         b"JMSExpiration",
-        b"JMSXGroupID",
-        b"JMSXGroupSeq",
         b"_AMQ_DUPL_ID",
-        b"_AMQ_LVQ_NAME",
         b"_AMQ_SCHED_DELIVERY",
         b"ack",
         b"delivery-count",
         b"expires",
         b"message-id",
-        b"priority",
         b"redelivered",
         b"subscription",
         b"transaction",
@@ -54,6 +51,8 @@ _LEFT_TO_PYTHON: Final = frozenset(
         b"content-length",
     }
 )
+_PRIORITY_USUAL: Final = b"4"
+"""What a message without the header has; the queue's order stays as it is."""
 _ACK_NAMES: Final = frozenset({b"subscription", b"receipt", b"content-length"})
 
 _RECEIPT: Final = b"\nreceipt:"
@@ -242,6 +241,8 @@ def _take_send(
             plan.properties,
             view[at + head : at + length - 1],
             is_persistent=plan.is_persistent,
+            priority=plan.priority,
+            flags=plan.flags,
         )
     except NoRoom:
         return _BLOCKED
@@ -384,8 +385,19 @@ def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
     route = connection.taught.get(destination)
     if route is None:
         return None
-    is_persistent = known.get(b"persistent") == b"true"
-    return SendPlan(route, is_persistent, rest[5:], len(lines), longest)
+    priority = known.get(b"priority", _PRIORITY_USUAL)
+    if len(priority) != 1 or not priority.isdigit():
+        return None
+    is_special = priority != _PRIORITY_USUAL or b"JMSXGroupID" in known
+    return SendPlan(
+        route,
+        rest[5:],
+        is_persistent=known.get(b"persistent") == b"true",
+        priority=int(priority),
+        flags=RecordFlag.SPECIAL if is_special else 0,
+        lines=len(lines),
+        longest_line=longest,
+    )
 
 
 # --- ACK ------------------------------------------------------------------------------------------

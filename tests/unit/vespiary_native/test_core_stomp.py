@@ -9,7 +9,7 @@ import pytest
 from vespiary_codec.journal.record import (
     AddRecord,
 )
-from vespiary_native.abc import ScanStatus
+from vespiary_native.abc import DeliverStatus, ScanStatus
 from vespiary_testkit.core_rig import DESTINATION, CoreRig, send
 
 # --- the scanner --------------------------------------------------------------------------------
@@ -55,18 +55,21 @@ LEFT_TO_PYTHON = {
     "an upper case destination": b"SEND\nDestination:/queue/a\n\n\0",
     "an untaught type": send(b"destination-type:ANYCAST\n"),
     "a transaction": send(b"transaction:t\n"),
-    "a priority": send(b"priority:4\n"),
+    "a priority of two digits": send(b"priority:10\n"),
+    "a priority below zero": send(b"priority:-1\n"),
+    "a priority with a blank": send(b"priority: 4\n"),
+    "a priority that is no digit": send(b"priority:a\n"),
+    "an empty priority": send(b"priority:\n"),
+    "a wrong priority in front of a right one": send(b"priority:x\npriority:1\n"),
+    "a group with a colon": send(b"JMSXGroupID:a:b\n"),
+    "a priority in a transaction": send(b"priority:1\ntransaction:t\n"),
     "a duplicate id": send(b"_AMQ_DUPL_ID:1\n"),
     "a message id": send(b"message-id:1-1\n"),
     **{
         f"a header that decides order or fate: {name}": send(name.encode() + b":1\n")
         for name in (
-            "priority",
             "expires",
             "JMSExpiration",
-            "JMSXGroupID",
-            "JMSXGroupSeq",
-            "_AMQ_LVQ_NAME",
             "AMQ_SCHEDULED_TIME",
             "AMQ_SCHEDULED_DELAY",
             "_AMQ_SCHED_DELIVERY",
@@ -262,6 +265,40 @@ def test_other_acks_are_left_to_python(
 )
 def test_limits_are_those_of_the_codec(rig: CoreRig, headers: bytes, status: ScanStatus) -> None:
     assert rig.scan(send(headers))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "priority", "is_special"),
+    [
+        (b"priority:4\n", 4, False),
+        (b"priority:0\n", 0, True),
+        (b"priority:9\n", 9, True),
+        (b"priority:7\npriority:4\n", 7, True),
+        (b"priority:4\npriority:7\n", 4, False),
+        (b"priority:4\npriority:nonsense\n", 4, False),
+        (b"Priority:9\n", 4, False),
+        (b"JMSXGroupID:g\n", 4, True),
+        (b"JMSXGroupID:\n", 4, True),
+        (b"JMSXGroupID:g\nJMSXGroupSeq:-1\nJMSXGroupID:h\n", 4, True),
+        (b"JMSXGroupSeq:-1\n", 4, False),
+        (b"JMSXGroupID:g\npriority:2\n", 2, True),
+        (b"_AMQ_LVQ_NAME:v\n", 4, False),
+    ],
+)
+def test_order_and_groups_are_kept_as_sent(
+    rig: CoreRig, headers: bytes, priority: int, is_special: bool
+) -> None:
+    frame = send(b"persistent:true\n" + headers + b"receipt:r\n")
+    for _ in range(3):  # the twin knows the next ones by their shape
+        assert rig.scan(frame)[0] == ScanStatus.NEED_DATA
+    rig.flush()
+    for view in rig.core.look(1, 0, 10).messages:
+        assert (view.priority, view.is_special) == (priority, is_special)
+        assert view.properties == DESTINATION + b"persistent:true\n" + headers
+    receipts = dict(rig.core.take_receipts())
+    assert receipts[rig.connection] == b"RECEIPT\nreceipt-id:r\n\n\0" * 3
+    status, _, _ = rig.core.deliver(rig.consume(), 10, 10**6)
+    assert (status == DeliverStatus.SPECIAL) is is_special
 
 
 @pytest.mark.parametrize("name", [b"Priority", b"expire", b"expiresAt", b"JMSXGroupIDs", b"_AMQ_X"])
