@@ -48,10 +48,13 @@ native: $(VENV)/.run ## build the C part in place
 run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
-test: $(VENV)/.dev native-test ## all that needs no cluster: AIO, NIO, and the pure-Python twins
-	$(PYTEST) $(SPREAD) -m "not e2e"
-	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE)
-	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE)
+test: $(VENV)/.dev ## all that needs no cluster: C, AIO, NIO, and the pure-Python twins; all run, whichever fails
+	@trap 'exit 130' INT; failed=; \
+	$(MAKE) native-test || failed+=" native-test"; \
+	$(PYTEST) $(SPREAD) -m "not e2e" || failed+=" AIO"; \
+	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" NIO"; \
+	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" twins"; \
+	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(PYTEST) $(SPREAD) tests/mutants

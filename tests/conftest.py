@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,15 @@ def pytest_report_header() -> str:
     core = "twin (pure Python)" if os.environ.get("VESPIARY_NATIVE") == "0" else "native (C)"
     ring = os.environ.get("VESPIARY_RING") or ("threads" if core.startswith("twin") else "aio")
     return f"vespiary: core {core}, ring {ring}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Take back what this process's tests have mounted, even when it is killed."""
+    from vespiary_testkit.mount_guard import mounts_end_with
+
+    if os.geteuid() != 0:
+        yield
+        return
+    with mounts_end_with(tmp_path_factory.getbasetemp()):
+        yield

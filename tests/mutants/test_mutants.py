@@ -15,7 +15,7 @@ import pytest
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_catalogue import MUTANTS
-from vespiary_testkit.mutant_runner import Workshop
+from vespiary_testkit.mutant_runner import ALL_KILLERS_S, Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
@@ -49,7 +49,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
         return made
     # A red killer proves nothing if it is red without the mutant.
     nodes = dict.fromkeys(m.killer for m in _wanted() if not m.killer.startswith("C:"))
-    sound = made.run_pytest(list(nodes))
+    sound = made.run_pytest(list(nodes), ALL_KILLERS_S)
     assert sound.is_sound, sound.text
     assert not sound.is_red, f"a killer fails without a mutant:\n{sound.text}"
     return made

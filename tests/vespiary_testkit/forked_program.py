@@ -166,6 +166,7 @@ def _await_request(control: socket.socket) -> tuple[dict[str, object], list[int]
             if key.data is None:
                 message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 3)
                 if not message:
+                    _end_all(ended)
                     return None
                 status = socket.socket(fileno=descriptors[2])
                 pid = os.fork()
@@ -190,6 +191,13 @@ def _await_request(control: socket.socket) -> tuple[dict[str, object], list[int]
                 with status, contextlib.suppress(BrokenPipeError):  # nobody waited for it
                     status.send(b"%d" % code)
                 os.waitpid(pid, 0)
+
+
+def _end_all(ended: selectors.BaseSelector) -> None:
+    """Kill what still runs: the test run is over, or was killed itself."""
+    for key in ended.get_map().values():
+        if key.data is not None:
+            os.kill(key.data[0], signal.SIGKILL)
 
 
 def _forget_siblings(ended: selectors.BaseSelector) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path("/sys/fs/cgroup")
+_NAME = "vespiary-test-"
 
 
 class MemoryGroup:
@@ -52,6 +53,14 @@ class MemoryGroup:
         return int(counts["oom_kill"])
 
 
+def _remove_leftovers(base: Path) -> None:
+    """Remove groups of test runs that were killed; one with processes in it stays."""
+    for folder in base.glob(f"{_NAME}*"):
+        if not Path("/proc", folder.name.removeprefix(_NAME)).exists():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
 @contextmanager
 def memory_group(size_bytes: int) -> Iterator[MemoryGroup]:
     """Make a group with a limit; skip the test where that cannot be done."""
@@ -64,7 +73,8 @@ def memory_group(size_bytes: int) -> Iterator[MemoryGroup]:
     if wanted is None:
         pytest.skip("the machine has no control groups for memory")
     base = (_ROOT / "memory" if is_v1 else _ROOT) / wanted.lstrip("/")
-    folder = base / f"vespiary-test-{os.getpid()}"
+    _remove_leftovers(base)
+    folder = base / f"{_NAME}{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:

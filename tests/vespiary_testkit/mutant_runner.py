@@ -23,7 +23,9 @@ _COPIED = ("broker", "native", "crds", "operator", "tests", "benchmarks")
 _PACKAGES = ("broker", "native", "crds", "operator", "tests")
 _EXTENSION = "native/vespiary_native/_native.abi3.so"
 _C_FLAGS = ("-std=c11", "-O0", "-fPIC", "-D_GNU_SOURCE", "-DPy_LIMITED_API=0x030b0000", "-w")
-KILL_S = 300.0
+KILL_S = 60.0
+"""Most seconds of a killer; without a mutant it takes a few, most take less than one."""
+ALL_KILLERS_S = 900.0
 WAIT_S = 10.0
 """Longest wait of a killer for what its mutant prevents; without a mutant it waits longer."""
 _RED = 1
@@ -126,13 +128,14 @@ class Workshop:
         """Run one test in the copy."""
         if killer.startswith("C:"):
             return self._run_c(killer[2:])
-        return self.run_pytest([killer], VESPIARY_WAIT_S=str(WAIT_S))
+        return self.run_pytest([killer], KILL_S, VESPIARY_WAIT_S=str(WAIT_S))
 
-    def run_pytest(self, nodes: list[str], **changes: str) -> Outcome:
+    def run_pytest(self, nodes: list[str], limit_s: float, **changes: str) -> Outcome:
         """Run tests of the copy until the first failure.
 
         Args:
             nodes: The tests.
+            limit_s: Seconds after which it counts as red.
             changes: What is different in their environment.
         """
         paths = os.pathsep.join(str(self.folder / name) for name in _PACKAGES)
@@ -152,10 +155,10 @@ class Workshop:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=KILL_S,
+                timeout=limit_s,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(is_red=True, is_sound=True, text=f"no end within {KILL_S} s")
+            return Outcome(is_red=True, is_sound=True, text=f"no end within {limit_s:g} s")
         # A C mutant may end the interpreter by a signal: that is red too.
         is_red = done.returncode == _RED or done.returncode < 0
         is_sound = is_red or done.returncode == 0

@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+LIMIT_S = 600.0
+"""Virtual seconds, many more than any workload sleeps."""
+
 
 class _PollingSelector(selectors.DefaultSelector):
     """Looks at the descriptors and, if none is ready, moves the loop's clock to its next timer."""
@@ -44,7 +47,38 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._polling.now_s
 
 
-def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a `VirtualTimeLoop` of its own."""
+async def _watched(main: Coroutine[Any, Any, T], limit_s: float) -> T:
+    """Await a coroutine; end it at the first callback that raises, or when it comes to no end."""
+    task = asyncio.ensure_future(main)
+    raised: list[BaseException] = []
+
+    def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        if "handle" in context and "exception" in context:
+            raised.append(context["exception"])
+            task.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    try:
+        async with asyncio.timeout(limit_s):
+            return await task
+    except (asyncio.CancelledError, TimeoutError) as error:
+        if raised:
+            raise raised[0] from error
+        raise
+
+
+def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
+    """Run a coroutine to its end on a `VirtualTimeLoop` of its own.
+
+    Args:
+        main: The coroutine.
+        limit_s: Virtual seconds until it has to be done. Tasks that look at something now and then
+            go on for ever, and as fast as they can, when what `main` waits for does not come.
+
+    Raises:
+        TimeoutError: It is not done by then.
+        Exception: What `main` raises, or a callback of the loop.
+    """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
+        return runner.run(_watched(main, limit_s))

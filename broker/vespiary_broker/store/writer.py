@@ -452,6 +452,8 @@ class MessageJournal:
                 self._loop.call_later(SUBMIT_PAUSE_S, self._submit, request, attempt + 1)
             else:
                 self.fail(error)
+        except KeyError:  # whoever waits would wait for ever: nothing else tells of it
+            self.fail(JournalError(f"a defect (file {request.file_id} was freed under a write)"))
 
     def _on_completions(self) -> None:
         """Take what the ring has finished."""
