@@ -153,7 +153,7 @@ ADDRESS_DEFAULTS = AddressSettings(
     max_size_bytes_reject_threshold=-1,
     disk_full_policy=DiskFullPolicy.BLOCK,
 )
-"""What holds for an address when no match says otherwise; no field is None."""
+"""What holds for an address when no match says otherwise; None only in `paging.OPEN_DEFAULTS`."""
 
 
 class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from vespiary_spec import limits
-from vespiary_spec.address_checks import check_address_settings
+from vespiary_spec.address_checks import check_address_settings, check_queue_kind
 from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
 from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
@@ -288,7 +288,7 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
             )
         listeners[place] = acceptor.name
         _check_stomp(acceptor, configuration, path, spelling)
-    _check_addresses(configuration.addresses)
+    _check_addresses(configuration.addresses, spelling)
     _check_limits(configuration, spelling)
     check_address_settings(configuration.address_settings, spelling)
 
@@ -360,7 +360,7 @@ def _check_limits(configuration: Configuration, spelling: Spelling) -> None:
             )
 
 
-def _check_addresses(addresses: tuple[Address, ...]) -> None:
+def _check_addresses(addresses: tuple[Address, ...], spelling: Spelling) -> None:
     owners: dict[str, str] = {}
     for index, address in enumerate(addresses):
         for place, queue in enumerate(address.queues):
@@ -379,6 +379,7 @@ def _check_addresses(addresses: tuple[Address, ...]) -> None:
                     value=queue.routing_type.value,
                     allowed=", ".join(kind.value for kind in address.routing_types),
                 )
+            check_queue_kind(queue, path, spelling)
 
 
 # --- from a resource ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from msgspec import inspect
 from vespiary_spec import units
 from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting, UnsupportedSetting
 from vespiary_spec.model import Facts, FieldModel, Spelling, Unit, fields_of, kebab, spell, unwrap
-from vespiary_spec.refusals import refused_names, refused_values
+from vespiary_spec.refusals import pointless_names, refused_names, refused_values
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -83,6 +83,11 @@ def refusal(struct: type[msgspec.Struct], name: str, spelling: Spelling, path: s
             f"known, but not supported yet: this version does not do {refused[attribute]}",
             path=path,
             cure="take it out",
+        )
+    pointless = pointless_names(struct).get(kebab(attribute))
+    if pointless is not None:
+        return UnsupportedSetting(
+            f"known, and has no meaning here: {pointless}", path=path, cure="take it out"
         )
     if attribute in known and not known[attribute].facts.is_in_resource:
         return UnsupportedSetting(

@@ -26,9 +26,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "critical-analyzer-check-period": "the critical analyzer",
         "critical-analyzer-policy": "the critical analyzer",
         "jdbc-store": "a store in a database",
-        # paging and memory of the whole broker
-        "page-sync-timeout": "paging",
-        "read-whole-page": "paging",
         # other parts of the reference's configuration file
         "connectors": "clustering",
         "cluster-connections": "clustering",
@@ -42,12 +39,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "connection-routers": "connection routers",
     },
     ADDRESS_SETTINGS: {
-        # paging and memory
-        "max-read-page-bytes": "paging",
-        "max-read-page-messages": "paging",
-        "page-limit-bytes": "paging",
-        "page-limit-messages": "paging",
-        "page-full-policy": "paging",
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
         "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",
@@ -128,6 +119,17 @@ NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
 """For each field: value → the feature."""
 
 
+POINTLESS: dict[str, dict[str, str]] = {
+    BROKER: {
+        "page-sync-timeout": "pages are written behind the confirm, each flushed once, so there is "
+        "no period in which they are",
+        "read-whole-page": "the messages of a page are read as they are delivered; upstream it has "
+        "no effect any more either",
+    },
+}
+"""For each Struct: names of the reference that have nothing to set here, and never will."""
+
+
 def _families(struct: type) -> list[str]:
     return [base.__name__ for base in struct.__mro__]
 
@@ -137,6 +139,14 @@ def refused_names(struct: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for family in _families(struct):
         found |= NOT_YET.get(family, {})
+    return found
+
+
+def pointless_names(struct: type) -> dict[str, str]:
+    """Return the names in a Struct that have nothing to set, in kebab-case, and why."""
+    found: dict[str, str] = {}
+    for family in _families(struct):
+        found |= POINTLESS.get(family, {})
     return found
 
 

@@ -249,6 +249,7 @@ MEMORY = MemoryState(
     max_messages=1000,
     is_full=False,
     paging_addresses=1,
+    page_full_addresses=1,
     page_modes=2,
     blocked_producers=3,
     waits=4,
@@ -266,6 +267,12 @@ ADDRESS_MEMORY = AddressMemoryState(
     is_paging=False,
     blocked_producers=3,
     dropped=6,
+    page_full_policy="FAIL",
+    is_page_full=True,
+    page_limit_bytes=10_000_000,
+    page_limit_messages=None,
+    pages_bytes=9_000_000,
+    pages_messages=9000,
 )
 
 

@@ -42,6 +42,7 @@ class RigAddress:
         keep_bytes: What stays in memory.
         is_wanted: Whether it pages at all.
         is_attended: Whether its queues have consumers.
+        pages_bytes_max: What its page files may take.
     """
 
     name = "orders"
@@ -53,6 +54,7 @@ class RigAddress:
         self.keep_bytes = keep_bytes
         self.is_wanted = True
         self.is_attended = True
+        self.pages_bytes_max = 1 << 40
         self.front = 0
         self.is_reading_ahead = True
         self.remembered: list[int] = []
@@ -67,6 +69,9 @@ class RigAddress:
         ready = sum(self.core.queue_statistics(queue_id).ready for queue_id in self.queues)
         live = sum(self.core.queue_statistics(queue_id).live_bytes for queue_id in self.queues)
         return live - self.keep_bytes if ready else 0
+
+    def note_pages(self, size_bytes: int) -> bool:
+        return size_bytes + self.page_bytes <= self.pages_bytes_max
 
     def front_bytes(self, queue_id: int) -> int:
         return self.front

@@ -28,6 +28,12 @@ class AddressMemory(Record, frozen=True):
         is_paging: Whether its messages are to leave the memory.
         blocked_producers: Producers that wait for it.
         dropped: Messages dropped because it was full.
+        page_full_policy: What becomes of messages while memory and pages are full; None for none.
+        is_page_full: Whether its pages may not grow.
+        page_limit_bytes: What its page files may take; None for no limit.
+        page_limit_messages: What a queue may have in pages; None for no limit.
+        pages_bytes: What its page files take; None where there is no limit on them.
+        pages_messages: The most that one of its queues has in pages that are not open; likewise.
     """
 
     name: str
@@ -40,6 +46,12 @@ class AddressMemory(Record, frozen=True):
     is_paging: bool
     blocked_producers: int
     dropped: int
+    page_full_policy: str | None
+    is_page_full: bool
+    page_limit_bytes: int | None
+    page_limit_messages: int | None
+    pages_bytes: int | None
+    pages_messages: int | None
 
 
 class Memory(Record, frozen=True):
@@ -52,6 +64,7 @@ class Memory(Record, frozen=True):
         max_messages: `global-max-messages`; None for none.
         is_full: Whether all addresses that have messages are full.
         paging_addresses: Addresses whose messages are to leave the memory.
+        page_full_addresses: Addresses whose pages may not grow: page-limit-* is reached.
         page_modes: How often an address began to page.
         blocked_producers: Producers that wait.
         waits: How often a producer began to wait.
@@ -65,6 +78,7 @@ class Memory(Record, frozen=True):
     max_messages: int | None
     is_full: bool
     paging_addresses: int
+    page_full_addresses: int
     page_modes: int
     blocked_producers: int
     waits: int
@@ -93,6 +107,11 @@ def metrics_of(memory: Memory, addresses: Iterable[AddressMemory], prefix: str) 
             "paging_addresses",
             "Addresses whose messages are to leave the memory.",
             memory.paging_addresses,
+        ),
+        (
+            "page_full_addresses",
+            "Addresses whose pages may not grow: page-limit-bytes or -messages is reached.",
+            memory.page_full_addresses,
         ),
         (
             "blocked_producers",
@@ -125,6 +144,11 @@ def _of_addresses(addresses: tuple[AddressMemory, ...], prefix: str) -> Iterator
         ("limit_messages", "max_messages", "How many they may be: max-size-messages."),
         ("full", "is_full", "1 while the address is full."),
         ("paging", "is_paging", "1 while its messages are to leave the memory."),
+        ("page_full", "is_page_full", "1 while its pages may not grow."),
+        ("pages_bytes", "pages_bytes", "What its page files take, if there is a limit on them."),
+        ("pages_messages", "pages_messages", "Most messages that a queue has in pages, likewise."),
+        ("page_limit_bytes", "page_limit_bytes", "What its page files may take."),
+        ("page_limit_messages", "page_limit_messages", "What a queue may have in pages."),
         ("blocked_producers", "blocked_producers", "Producers that wait for the address."),
     ):
         gauge = GaugeMetricFamily(f"{prefix}_address_{name}", text, labels=("address",))

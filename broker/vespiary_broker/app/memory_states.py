@@ -26,6 +26,12 @@ class AddressMemoryState:
     is_paging: bool
     blocked_producers: int
     dropped: int
+    page_full_policy: str | None
+    is_page_full: bool
+    page_limit_bytes: int | None
+    page_limit_messages: int | None
+    pages_bytes: int | None
+    pages_messages: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ class MemoryState:
     max_messages: int | None
     is_full: bool
     paging_addresses: int
+    page_full_addresses: int
     page_modes: int
     blocked_producers: int
     waits: int
@@ -50,6 +57,7 @@ def address_memory(engine: Engine, cycle: Cycle, name: str) -> AddressMemoryStat
     facts = engine.memory.facts(name)
     if facts is None:
         return None
+    pages = facts.pages
     return AddressMemoryState(
         name=name,
         policy=str(facts.policy),
@@ -61,6 +69,12 @@ def address_memory(engine: Engine, cycle: Cycle, name: str) -> AddressMemoryStat
         is_paging=facts.is_paging,
         blocked_producers=cycle.producers.count_for(name),
         dropped=engine.memory.counts.dropped[name],
+        page_full_policy=str(pages.policy) if pages is not None else None,
+        is_page_full=pages is not None and pages.is_full,
+        page_limit_bytes=pages.max_bytes if pages is not None else None,
+        page_limit_messages=pages.max_messages if pages is not None else None,
+        pages_bytes=pages.size_bytes if pages is not None else None,
+        pages_messages=pages.messages if pages is not None else None,
     )
 
 
@@ -75,6 +89,7 @@ def memory_state(engine: Engine, cycle: Cycle) -> MemoryState:
         max_messages=facts.max_messages,
         is_full=facts.is_full,
         paging_addresses=memory.paging_count,
+        page_full_addresses=memory.page_full_count,
         page_modes=memory.counts.page_modes,
         blocked_producers=cycle.producers.count,
         waits=cycle.producers.waits,

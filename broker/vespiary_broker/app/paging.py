@@ -68,6 +68,16 @@ class PagedEngineAddress:
             return 0
         return self._engine.memory.excess_bytes(self._state)
 
+    def note_pages(self, size_bytes: int) -> bool:
+        """Take note of the size of its page files; return whether another may be written."""
+        if self._state.pages is None:
+            return True
+        address = self._engine.registry.addresses.get(self._state.name)
+        queues = () if address is None else address.queues.values()
+        statistics = self._engine.core.queue_statistics
+        paged = (statistics(queue.id).paged for queue in queues if not queue.is_deleted)
+        return self._engine.memory.note_pages(self._state, size_bytes, max(paged, default=0))
+
     def front_bytes(self, queue_id: int) -> int:
         """Return how much of a queue stays in memory in front of its consumers."""
         queue = self._engine.registry.queues_by_id.get(queue_id)

@@ -10,6 +10,9 @@ are down to 80 % of both; and every address that has messages, while all togethe
 `global-max-size` or number `global-max-messages`, until these are down to 80 %. A message that goes
 to the queues of a wildcard address too meets the policy of whichever is full.
 
+With PAGE, a full address takes messages as long as its pages may grow (`page_limits`); from then on
+its `page-full-policy` takes the place of PAGE.
+
 What the engine itself sends (dead letters, expired and diverted messages) is taken whatever is
 full: it was confirmed before.
 """
@@ -24,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import AccountLimits, Core
+from vespiary_broker.engine.page_limits import LOW_PERCENT, PageLimits, page_limits_of
 from vespiary_spec.errors import AddressFull
 from vespiary_spec.settings import AddressFullPolicy
 
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
     from vespiary_broker.engine.queues import Queue
 
-LOW_PERCENT: Final = 80
-"""Share of a limit at which a full address is no longer full."""
 _NAMED_MAX: Final = 1000
 """Addresses whose drops are counted apart; those beyond share one count."""
 _OTHERS: Final = "(others)"
@@ -81,6 +83,7 @@ class AddressState:
         is_logged: Whether a drop was logged since it became full.
         queues: Number of its queues.
         is_gone: It has no queues any more; its account may be another's.
+        pages: Limits on its pages; None without PAGE, or where there are none.
     """
 
     name: str
@@ -94,6 +97,14 @@ class AddressState:
     is_logged: bool = False
     queues: int = 0
     is_gone: bool = False
+    pages: PageLimits | None = None
+
+    @property
+    def policy_now(self) -> AddressFullPolicy:
+        """What becomes of messages while it is full, as its pages are now."""
+        if self.pages is not None and self.pages.is_full:
+            return AddressFullPolicy(self.pages.policy)
+        return self.policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,7 @@ class MemoryFacts:
         is_full: Whether its policy holds now.
         is_paging: Whether its messages are to leave the memory.
         policy: What becomes of messages while it is full; None for all.
+        pages: Limits on its pages, and what it has; None for none.
     """
 
     name: str
@@ -119,6 +131,7 @@ class MemoryFacts:
     is_full: bool
     is_paging: bool = False
     policy: AddressFullPolicy | None = None
+    pages: PageLimits | None = None
 
 
 @dataclass(slots=True)
@@ -212,8 +225,16 @@ class AddressMemory:
             name, self._core.open_account(), policy, max_bytes,
             _limit(settings.max_size_messages), reject_bytes,
         )  # fmt: skip
+        if policy is AddressFullPolicy.PAGE:
+            state.pages = page_limits_of(settings)
         self._by_name[name] = self._by_account[state.account] = state
-        limits = [limit for limit in (max_bytes, reject_bytes) if limit is not None]
+        self._limit(state)
+        self._note_paging(state)
+        return state
+
+    def _limit(self, state: AddressState) -> None:
+        """Tell the core the limits of an address, and whether it leaves messages to us then."""
+        limits = (limit for limit in (state.max_bytes, state.reject_bytes) if limit is not None)
         full_bytes = min(limits, default=None)
         self._core.limit_account(
             state.account,
@@ -222,11 +243,37 @@ class AddressMemory:
                 _low(full_bytes),
                 state.max_messages,
                 _low(state.max_messages),
-                is_holding=policy is not AddressFullPolicy.PAGE,
+                is_holding=state.policy_now is not AddressFullPolicy.PAGE,
             ),
         )
-        self._note_paging(state)
-        return state
+
+    # --- pages --------------------------------------------------------------------------------
+
+    def note_pages(self, state: AddressState, size_bytes: int, messages: int) -> bool:
+        """Take note of what an address has in pages; return whether another may be written.
+
+        Args:
+            state: The address.
+            size_bytes: What its page files take.
+            messages: The most that one of its queues has in pages that are not open.
+        """
+        pages = state.pages
+        if pages is None or state.is_gone:
+            return True
+        if pages.note(size_bytes, messages):
+            state.is_logged = False
+            self._limit(state)
+            log.warning(
+                "the pages of an address %s address=%s page_full_policy=%s bytes=%d messages=%d "
+                "allowed=%r",
+                "are full" if pages.is_full else "have room again",
+                state.name,
+                pages.policy,
+                size_bytes,
+                messages,
+                pages.limits_text(),
+            )
+        return not pages.is_full
 
     # --- a message to a full address --------------------------------------------------------------
 
@@ -254,7 +301,7 @@ class AddressMemory:
         waiting: AddressState | None = None
         for state in self._full_states((address, *address.wildcards)):
             self._refuse(state)
-            if state.policy is AddressFullPolicy.DROP:
+            if state.policy_now is AddressFullPolicy.DROP:
                 return Verdict.DROP, state
             waiting = waiting or state
         return (Verdict.TAKE if waiting is None else Verdict.WAIT), waiting
@@ -276,7 +323,7 @@ class AddressMemory:
         if state is None or low is None or self._core.account_statistics(_TOTAL).bytes < low:
             return None
         self._refuse(state)
-        return state if state.policy is AddressFullPolicy.DROP else None
+        return state if state.policy_now is AddressFullPolicy.DROP else None
 
     def drop(self, state: AddressState, count: int = 1) -> None:
         """Count messages that are dropped because an address is full.
@@ -290,12 +337,13 @@ class AddressMemory:
             state.is_logged = True
             own = self._core.account_statistics(state.account)
             log.warning(
-                "messages are dropped, since the address is full and its address-full-policy is "
-                "DROP address=%s bytes=%d messages=%d allowed=%r",
+                "messages are dropped, since the address is full and its %s is DROP address=%s "
+                "bytes=%d messages=%d allowed=%r",
+                _policy_name(state),
                 state.name,
                 own.bytes,
                 own.messages,
-                self._limits_of(state) if own.is_full else self._global_limits(),
+                self._allowed(state, is_full=own.is_full),
             )
 
     def _full_states(self, addresses: Iterable[Address]) -> Iterator[AddressState]:
@@ -306,7 +354,7 @@ class AddressMemory:
 
     def is_full(self, state: AddressState) -> bool:
         """Whether an address' policy holds now, by its own limits or those of all."""
-        if state.policy is AddressFullPolicy.PAGE or state.is_gone:
+        if state.policy_now is AddressFullPolicy.PAGE or state.is_gone:
             return False
         own = self._core.account_statistics(state.account)
         return own.is_full or (own.messages > 0 and self._core.account_statistics(_TOTAL).is_full)
@@ -314,26 +362,33 @@ class AddressMemory:
     def _refuse(self, state: AddressState) -> None:
         """Raise the error of FAIL, and of BLOCK above its reject threshold."""
         own = self._core.account_statistics(state.account)
-        facts, allowed = own, self._limits_of(state)
-        if state.policy is AddressFullPolicy.BLOCK:
+        facts, allowed = own, self._allowed(state, is_full=own.is_full)
+        policy = state.policy_now
+        if policy is AddressFullPolicy.BLOCK:
             if state.reject_bytes is None or own.bytes < state.reject_bytes:
                 return
             allowed = f"max-size-bytes-reject-threshold {state.reject_bytes} bytes"
-        elif state.policy is not AddressFullPolicy.FAIL:
+        elif policy is not AddressFullPolicy.FAIL:
             return
         elif not own.is_full:
-            facts, allowed = self._core.account_statistics(_TOTAL), self._global_limits()
+            facts = self._core.account_statistics(_TOTAL)
+        measured = f"{facts.bytes} bytes in {facts.messages} messages"
+        if state.pages is not None:
+            measured += f", {state.pages.facts_text()}"
         self.counts.refused += 1
         raise AddressFull(
-            f"the address {state.name} is full, and its address-full-policy is {state.policy}",
-            measured=f"{facts.bytes} bytes in {facts.messages} messages",
+            f"the address {state.name} is full, and its {_policy_name(state)} is {policy}",
+            measured=measured,
             allowed=allowed,
             cure="send again when messages were consumed, or raise the limit",
         )
 
-    @staticmethod
-    def _limits_of(state: AddressState) -> str:
-        return _limits_text("max-size-bytes", state.max_bytes, "", state.max_messages)
+    def _allowed(self, state: AddressState, *, is_full: bool) -> str:
+        """Return the limits that a full address has reached, its own or those of all."""
+        text = _limits_text("max-size-bytes", state.max_bytes, "", state.max_messages)
+        if not is_full:
+            text = self._global_limits()
+        return text if state.pages is None else f"{text}, {state.pages.limits_text()}"
 
     def _global_limits(self) -> str:
         return _limits_text("global-max-size", self._max_bytes, "global-", self._max_messages)
@@ -415,6 +470,7 @@ class AddressMemory:
             found.is_full or is_all_full,
             state.is_paging,
             state.policy,
+            state.pages,
         )
 
     def excess_bytes(self, state: AddressState) -> int:
@@ -462,6 +518,18 @@ class AddressMemory:
     def paging_count(self) -> int:
         """Number of addresses whose messages are to leave the memory."""
         return sum(state.is_paging for state in self._by_name.values())
+
+    @property
+    def page_full_count(self) -> int:
+        """Number of addresses whose pages may not grow."""
+        states = self._by_name.values()
+        return sum(state.pages is not None and state.pages.is_full for state in states)
+
+
+def _policy_name(state: AddressState) -> str:
+    """Return the setting whose policy holds for a full address."""
+    is_by_pages = state.pages is not None and state.pages.is_full
+    return "page-full-policy" if is_by_pages else "address-full-policy"
 
 
 def _limits_text(name: str, size: int | None, prefix: str, count: int | None) -> str:

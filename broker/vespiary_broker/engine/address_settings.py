@@ -58,7 +58,7 @@ class AddressSettingsTable:
         return not policies <= {None, DiskFullPolicy.BLOCK}
 
     def settings_for(self, address: str) -> AddressSettings:
-        """Return the settings of an address; no field is None.
+        """Return the settings of an address; no field is None but those of `OPEN_DEFAULTS`.
 
         Args:
             address: Name of the address; it need not exist.

@@ -16,7 +16,7 @@ from vespiary_spec.conversion import usable_fields
 from vespiary_spec.error_catalogue import CATALOGUE
 from vespiary_spec.gen.schema import shown_default
 from vespiary_spec.model import FieldModel, Spelling, Unit, unwrap
-from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES
+from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES, POINTLESS
 from vespiary_spec.resources import (
     API_VERSION,
     BrokerNodeTuningSpec,
@@ -168,6 +168,12 @@ def _refused() -> list[str]:
         _row(f"{where} `{name}`", f"`{value}`", why)
         for (where, name), values in NOT_YET_VALUES.items()
         for value, why in values.items()
+    ]
+    lines += ["", "## Known, and without a meaning here", "", *_table("Where", "Name", "Why")]
+    lines += [
+        _row(where, f"`{name}`", why)
+        for where, names in POINTLESS.items()
+        for name, why in names.items()
     ]
     return [*lines, ""]
 

@@ -15,7 +15,7 @@ from vespiary_spec.configuration import (
     parse_yaml,
     tls_secrets,
 )
-from vespiary_spec.errors import ConfigError, UnknownSetting, UnreadableConfig, UnsupportedSetting
+from vespiary_spec.errors import ConfigError, UnknownSetting, UnreadableConfig
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_spec.settings import AddressSettings, Configuration, RoutingType
 
@@ -111,7 +111,7 @@ def test_overrides_leave_the_callers_data_alone() -> None:
         ("journal-max-io", ConfigError, "NAME=VALUE"),
         ("=3", ConfigError, "NAME=VALUE"),
         ("journal-maxio=3", UnknownSetting, "`journal-max-io`"),
-        ("address-settings.#.page-limit-bytes=10MiB", UnsupportedSetting, "paging"),
+        ("address-settings.#.page-limit-bytes=10MiB", ConfigError, "page-full-policy"),
         ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
         ("address-settings.#=1", ConfigError, "single values"),
         ("acceptors.other.port=1", ConfigError, "all, stomp"),

@@ -80,7 +80,7 @@ def test_every_name_of_the_chapters_works_or_is_refused_by_name(name: str) -> No
         field.spelled(Spelling.KEBAB) for field in usable_fields(Configuration, Spelling.KEBAB)
     }
     if name not in usable:
-        with pytest.raises(UnsupportedSetting, match="not supported yet"):
+        with pytest.raises(UnsupportedSetting, match=r"not supported yet|has no meaning here: \w+"):
             convert({name: 1}, Configuration, spelling=Spelling.KEBAB)
 
 
@@ -90,6 +90,15 @@ def test_every_address_setting_works_or_is_refused_by_name(name: str) -> None:
     if name not in usable:
         with pytest.raises(UnsupportedSetting, match="not supported yet"):
             convert({"address-settings": {"#": {name: 1}}}, Configuration, spelling=Spelling.KEBAB)
+
+
+@pytest.mark.parametrize("name", [*refusals.POINTLESS[refusals.BROKER]])
+def test_what_has_no_meaning_here_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(UnsupportedSetting) as caught:
+        convert({name: 1}, Configuration, spelling=Spelling.KEBAB)
+    assert refusals.POINTLESS[refusals.BROKER][name] in str(caught.value)
+    assert "not supported yet" not in str(caught.value)
+    assert name in reference.configuration()
 
 
 def test_one_line_withdraws_a_setting_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,9 @@ class PagedAddress(Protocol):
     def excess_bytes(self) -> int:
         """Return how much of it should leave the memory now; 0 or less: nothing."""
 
+    def note_pages(self, size_bytes: int) -> bool:
+        """Take note of the size of its page files; return whether another may be written."""
+
     def front_bytes(self, queue_id: int) -> int:
         """Return how much of a queue stays in memory in front of its consumers."""
 

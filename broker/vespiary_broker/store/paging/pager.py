@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
@@ -137,6 +138,9 @@ class Pager:
         self._last_id = found.highest_id
         self._pages = found.pages
         self._addresses: dict[str, PagedAddress] = {}
+        self._sizes: Counter[str] = Counter()  # of the page files of each address
+        for page in found.pages.values():
+            self._sizes[page.address] += page.size_bytes
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._limit = asyncio.Semaphore(options.moves_max)
         self._retry_s = 0.0
@@ -221,6 +225,7 @@ class Pager:
         its pages have to stay open.
         """
         self._addresses[address.name] = address
+        address.note_pages(self._sizes[address.name])
         self._begin(address.name)
 
     @property
@@ -287,6 +292,8 @@ class Pager:
                 self._opener.close_idle(name)
             if address is None or address.excess_bytes() <= 0:
                 return
+            if not address.note_pages(self._sizes[name]):
+                return  # the task begins again when some of its pages have gone
             await self._wait_for_retry()
             if address.excess_bytes() < address.page_bytes // 2:
                 await asyncio.sleep(_GATHER_S)
@@ -314,6 +321,7 @@ class Pager:
 
     def _note_written(self, page: PageFile) -> None:
         self._pages[page.page_id] = page
+        self._sizes[page.address] += page.size_bytes
         self._written += 1
         self._written_bytes += page.size_bytes
         if self.blocked is not None:
@@ -345,9 +353,8 @@ class Pager:
                 self._end_done()
                 await self._remove_ended()
                 self._restage()
-                for name in list(self._addresses):
-                    if self._addresses[name].excess_bytes() > 0:
-                        self._begin(name)
+                for name, address in list(self._addresses.items()):
+                    self._look_at(name, address)
             except WriterFailed:
                 return
             except VespiaryError as error:
@@ -359,6 +366,16 @@ class Pager:
                 async with asyncio.timeout(PERIOD_S):
                     await self._wake.wait()
             self._wake.clear()
+
+    def _look_at(self, name: str, address: PagedAddress) -> None:
+        """Begin to move messages of an address that has too many, if it may have another page."""
+        may_grow = address.note_pages(self._sizes[name])
+        if address.excess_bytes() <= 0:
+            return
+        if may_grow:
+            self._begin(name)
+        else:
+            self._opener.close_idle(name)
 
     def _end_done(self) -> None:
         """Stage, for pages that nobody needs, a record that says so."""
@@ -389,6 +406,9 @@ class Pager:
             del self._ended[page_id]
             if page is not None:
                 by_address.setdefault(page.address, []).append(page_id)
+                self._sizes[page.address] -= page.size_bytes
+                if not self._sizes[page.address]:
+                    del self._sizes[page.address]
                 self._opener.forget(page)
                 del self._pages[page_id]
             self._core.page_forget(page_id)

@@ -472,3 +472,50 @@ async def test_a_defect_in_looking_after_pages_is_logged_and_ends_nothing(
     await until(lambda: rig.pager.statistics().removed == pages)
     assert "could not be looked after" in caplog.text
     await rig.close()
+
+
+@run
+async def test_no_page_is_written_that_does_not_fit_into_the_limit(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(250)
+    rig.address.pages_bytes_max = 5 * rig.address.page_bytes
+    rig.pager.page(rig.address)
+    await until(lambda: bool(rig.paged()) and not rig.pager._moves)
+    await rig.journal.wait_durable()
+    written = rig.pager.statistics()
+    assert 4 * rig.address.page_bytes < written.pages_bytes <= 5 * rig.address.page_bytes
+    assert rig.address.excess_bytes() > 0, "the rest stays in memory"
+    await rig.close()
+    rig = await PagingRig.open(tmp_path, disk)
+    rig.address.pages_bytes_max = 5 * rig.address.page_bytes
+    rig.pager.page(rig.address)
+    await rig.until(lambda: not rig.pager._moves)
+    assert rig.pager.statistics().written == 0, "what a start found counts"
+    client = PagingClient(rig, 2)
+    await client.receive()
+    assert received(client) == expected(250, client)
+    await client.acknowledge(len(client.held))
+    await until(lambda: not rig.page_names())
+    await client.send(60)
+    await until(lambda: rig.pager.statistics().written > 0)  # there is room again, by itself
+    await rig.close()
+
+
+@run
+async def test_pages_without_consumers_are_closed_though_no_page_may_be_written(
+    tmp_path: Path,
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(120)
+    await rig.page_all()
+    await client.receive(10)
+    assert rig.pager.statistics().open_pages > 0
+    for consumer in client.consumers.values():
+        rig.core.close_consumer(consumer)
+    rig.address.is_attended = False
+    rig.address.pages_bytes_max = 0
+    await until(lambda: rig.pager.statistics().open_pages == 0)
+    await rig.close()

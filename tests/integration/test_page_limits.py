@@ -1,0 +1,130 @@
+"""`page-limit-*` and `page-full-policy` in a real broker, with real pages."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
+
+KIB = 1024
+PAGE = 128 * KIB
+SETTINGS = (
+    "address-settings.#.max-size-bytes=256KiB",
+    "address-settings.#.page-size-bytes=128KiB",
+    "journal-file-size=1MiB",
+    "journal-min-files=2",
+    "max-disk-usage=100",
+)
+BY_BYTES = "address-settings.orders.page-limit-bytes=1MiB"
+BY_MESSAGES = "address-settings.orders.page-limit-messages=700"
+BODY = "x" * 1000
+
+
+def send_until_full(port: int, limit: int = 6000) -> int:
+    """Send one after the other until one is refused; return how many were confirmed."""
+    with StompPeer(port) as peer:
+        peer.connect()
+        for number in range(limit):
+            headers = {"destination": "/queue/orders", "persistent": "true", "receipt": "r"}
+            peer.send("SEND", headers, f"{number} {BODY}".encode())
+            frame = peer.receive()
+            if frame.command == "ERROR":
+                assert "its page-full-policy is FAIL" in (frame.get("message") or "")
+                return number
+            assert frame.command == "RECEIPT"
+    raise AssertionError("nothing was refused")
+
+
+def take(port: int, count: int) -> list[int]:
+    numbers = []
+    with StompPeer(port) as peer:
+        peer.connect()
+        headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
+        peer.send("SUBSCRIBE", headers | {"prefetch-count": "100"})
+        for at in range(count):
+            frame = peer.receive()
+            numbers.append(int(frame.body.split(b" ", 1)[0]))
+            more = {"receipt": "last"} if at == count - 1 else {}
+            peer.send("ACK", {"id": frame.get("ack") or "", **more})
+        peer.receive_receipt("last")
+    return numbers
+
+
+def metrics(broker: BrokerProcess) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
+    return {name: float(value) for name, value in pairs}
+
+
+def is_page_full(broker: BrokerProcess) -> bool:
+    return metrics(broker)["vespiary_page_full_addresses"] == 1
+
+
+def address(broker: BrokerProcess) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/addresses/orders"
+    with urllib.request.urlopen(url) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@pytest.mark.parametrize("limit", [BY_BYTES, BY_MESSAGES])
+def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limit: str) -> None:
+    data = tmp_path / "data"
+    broker = BrokerProcess(data, *SETTINGS, limit, "address-settings.orders.page-full-policy=FAIL")
+    broker.start()
+    taken = send_until_full(broker.port())
+    assert taken > 600, "memory and pages took some"
+    files = list((data / "paging").glob("*/*.page"))
+    size = sum(path.stat().st_size for path in files)
+    if limit == BY_BYTES:
+        assert 1024 * KIB - PAGE < size <= 1024 * KIB
+    else:
+        assert 600 * KIB < size < 1200 * KIB
+    found = metrics(broker)
+    assert found['vespiary_address_page_full{address="orders"}'] == 1
+    assert found['vespiary_address_pages_bytes{address="orders"}'] == size
+    assert found["vespiary_address_full_refused_total"] == 1
+    broker.kill()
+    broker.start()
+    wait_for(lambda: is_page_full(broker), "what a start finds in pages counts")
+    assert send_until_full(broker.port()) <= taken // 2
+    broker.kill()
+    broker.start()
+    assert take(broker.port(), taken)[:taken] == list(range(taken))
+    wait_for(lambda: not is_page_full(broker))
+    assert send_until_full(broker.port()) > taken // 2, "it takes messages again by itself"
+    assert broker.stop() == 0, broker.log_text()
+    assert "the pages of an address are full" in broker.log_text()
+
+
+def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    policy = "address-settings.orders.page-full-policy=DROP"
+    with BrokerProcess(data, *SETTINGS, BY_BYTES, policy) as broker:
+        dropped = 'vespiary_address_full_dropped_total{address="orders"}'
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            sent = 0
+            while metrics(broker).get(dropped, 0) < 500:
+                for _ in range(500):
+                    headers = {"destination": "/queue/orders", "persistent": "true"}
+                    peer.send("SEND", headers, f"{sent} {BODY}".encode())
+                    sent += 1
+                peer.send("SEND", {"destination": "/queue/other", "receipt": "r"}, b"x")
+                peer.receive_receipt("r")
+                assert sent < 20_000
+        kept = sent - int(metrics(broker)[dropped])
+        numbers = take(broker.port(), kept)
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) == kept < sent
+        size = sum(path.stat().st_size for path in (data / "paging").glob("*/*.page"))
+        assert size <= 1024 * KIB
+        assert broker.log_text().count("its page-full-policy is DROP") >= 1
