@@ -102,14 +102,10 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
 }
 
 /* --- delivery -------------------------------------------------------------------------------------------------- */
-/* The next message for anybody: a returned one with the lowest sequence, else the one at `next`. NULL: none, or one with
- * a lower sequence stands in a closed extent of a page. */
+/* The next message for anybody: the lowest that is deliverable, returned ones and those from `next` on. NULL: none, or one
+ * with a lower sequence stands in a closed extent of a page. */
 static entry *next_entry(queue *q, uint64_t *sequence)
 {
-    if (q->returned) {
-        *sequence = q->returned_from = queue_next_returned(q, q->returned_from);
-        return *sequence < q->paged_next ? queue_entry(q, *sequence) : NULL;
-    }
     uint64_t end = q->available < q->paged_next ? q->available : q->paged_next;
     entry *item = q->next < end ? queue_entry(q, q->next) : NULL;
     if (!item || item->state != ENTRY_READY) {
@@ -117,7 +113,13 @@ static entry *next_entry(queue *q, uint64_t *sequence)
         item = q->next < end ? queue_entry(q, q->next) : NULL;
     }
     *sequence = q->next;
-    return item;
+    if (!q->returned)
+        return item;
+    q->returned_from = queue_next_returned(q, q->returned_from);
+    if (q->returned_from >= end || (item && q->next < q->returned_from))
+        return item;
+    *sequence = q->returned_from;
+    return queue_entry(q, q->returned_from);
 }
 
 static void entry_given(queue *q, consumer *by, uint32_t handle, entry *item, uint64_t sequence)

@@ -189,7 +189,7 @@ void entry_forget(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
         queue_advance_head(q);
 }
 
-/* Put a message before all that is at `next`. */
+/* Make a message deliverable that was passed by, or stands where `next` would not look. */
 void entry_put_first(queue *q, uint64_t sequence, entry *item)
 {
     item->state = ENTRY_RETURNED;

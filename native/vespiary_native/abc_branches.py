@@ -42,7 +42,7 @@ class CoreBranches(Protocol):
 
         Once it is durable, added messages are deliverable or gone, and acknowledged ones are gone
         or back in their queue, counted as delivered. A message that consumers have passed by comes
-        before all that is `next`, as one that was given back does.
+        where they stand, as one that was given back does.
 
         Returns:
             The sequence of the block with the record; the branch is there until that is durable.

@@ -5,8 +5,7 @@ used on the plain path; each call costs what it touches.
 
 Terms
     deliverable  below `available`, and neither given out, set aside, nor held by a branch.
-    returned     deliverable, and before all that is at `next`: it came back from a consumer, or was
-                 put back.
+    returned     deliverable: it came back from a consumer, or was put back, wherever it stands.
     aside        live, and given to nobody until it is put back. Not journalled: after a restart it
                  is deliverable. It stays in its file as any live message does, and moves with it.
     special      published with `special=True` (flag 16 of its ADD record). Once a queue has one,
@@ -20,8 +19,7 @@ priority than 4, or a `JMSXGroupID`, makes them special. It leaves SENDs to Pyth
 decide their fate: `expires`, `JMSExpiration`, `AMQ_SCHEDULED_TIME`, `AMQ_SCHEDULED_DELAY`,
 `_AMQ_SCHED_DELIVERY`, `_AMQ_DUPL_ID`.
 
-The order of `deliver` is: returned messages, the lowest sequence before others, then all others.
-`give` may take any; one that comes back is returned, wherever it stands.
+`deliver` gives the lowest sequence of all that is deliverable, returned or not; `give` any of them.
 """
 
 from __future__ import annotations

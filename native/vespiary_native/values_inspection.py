@@ -20,7 +20,7 @@ class MessageView(NamedTuple):
 
     Attributes:
         sequence: Its sequence in the queue.
-        is_returned: Deliverable before all that is at `next`: it came back, or was set aside.
+        is_returned: Deliverable again: it came back, or was set aside.
         is_held: A consumer holds it.
         is_aside: It is set aside.
         deliveries: How often it was given out and came back.

@@ -114,19 +114,10 @@ async def open_subscription(
     queue.rota.opened(consumer)
     if queue.examined is not None:
         queue.examined.add(consumer)
-    elif match is not None or _is_out_of_order(core, queue):
+    elif match is not None:
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
-
-
-def _is_out_of_order(core: Core, queue: Queue) -> bool:
-    """Whether what came back stands behind what nobody was given: the core alone gives it first."""
-    first = core.next_deliverable(queue.id) if len(queue.consumers) == 1 else 0
-    if not first or core.queue_statistics(queue.id).paged:
-        return False
-    lowest = core.look(queue.id, 0, 1).messages
-    return bool(lowest) and lowest[0].sequence != first
 
 
 def match_of(request: SubscriptionRequest) -> SelectorMatch | None:

@@ -39,10 +39,12 @@ def deliver(
         status = DeliverStatus.SPECIAL if next_sequence(queue) else _nothing(staging, queue)
         return status, 0, b""
     while count < max_messages:
-        sequence = returned.first() if returned else queue.next
-        if not returned and not (sequence < reach and queue.is_free(sequence)):
+        sequence = queue.next
+        if not (sequence < reach and queue.is_free(sequence)):
             queue.skip()
             sequence = queue.next
+        if returned:
+            sequence = min(sequence, returned.first())
         if sequence >= reach:
             status = _nothing(staging, queue)
             break
@@ -65,7 +67,7 @@ def deliver(
             if not _finish_given(staging, queue, sequence, message):
                 break
         else:
-            if returned:
+            if sequence in returned:
                 returned.discard(sequence)
                 if sequence >= queue.next:
                     queue.taken.add(sequence)
@@ -175,11 +177,10 @@ def hold(consumer: Consumer, sequence: int, message: Message) -> None:
 
 def next_sequence(queue: Queue) -> int:
     """Return the sequence of the next message; 0 if there is none."""
+    queue.skip()
+    sequence = queue.next
     if queue.returned:
-        sequence = queue.returned.first()
-    else:
-        queue.skip()
-        sequence = queue.next
+        sequence = min(sequence, queue.returned.first())
     return sequence if sequence < queue.reach else 0
 
 

@@ -237,7 +237,7 @@ class Queue:
         self.added = self.acknowledged = 0
 
     def put_first(self, sequence: int) -> None:
-        """Put a message before all that is at `next`."""
+        """Make a message deliverable again, wherever it stands."""
         self.returned.put(sequence)
         self.note_special(sequence)
 

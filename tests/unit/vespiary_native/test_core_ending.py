@@ -159,12 +159,16 @@ def test_what_came_back_can_be_set_aside(rig: CoreRig) -> None:
     assert b"delivery-count:1\n" in frames[0]
 
 
-def test_it_comes_back_before_what_nobody_had(rig: CoreRig) -> None:
+def test_it_comes_back_to_its_place(rig: CoreRig) -> None:
     filled(rig)
-    rig.core.set_aside(1, 5)
-    rig.core.put_back(1, 5)
-    assert rig.core.next_deliverable(1) == 5
-    assert ids(rig.deliver(rig.consume(), 2)) == [5, 1]
+    consumer = rig.consume()
+    for sequence in (2, 5):
+        rig.core.set_aside(1, sequence)
+    assert ids(rig.deliver(consumer, 2)) == [1, 3]
+    for sequence in (5, 2):
+        rig.core.put_back(1, sequence)
+    assert rig.core.next_deliverable(1) == 2
+    assert ids(rig.deliver(consumer)) == [2, 4, 5, 6]
 
 
 def test_a_restart_puts_everything_back(rig: CoreRig) -> None:

@@ -226,17 +226,20 @@ def test_without_room_for_the_acknowledgement_nothing_is_given(
     assert give(rig, consumer, 2) == (DeliverStatus.DRAINED, [2], 1)
 
 
-def test_what_was_given_out_of_order_comes_back_first(rig: CoreRig) -> None:
+def test_what_was_given_out_of_order_comes_back_to_its_place(rig: CoreRig) -> None:
     filled(rig)
     consumer = rig.consume()
     give(rig, consumer, 5, 3)
     rig.core.take_ready_queues()
     assert rig.core.give_back(consumer, 5) == 1
     assert rig.core.take_ready_queues() == [1]
-    assert rig.core.next_deliverable(1) == 5
+    assert rig.core.next_deliverable(1) == 1
     assert seen(rig, returned_only=True) == [5]
     assert seen(rig) == [1, 2, 4, 5, 6]
-    assert ids(rig.deliver(consumer)) == [5, 1, 2, 4, 6]
+    assert ids(rig.deliver(consumer, 2)) == [1, 2]
+    assert rig.core.next_deliverable(1) == 4
+    assert rig.core.give_back(consumer, 2) == 1
+    assert ids(rig.deliver(consumer)) == [2, 4, 5, 6]
     assert rig.core.close_consumer(consumer) == 6
     assert rig.core.queue_statistics(1).ready == 6
     assert rig.core.queue_statistics(1).delivering == 0
