@@ -54,6 +54,10 @@ _RING_SIZE = (
     "Messages that may wait in the queue; when there are more, the oldest go. What consumers hold "
     "does not count. -1 is any number."
 )
+_NON_DESTRUCTIVE = (
+    "Consumers get every message of the queue, from the first one on, and take none: acknowledging "
+    "removes nothing. Messages go when they expire, by `ring-size`, last values or a purge."
+)
 
 
 class QueueKindDefaults(
@@ -138,6 +142,9 @@ class QueueKindDefaults(
             default_text="-1",
         ),
     ] = None
+    default_non_destructive: Annotated[
+        bool | None, setting(_NON_DESTRUCTIVE, change=Change.RESTART, default_text="false")
+    ] = None
 
 
 KIND_DEFAULTS: dict[str, Any] = {
@@ -151,6 +158,7 @@ KIND_DEFAULTS: dict[str, Any] = {
     "default_last_value_queue": False,
     "default_last_value_key": "",
     "default_ring_size": -1,
+    "default_non_destructive": False,
 }
 """What holds when no match says otherwise."""
 
@@ -256,5 +264,13 @@ class QueueKindProperties(
             maximum=limits.RING_SIZE_MAX,
             special=-1,
             default_text="`default-ring-size` of the address",
+        ),
+    ] = None
+    non_destructive: Annotated[
+        bool | None,
+        setting(
+            _NON_DESTRUCTIVE,
+            change=Change.RESTART,
+            default_text="`default-non-destructive` of the address",
         ),
     ] = None

@@ -44,7 +44,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "management-message-attribute-size-limit": "management messages",
         "management-browse-page-size": "management messages",
         # kinds of queues
-        "default-non-destructive": "non-destructive queues",
         "default-consumer-window-size": "a window by address (the acceptor's prefetch works)",
         "retroactive-message-count": "retroactive addresses",
         # creation and deletion

@@ -146,12 +146,13 @@ class Rig:
         selector: str = "",
         priority: int = 0,
         is_exclusive: bool = False,
+        version: int = 12,
     ) -> Consumer:
         request = SubscriptionRequest(
             destination=destination(text),
             subscription="s",
             header=b"s",
-            version=12,
+            version=version,
             mode=mode,
             credit=credit,
             client_id=client_id,

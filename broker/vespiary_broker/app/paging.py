@@ -170,5 +170,6 @@ def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
         on_paging(state)
     engine.dispatcher.on_paged = pager.serve
     engine.dispatcher.on_looked_at = pager.open_all
+    engine.dispatcher.view_giver.on_page_wanted = pager.want
     pager.on_ready = cycle.touch
     pager.start()

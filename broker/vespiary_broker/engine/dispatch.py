@@ -24,6 +24,7 @@ from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import Judge
+from vespiary_broker.engine.view_giver import ViewGiver
 
 SLICE_MESSAGES: Final = 32
 Later = Callable[[float, Callable[[], None]], None]
@@ -38,6 +39,7 @@ class Dispatcher:
     Attributes:
         messages_replaced: Messages that ring and last-value queues gave up so far.
         later: Calls something after so many seconds, and turns then; the server sets it.
+        view_giver: Serves the non-destructive queues.
 
     Attributes:
         on_paged: Called when a queue's next message stands in a page that is not open.
@@ -66,6 +68,7 @@ class Dispatcher:
         self.later: Later = lambda _delay_s, _action: None
         self._outflow = Outflow(core, load_slab, large_bodies)
         self._giver = ExaminedGiver(core, self._outflow)
+        self.view_giver = ViewGiver(core, self._outflow, judge)
         self.on_paged: Callable[[], None] = lambda: None
         self.on_looked_at: Callable[[int], None] = lambda _: None
         self._quarantine = quarantine or Quarantine(core)
@@ -137,6 +140,9 @@ class Dispatcher:
             if not queue.rota.tiers:
                 if queue.rota.is_waiting:
                     self._wait_for_consumers(queue)
+                continue
+            if queue.views is not None:
+                looks_left -= self.view_giver.serve(queue, queue.views, looks_left)
                 continue
             if queue.examined is None:
                 self._serve(queue)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from vespiary_broker.engine.address_memory import NO_LIMITS, AddressMemory, MemoryLimits
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -28,6 +29,7 @@ from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.users import User
+from vespiary_broker.engine.views import show_released
 from vespiary_spec.settings import AddressSettings
 
 
@@ -161,6 +163,7 @@ def _make_fates(
     registry.returns = redelivery
     registry.on_dropped = fates.forget
     registry.judge = fates
+    fates.schedule.on_released = partial(show_released, registry.queues_by_id)
     dead_letters = DeadLetters(registry, spawn, fates.go_on)
     mover.places = registry.unrouted = dead_letters
     return fates

@@ -30,6 +30,7 @@ class QueueKind:
         last_value: Whether only the latest message of each value of a header stays.
         last_value_key: That header; empty for `_AMQ_LVQ_NAME`.
         ring_size: Messages that may wait, the oldest go; -1: any number.
+        non_destructive: Whether consumers see all messages and take none.
     """
 
     exclusive: bool = False
@@ -42,6 +43,7 @@ class QueueKind:
     last_value: bool = False
     last_value_key: str = ""
     ring_size: int = -1
+    non_destructive: bool = False
 
 
 ORDINARY: Final = QueueKind()

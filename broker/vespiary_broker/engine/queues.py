@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
     from vespiary_broker.engine.upkeep import Upkeep
+    from vespiary_broker.engine.views import View, Views
 
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
 _QUEUE_ID_END: Final = 2**31
@@ -43,6 +44,7 @@ class Consumer:
         priority: It is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
         is_open: False once it was closed; its handle must not be used then.
+        view: What it has seen of a non-destructive queue; None: it takes what it is given.
     """
 
     handle: int
@@ -55,6 +57,7 @@ class Consumer:
     priority: int = 0
     is_exclusive: bool = False
     is_open: bool = True
+    view: View | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +90,7 @@ class Queue:
         rota: Which of its consumers are served.
         upkeeps: Rules by which it gives up messages by itself.
         examined: Index of its messages while Python decides their order; None while it is plain.
+        views: What consumers have seen, if it is non-destructive; None: they take its messages.
         is_deleted: Whether it is gone.
     """
 
@@ -110,6 +114,7 @@ class Queue:
     kind: QueueKind = ORDINARY
     upkeeps: tuple[Upkeep, ...] = ()
     examined: ExaminedQueue | None = None
+    views: Views | None = None
     is_deleted: bool = False
     rota: Rota = field(init=False)
 

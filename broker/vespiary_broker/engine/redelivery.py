@@ -88,6 +88,8 @@ class Redelivery:
             consumer: Who holds it.
             sequence: The message; of a cumulative consumer all up to it too.
         """
+        if consumer.view is not None:
+            return consumer.view.give_back(sequence)
         marked = self.marked(consumer, sequence)
         count = self._core.give_back(consumer.handle, sequence)
         self.decide(consumer.queue, marked)

@@ -24,12 +24,13 @@ from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.automatic_deletion import is_address_due
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
+from vespiary_broker.engine.kind_rules import set_kind
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
-from vespiary_broker.engine.queue_kinds import kind_of, kind_properties_of
+from vespiary_broker.engine.queue_kinds import kind_properties_of
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
@@ -39,7 +40,6 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.switching import SwitchCounters
-from vespiary_broker.engine.upkeep import upkeeps_of
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
@@ -421,7 +421,7 @@ class Registry:
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
-        self._set_kind(queue)
+        set_kind(self._core, queue, self.settings_for(address.name))
         address.queues[queue.name] = queue
         self.queues[queue.name] = queue
         self.queues_by_id[queue.id] = queue
@@ -443,7 +443,7 @@ class Registry:
         self.limits.queue_gone(queue.traits.user)
         self.limits.queue_made(traits.user)
         queue.traits = traits
-        self._set_kind(queue)
+        set_kind(self._core, queue, self.settings_for(queue.address.name))
         queue.rota.kind_changed()
         self.usage.open_or_close(queue)
         await self._write_again(queue)
@@ -473,10 +473,6 @@ class Registry:
         async with self._lock:
             if queue.is_durable and not queue.is_deleted:
                 await self._bindings.put(queue.key, queue.to_binding())
-
-    def _set_kind(self, queue: Queue) -> None:
-        queue.kind = kind_of(self.settings_for(queue.address.name), queue.traits.kind)
-        queue.upkeeps = upkeeps_of(self._core, queue.id, queue.kind)
 
     # --- deleting -------------------------------------------------------------------------------
 

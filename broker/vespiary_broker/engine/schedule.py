@@ -7,7 +7,7 @@ held again. Must never deliver. Called by `fates`; owner: the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from vespiary_broker.engine.core import Core
@@ -21,6 +21,10 @@ _LOAD_AGAIN_MS: Final = 50
 class Schedule:
     """Messages that are set aside until a time.
 
+    Attributes:
+        waiting: Which ones, and when to look at them.
+        on_released: Called with a queue and messages of it that may be due now.
+
     Args:
         core: The core.
         load_slab: Begins to read a slab that is not in memory.
@@ -28,6 +32,7 @@ class Schedule:
 
     def __init__(self, core: Core, load_slab: Callable[[int, int], None]) -> None:
         self.waiting = DueTimes()
+        self.on_released: Callable[[int, Iterable[int]], None] = lambda _queue, _sequences: None
         self._core = core
         self._load_slab = load_slab
 
@@ -57,6 +62,7 @@ class Schedule:
                 self._core.put_back(key.queue_id, sequence)
             else:
                 self._look(key.queue_id, sequence, now_ms, loads)
+        self.on_released(key.queue_id, sequences)
         return True
 
     def _look(self, queue_id: int, sequence: int, now_ms: int, loads: set[tuple[int, int]]) -> None:

@@ -20,6 +20,7 @@ from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.views import View
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
@@ -112,12 +113,21 @@ async def open_subscription(
     )
     queue.consumers.append(consumer)
     queue.rota.opened(consumer)
-    if queue.examined is not None:
+    if queue.views is not None:
+        queue.views.open(consumer, _view_of(registry, consumer, request))
+    elif queue.examined is not None:
         queue.examined.add(consumer)
     elif match is not None:
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
+
+
+def _view_of(registry: Registry, consumer: Consumer, request: SubscriptionRequest) -> View:
+    """Return the view of a consumer that has seen nothing yet."""
+    attempts_max = registry.settings_for(consumer.queue.address.name).max_delivery_attempts
+    assert attempts_max is not None
+    return View(request.header, request.version, request.mode, request.credit, attempts_max)
 
 
 def match_of(request: SubscriptionRequest) -> SelectorMatch | None:
@@ -153,6 +163,8 @@ def close_subscription(
     queue = consumer.queue
     queue.consumers.remove(consumer)
     queue.rota.closed(consumer)
+    if queue.views is not None:
+        queue.views.close(consumer)
     if queue.examined is not None:
         queue.examined.remove(consumer)
         if not queue.consumers:

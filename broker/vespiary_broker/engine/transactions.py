@@ -361,7 +361,9 @@ def stage_branch(
     _begin(core, registry, number, size_bytes, records, is_branch=True)
     _publish(core, registry.large_bodies, sends, number)
     _acknowledge(core, transaction.acknowledgements, number)
-    return core.prepare(number, data)
+    block = core.prepare(number, data)
+    _see(transaction.acknowledgements)
+    return block
 
 
 def _plan(
@@ -388,10 +390,17 @@ def _publish(
 
 def _acknowledge(core: Core, acknowledgements: list[Acknowledgement], number: int) -> None:
     for acknowledgement in acknowledgements:
-        if not acknowledgement.is_negative:
-            core.acknowledge(
-                acknowledgement.consumer.handle, acknowledgement.sequence, transaction=number
-            )
+        consumer, sequence = acknowledgement.consumer, acknowledgement.sequence
+        if consumer.view is None and not acknowledgement.is_negative:
+            core.acknowledge(consumer.handle, sequence, transaction=number)
+
+
+def _see(acknowledgements: list[Acknowledgement]) -> None:
+    """Apply what takes nothing out of its queue, once the transaction is staged."""
+    for acknowledgement in acknowledgements:
+        view = acknowledgement.consumer.view
+        if view is not None and not acknowledgement.is_negative:
+            view.acknowledge(acknowledgement.sequence)
 
 
 def stage_once(
@@ -440,6 +449,7 @@ def _stage(
     _acknowledge(core, acknowledgements, number)
     core.commit(number)
     duplicates.enter(entered)
+    _see(acknowledgements)
     for acknowledgement in acknowledgements:
         if acknowledgement.is_negative:
             registry.returns.give_back(acknowledgement.consumer, acknowledgement.sequence)
@@ -479,12 +489,12 @@ def _target(registry: Registry, destination: Destination) -> Target:
 
 def _check_held(core: Core, acknowledgement: Acknowledgement) -> None:
     consumer = acknowledgement.consumer
-    is_held = (
-        consumer.is_open
-        and core.holder(consumer.output.handle, consumer.queue.id, acknowledgement.sequence)
-        == consumer.handle
-    )
-    if not is_held:
+    if consumer.view is not None:
+        is_held = consumer.view.holds(acknowledgement.sequence)
+    else:
+        handle, queue_id = consumer.output.handle, consumer.queue.id
+        is_held = core.holder(handle, queue_id, acknowledgement.sequence) == consumer.handle
+    if not (consumer.is_open and is_held):
         raise RemoteProtocolError(
             f"the message {consumer.queue.id}-{acknowledgement.sequence} of the transaction is not "
             f"held by subscription {consumer.subscription[:100]!a} any more; nothing was committed"

@@ -89,7 +89,8 @@ class FullAddresses:
         Raises:
             AddressFull: One of its messages is refused, and so all of it; nothing was dropped.
         """
-        freed = {member.consumer.queue.address.name for member in transaction.acknowledgements}
+        taken = (one for one in transaction.acknowledgements if one.consumer.view is None)
+        freed = {member.consumer.queue.address.name for member in taken}
         while self._connection.is_open:
             full = self._full_among(transaction)
             waiting = [

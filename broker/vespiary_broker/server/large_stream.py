@@ -108,7 +108,7 @@ class LargeStream:
 
     async def _acknowledge(self) -> None:
         """Acknowledge for a consumer that does not: the message has left."""
-        while self._consumer.is_open:
+        while self._consumer.is_open and self._consumer.view is None:
             try:
                 self._cycle.core.acknowledge(self._consumer.handle, self._given.sequence)
             except NoRoom:
@@ -119,8 +119,11 @@ class LargeStream:
 
     def _give_back(self) -> None:
         if self._consumer.is_open:
-            returns = self._cycle.engine.registry.returns
-            returns.give_back(self._consumer, self._given.sequence)
+            if self._consumer.view is not None:
+                self._consumer.view.acknowledge(self._given.sequence)  # there is no body to be had
+            else:
+                returns = self._cycle.engine.registry.returns
+                returns.give_back(self._consumer, self._given.sequence)
             self._cycle.engine.dispatcher.poke(self._consumer.queue.id)
 
     async def _wait_for_room(self) -> None:

@@ -228,6 +228,8 @@ class StompSession:
         queue_id, sequence = parse_message_id(text)
         handle = self._core.holder(self._connection.handle, queue_id, sequence)
         consumer = self._subscriptions.consumer(handle)
+        if consumer is None:
+            consumer = self._subscriptions.viewer(queue_id, sequence)
         wanted = frame.get("subscription") if self.version == "1.1" else None
         if consumer is None or wanted not in (None, consumer.subscription):
             raise RemoteProtocolError(
@@ -251,6 +253,10 @@ class StompSession:
         if member.is_negative:
             self._registry.returns.give_back(member.consumer, member.sequence)
             self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
+        elif member.consumer.view is not None:
+            member.consumer.view.acknowledge(member.sequence)
+            self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
+            self._cycle.touch()
         else:
             self._core.acknowledge(member.consumer.handle, member.sequence)
         self.confirm(frame)

@@ -66,6 +66,7 @@ class Subscriptions:
     ) -> None:
         self.by_name: dict[str, Consumer] = {}
         self._by_handle: dict[int, Consumer] = {}
+        self._viewers: dict[int, list[Consumer]] = {}
         self._session = session
         self._connection = connection
         self._cycle = cycle
@@ -77,6 +78,13 @@ class Subscriptions:
         """Return the consumer with a core's handle; None if it is none of this connection."""
         return self._by_handle.get(handle)
 
+    def viewer(self, queue_id: int, sequence: int) -> Consumer | None:
+        """Return the consumer of a non-destructive queue that holds a message; None: nobody."""
+        for consumer in self._viewers.get(queue_id, ()):
+            if consumer.view is not None and consumer.view.holds(sequence):
+                return consumer
+        return None
+
     def close_all(self, *, counted: bool) -> None:
         """Close all consumers: what they hold goes back.
 
@@ -86,6 +94,7 @@ class Subscriptions:
         consumers = list(self.by_name.values())
         self.by_name.clear()
         self._by_handle.clear()
+        self._viewers.clear()
         for consumer in consumers:
             self._close(consumer, counted=counted)
         if consumers:
@@ -167,6 +176,8 @@ class Subscriptions:
         consumer = await open_subscription(self._core, self._registry, self._connection, request)
         self.by_name[request.subscription] = consumer
         self._by_handle[consumer.handle] = consumer
+        if consumer.view is not None:
+            self._viewers.setdefault(consumer.queue.id, []).append(consumer)
         if not self._connection.is_open:
             self._session.close()
             return
@@ -186,6 +197,11 @@ class Subscriptions:
             raise RemoteProtocolError(f"there is no subscription {name[:100]!a}")
         if consumer is not None:
             del self._by_handle[consumer.handle]
+            if consumer.view is not None:
+                viewers = self._viewers[consumer.queue.id]
+                viewers.remove(consumer)
+                if not viewers:
+                    del self._viewers[consumer.queue.id]
             self._close(consumer, counted=False)
         if durable_name:
             delete_durable_subscription(self._registry, self._session.client_id, durable_name)

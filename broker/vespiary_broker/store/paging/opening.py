@@ -80,9 +80,10 @@ class PageOpener:
     def take_wanted(self) -> None:
         """Open the pages that consumers wait for."""
         for queue_id, page_id in self._core.page_wanted():
-            self._want(queue_id, page_id)
+            self.want(queue_id, page_id)
 
-    def _want(self, queue_id: int, page_id: int) -> None:
+    def want(self, queue_id: int, page_id: int) -> None:
+        """Begin to open a page for a queue, if that is not under way."""
         if page_id in self.damaged or page_id not in self._pages:
             return
         waiting = self._wanted.get(page_id)
@@ -113,7 +114,7 @@ class PageOpener:
         """
         if page_id in self.damaged:
             raise PageDamaged("a page is damaged", measured=self.damaged[page_id])
-        self._want(queue_id, page_id)
+        self.want(queue_id, page_id)
         task = self._tasks.get(page_id)
         if task is not None:
             await asyncio.wait([task])
@@ -135,7 +136,7 @@ class PageOpener:
             if not closed or not self._is_looked_at(queue_id, closed[0]):
                 return
             for page_id in closed:
-                self._want(queue_id, page_id)
+                self.want(queue_id, page_id)
                 task = self._tasks.get(page_id)
                 if task is not None:
                     await asyncio.wait([task])
@@ -231,7 +232,7 @@ class PageOpener:
         behind = False
         for facts in self._core.extents(queue_id):
             if behind and not facts.is_open and facts.places:
-                self._want(queue_id, facts.page_id)
+                self.want(queue_id, facts.page_id)
                 return
             behind = behind or facts.page_id == page_id
 

@@ -245,6 +245,10 @@ class Pager:
         """Open all pages of a queue, one after the other: Python is to look at its messages."""
         self._opener.open_all(queue_id)
 
+    def want(self, queue_id: int, page_id: int) -> None:
+        """Begin to open a page for a queue: somebody who takes nothing has come to it."""
+        self._opener.want(queue_id, page_id)
+
     async def open_for(self, queue_id: int, page_id: int) -> bool:
         """Open a page for a queue: see `PageOpener.open_for`."""
         return await self._opener.open_for(queue_id, page_id)

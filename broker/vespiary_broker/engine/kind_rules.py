@@ -1,0 +1,28 @@
+"""Giving a queue what its kind needs: the rules that keep it up, and the views of its consumers.
+
+Owns the step from a kind (`queue_kinds`) to the objects that act on it. Must never write anything
+down. Called by `registry` when a queue comes, or gets other traits; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.queue_kinds import kind_of
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.upkeep import upkeeps_of
+from vespiary_broker.engine.views import Views
+from vespiary_spec.settings import AddressSettings
+
+
+def set_kind(core: Core, queue: Queue, settings: AddressSettings) -> None:
+    """Make a queue the kind that its traits and its address say; views that are open stay.
+
+    Args:
+        core: The core.
+        queue: The queue, open in the core.
+        settings: Of its address; no field is None.
+    """
+    queue.kind = kind_of(settings, queue.traits.kind)
+    queue.upkeeps = upkeeps_of(core, queue.id, queue.kind)
+    if queue.kind.non_destructive is (queue.views is None):
+        queue.views = Views(core, queue.id) if queue.kind.non_destructive else None

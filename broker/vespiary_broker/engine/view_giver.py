@@ -1,0 +1,246 @@
+"""Giving out the messages of non-destructive queues: each consumer gets all, and takes none.
+
+Owns the walk of each consumer over its queue, the turns among them, and the MESSAGE frames, which
+the core would make for a message that is taken. Where a consumer stands is its view's (`views`).
+Called by `dispatch`; owner: the event loop.
+
+A page that is not open is asked for when a cursor comes to it; so such a queue pages like any
+other, however many messages it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from vespiary_broker.engine.core import (
+    AckMode,
+    Core,
+    LargeBody,
+    LargeDelivery,
+    Look,
+    MessageView,
+    QueueStatistics,
+)
+from vespiary_broker.engine.outflow import Outflow
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
+from vespiary_broker.engine.views import LOOK_FIRST, View, Views
+from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.wire.stomp import Version
+from vespiary_codec.wire.stomp.properties import properties_for_version
+
+_LOOK_MAX: Final = 256
+_LOOK_COST: Final = 16
+"""A look at nothing counts as much as one at so many messages."""
+_VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
+
+
+class _Batch:
+    """What one consumer is given in one go.
+
+    Args:
+        consumer: The consumer.
+        view: Its view.
+        room_bytes: What its connection takes; the first message is given even if it is larger.
+    """
+
+    def __init__(self, consumer: Consumer, view: View, room_bytes: int) -> None:
+        self.consumer = consumer
+        self.view = view
+        self.frames: list[bytes] = []
+        self.is_full = False  # what comes next does not fit
+        self.is_over = False  # it has to wait for what comes next
+        self.room_bytes = room_bytes
+
+    def add(self, sequence: int, frame: bytes) -> bool:
+        """Add a message; False: it does not fit."""
+        if self.frames and len(frame) > self.room_bytes:
+            self.is_full = True
+            return False
+        self.frames.append(frame)
+        self.room_bytes -= len(frame)
+        self.view.given(sequence)
+        return True
+
+
+class ViewGiver:
+    """Gives messages of non-destructive queues to their consumers.
+
+    Attributes:
+        on_page_wanted: Called with a queue and a page of it that has to be opened.
+
+    Args:
+        core: The core.
+        outflow: What waits, and what goes out.
+        judge: Decides about special messages; None: they are given like all others.
+    """
+
+    def __init__(self, core: Core, outflow: Outflow, judge: Judge | None = None) -> None:
+        self.on_page_wanted: Callable[[int, int], None] = lambda _queue, _page: None
+        self._core = core
+        self._outflow = outflow
+        self._judge = judge
+
+    def serve(self, queue: Queue, views: Views, budget: int) -> int:
+        """Give each consumer what it has not seen.
+
+        Args:
+            queue: The queue.
+            views: The views of its consumers.
+            budget: Messages that may be looked at in this turn; 0 or less: none.
+
+        Returns:
+            How much of the budget was used.
+        """
+        statistics = self._core.queue_statistics(queue.id)
+        views.note_branches(statistics)
+        consumers = [consumer for tier in queue.rota.tiers for consumer in tier]
+        used = 0
+        for _ in consumers:
+            if used >= budget:
+                self._outflow.again[queue.id] = None
+                break
+            queue.turn = (queue.turn + 1) % len(consumers)
+            used += self._show(consumers[queue.turn], statistics, budget - used)
+        return used
+
+    def _show(self, consumer: Consumer, statistics: QueueStatistics, budget: int) -> int:
+        """Give a consumer what comes next for it; return what that cost."""
+        view, queue, outflow = consumer.view, consumer.queue, self._outflow
+        assert view is not None
+        used = 0
+        while True:
+            if view.room <= 0 or not (view.behind or view.cursor < statistics.available):
+                return used
+            if used >= budget:
+                outflow.again[queue.id] = None
+                return used
+            room_bytes = consumer.output.room_bytes()
+            if room_bytes <= 0:
+                outflow.stall(consumer.output, queue.id)
+                return used
+            batch = _Batch(consumer, view, room_bytes)
+            if view.behind:
+                used += self._show_behind(batch)
+            else:
+                used += self._walk(batch, budget - used)
+            if batch.frames:
+                outflow.write(consumer, len(batch.frames), b"".join(batch.frames))
+            if batch.is_over:
+                return used
+
+    def _show_behind(self, batch: _Batch) -> int:
+        """Give what stands before the cursor."""
+        view, queue = batch.view, batch.consumer.queue
+        cost = 0
+        while view.behind and view.room > 0 and cost < _LOOK_MAX and not batch.is_over:
+            sequence = view.behind
+            found, page_id = self._look(queue, sequence, 1)
+            cost += _LOOK_COST
+            if page_id or (found.absent is not None and not found.messages):
+                self._wait(queue, page_id, found.absent)
+                batch.is_over = True
+                break
+            for message in found.messages:
+                if message.sequence == sequence and not self._give(batch, message):
+                    return cost
+            view.pop_behind()
+        return cost
+
+    def _walk(self, batch: _Batch, budget: int) -> int:
+        """Give what stands at the cursor, one look at the queue."""
+        view, queue = batch.view, batch.consumer.queue
+        size = max(1, min(view.batch, view.room, budget, _LOOK_MAX))
+        found, page_id = self._look(queue, view.cursor, size)
+        for message in found.messages:
+            if view.room <= 0 or batch.is_over or not self._give(batch, message):
+                view.cursor = message.sequence
+                view.batch = max(LOOK_FIRST, len(batch.frames) + 1)
+                return len(found.messages) + _LOOK_COST
+            view.cursor = message.sequence + 1
+        view.cursor = max(view.cursor, found.next_sequence)
+        view.batch = min(2 * size, _LOOK_MAX) if size == view.batch else view.batch
+        if page_id or found.absent is not None:
+            self._wait(queue, page_id, found.absent)
+            batch.is_over = True
+        return len(found.messages) + _LOOK_COST
+
+    def _look(self, queue: Queue, sequence: int, most: int) -> tuple[Look, int]:
+        """Look from a sequence on; where a page comes first that is not open, up to there.
+
+        Returns:
+            What was found, and the page to open before going on; 0 for none.
+        """
+        core, page = self._core, None
+        if core.queue_statistics(queue.id).paged:
+            closed = (facts for facts in core.extents(queue.id) if facts.places)
+            ahead = (facts for facts in closed if not facts.is_open and facts.last >= sequence)
+            page = min(ahead, key=lambda facts: facts.first, default=None)
+        if page is not None and page.first <= sequence:
+            return Look([], sequence, None), page.page_id
+        look = core.look(queue.id, sequence, most)
+        if page is None or look.next_sequence <= page.first:
+            return look, 0
+        messages = [view for view in look.messages if view.sequence < page.first]
+        return Look(messages, page.first, None), page.page_id
+
+    def _wait(self, queue: Queue, page_id: int, absent: tuple[int, int] | None) -> None:
+        """Have a queue wait for what is not in memory."""
+        if page_id:
+            self.on_page_wanted(queue.id, page_id)
+        elif absent is not None:
+            self._outflow.load(absent, queue.id)
+
+    def _give(self, batch: _Batch, message: MessageView) -> bool:
+        """Give a message, or pass over it; False: it has to wait, and all behind it."""
+        consumer, queue = batch.consumer, batch.consumer.queue
+        if consumer.match is not None and not consumer.match.wants(message):
+            return True
+        judge = self._judge if message.is_special else None
+        if judge is not None and judge.settle(queue, message) == NOT_TO_BE_GIVEN:
+            return True
+        if message.is_large:
+            return self._give_large(batch, message)
+        body = self._core.body(queue.id, message.sequence)
+        if body is None:  # the same turn in which it was looked at: it went with another message
+            return True
+        head = _head(consumer, batch.view, message, len(body))
+        return batch.add(message.sequence, b"%b%b\0" % (head, body))
+
+    def _give_large(self, batch: _Batch, message: MessageView) -> bool:
+        """Give a message whose body is in a file: alone, behind what was given before."""
+        queue_id, outflow = batch.consumer.queue.id, self._outflow
+        stored = self._core.body(queue_id, message.sequence)
+        if stored is None or not outflow.has_large_bodies:
+            return True
+        reference = decode_large_reference(stored)
+        body = LargeBody(reference.large_id, reference.size_bytes, reference.crc)
+        if outflow.is_damaged(body):
+            self._core.set_aside(queue_id, message.sequence)
+            return True
+        if batch.frames:
+            batch.is_full = True  # first those before it go out
+            return False
+        head = _head(batch.consumer, batch.view, message, body.size_bytes)
+        batch.view.given(message.sequence)
+        outflow.stream(batch.consumer, LargeDelivery(message.sequence, head, body))
+        outflow.stall(batch.consumer.output, queue_id)
+        batch.is_over = True
+        return True
+
+
+def _head(consumer: Consumer, view: View, message: MessageView, body_bytes: int) -> bytes:
+    """Return a MESSAGE frame up to its body; as the core makes it (`abc.Core.deliver`)."""
+    name = b"%d-%d" % (consumer.queue.id, message.sequence)
+    acknowledge = b""
+    if view.version == 12 and view.mode is not AckMode.AUTO:
+        acknowledge = b"\nack:%b" % name
+    deliveries = message.deliveries + view.attempts(message.sequence)
+    again = b"\nredelivered:true\ndelivery-count:%d" % deliveries if deliveries else b""
+    properties = message.properties
+    if message.is_escaped and view.version != 12:
+        properties = properties_for_version(properties, _VERSIONS[view.version])
+    return b"MESSAGE\nsubscription:%b\nmessage-id:%b%b%b\ncontent-length:%d\n%b\n" % (
+        view.header, name, acknowledge, again, body_bytes, properties,
+    )  # fmt: skip
