@@ -188,4 +188,4 @@ def test_no_period_means_no_scan() -> None:
         await asyncio.sleep(1000)
         assert "q" in rig.registry.queues
 
-    run_virtual(scenario())
+    run_virtual(scenario(), limit_s=2000)
