@@ -6,6 +6,8 @@ import resource
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -39,3 +41,19 @@ def test_a_consumer_that_waits_for_the_disk_gets_its_messages_when_files_can_be_
         bodies = [frame.body for frame in peer.receive_messages(COUNT)]
     assert bodies == [b"%d" % number for number in range(COUNT)]
     assert broker.stop() == 0, broker.log_text()
+
+
+def test_a_broker_without_descriptors_right_after_its_start_goes_on(tmp_path: Path) -> None:
+    """What answers HTTP is imported only then; it used to end the broker."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        soft, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (FEW, hard))
+        try:
+            wait_for(lambda: "HTTP is not answered yet" in broker.log_text())
+        except AssertionError:
+            pytest.skip("everything was imported before the limit was set")
+        finally:
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        url = f"http://127.0.0.1:{broker.port('http')}/healthz"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert answer.read() == b"alive\n"

@@ -143,9 +143,9 @@ PYTHON: Final[tuple[Mutant, ...]] = (
         "folder not flushed after making",
         "A new file is used before its name is durable.",
         _STORE + "files.py",
-        "            self._disk.rename(unfinished, file.path)\n"
-        "        self._disk.flush_folder(self._folder)\n",
-        "            self._disk.rename(unfinished, file.path)\n",
+        "            self._disk.flush_folder(self._folder)\n"
+        "            self._are_names_flushed = True\n",
+        "            self._are_names_flushed = True\n",
         _CUTS,
     ),
     Mutant(

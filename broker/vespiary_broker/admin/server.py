@@ -3,16 +3,18 @@
 Owns: the listening socket, the bound on connections, and the end of idle ones. The socket is open
 at once, but aiohttp, which takes longer to import than a broker with an empty store to start, is
 imported in a thread when the broker is ready; till then clients wait in the backlog. When recovery
-takes long that is not waited for, so that probes are answered meanwhile. Called by `app`; owner:
-the event loop.
+takes long that is not waited for, so that probes are answered meanwhile. An import opens files, and
+clients may have taken all descriptors by then: it is tried until it works, and the broker goes on
+without HTTP meanwhile. Called by `app`; owner: the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -30,10 +32,25 @@ IDLE_S: Final = 15.0
 _SWEEP_S: Final = 5.0
 _PATIENCE_S: Final = 0.5
 """How long the broker's start is given precedence."""
+_AGAIN_S: Final = 0.5
+"""Time between two tries to import what answers."""
 _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
+
+log = logging.getLogger(__name__)
+
+
+def load_site() -> type[Site]:
+    """Import what answers; takes its time.
+
+    Raises:
+        OSError, ImportError: A file of it could not be opened now.
+    """
+    from vespiary_broker.admin.endpoints import Site
+
+    return Site
 
 
 class AdminServer:
@@ -46,10 +63,20 @@ class AdminServer:
         host: Address to listen on.
         port: Port; 0 takes a free one.
         has_users: Whether somebody could log in.
+        load: Imports what answers.
     """
 
-    def __init__(self, broker: Broker, host: str, port: int, *, has_users: bool) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        host: str,
+        port: int,
+        *,
+        has_users: bool,
+        load: Callable[[], type[Site]] = load_site,
+    ) -> None:
         self.host = host
+        self._load = load
         self._broker = broker
         self._port = port
         self._has_users = has_users
@@ -126,11 +153,30 @@ class AdminServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self._begun.wait()
-            if not stopping.is_set():
-                make_site = await asyncio.to_thread(_load_site)
+            make_site = await self._loaded(stopping)
+            if make_site is not None:
                 await self._answer(make_site(self._broker, access), listening, stopping)
         finally:
             access.close()
+
+    async def _loaded(self, stopping: asyncio.Event) -> type[Site] | None:
+        """Import what answers, as soon as that works; None when the broker stops before."""
+        is_told = False
+        while not stopping.is_set():
+            try:
+                return await asyncio.to_thread(self._load)
+            except (OSError, ImportError) as error:
+                if not is_told:
+                    is_told = True
+                    log.warning(
+                        "HTTP is not answered yet, since what does it could not be loaded; it is "
+                        "tried again, and messages are not affected: %s",
+                        error,
+                    )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    await stopping.wait()
+        return None
 
     async def _answer(self, site: Site, listening: socket.socket, stopping: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -152,13 +198,6 @@ class AdminServer:
         finally:
             server.close()
             await site.close()
-
-
-def _load_site() -> type[Site]:
-    """Import what answers; takes its time."""
-    from vespiary_broker.admin.endpoints import Site
-
-    return Site
 
 
 class _Busy(asyncio.Protocol):

@@ -184,6 +184,7 @@ class FilePool:
         self._next_id = 1
         self._active: dict[int, StoredFile] = {}
         self._free: list[StoredFile] = []
+        self._are_names_flushed = True
         self.counts = PoolCounts(0, 0, 0)
         self.made = 0
         self.reclaimed = 0
@@ -302,15 +303,23 @@ class FilePool:
 
         The name comes first and the header second: a cut between them leaves a free file.
         """
-        named = [file for file in self._free if file.number == file_id]
-        if named:
-            return named[0]
-        file = self._free[0]
-        path = self._folder / self._form.name(file_id)
-        self._disk.rename(file.path, path)
-        file.path, file.number = path, file_id
-        self._disk.flush_folder(self._folder)
+        file = next((file for file in self._free if file.number == file_id), self._free[0])
+        if file.number != file_id:
+            path = self._folder / self._form.name(file_id)
+            self._are_names_flushed = False
+            self._disk.rename(file.path, path)
+            file.path, file.number = path, file_id
+        self._flush_names()
         return file
+
+    def _flush_names(self) -> None:
+        """Flush the folder unless all names of files are durable: an earlier try may have failed.
+
+        Where there was no descriptor for it the keeper tries again; a name stays owed until then.
+        """
+        if not self._are_names_flushed:
+            self._disk.flush_folder(self._folder)
+            self._are_names_flushed = True
 
     def release(self, file_id: int) -> None:
         """Free a file; the caller has made the checkpoint without it durable.
@@ -490,13 +499,14 @@ class FilePool:
         except DiskFull:
             if not made:
                 raise
+        self._are_names_flushed = False
         for unfinished, file in made:
             self._disk.rename(unfinished, file.path)
-        self._disk.flush_folder(self._folder)
-        self._free += [file for _, file in made]
+            self._free.append(file)  # it is there, whatever fails from here on
         self._free.sort(key=lambda file: file.number)
         self.made += len(made)
         self._count()
+        self._flush_names()
 
     def _numbers(self, first: int) -> Iterator[int]:
         """Yield numbers for new files; none whose name an unfinished file may hold something in."""

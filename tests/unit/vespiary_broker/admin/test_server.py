@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 
 import pytest
 
 from vespiary_broker.admin import server
-from vespiary_broker.admin.server import AdminServer
+from vespiary_broker.admin.endpoints import Site
+from vespiary_broker.admin.server import AdminServer, load_site
 from vespiary_spec.errors import ConfigError
 from vespiary_testkit.admin_rig import MemoryBroker, admin_rig, users_with_roles
 from vespiary_testkit.journal_workload import run
@@ -49,6 +52,53 @@ async def test_clients_that_come_before_it_answers_wait():
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
         await writer.wait_closed()
+
+
+class LateImport:
+    """An import that finds no descriptor, or no library that can be mapped, a few times."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.failed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> type[Site]:
+        if self.failures:
+            self._loop.call_soon_threadsafe(self.failed.set)
+            raise self.failures.pop(0)
+        return load_site()
+
+
+@run
+async def test_what_answers_is_loaded_again_until_that_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(server, "_AGAIN_S", 0.001)
+    load = LateImport(
+        OSError(errno.EMFILE, "Too many open files"), ImportError("cannot open shared object file")
+    )
+    listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False, load=load)
+    async with listener.running():
+        listener.begin()
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
+    assert not load.failures
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.name for record in told] == ["vespiary_broker.admin.server"]
+    assert "Too many open files" in told[0].getMessage()
+
+
+@run
+async def test_it_stops_while_what_answers_cannot_be_loaded():
+    async with asyncio.timeout(WAIT_S):
+        load = LateImport(*(OSError(errno.EMFILE, "Too many open files") for _ in range(99)))
+        listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False, load=load)
+        async with listener.running():
+            listener.begin()
+            await load.failed.wait()
 
 
 @run

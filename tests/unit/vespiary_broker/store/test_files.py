@@ -157,6 +157,27 @@ def test_every_failed_call_comes_out(kind: str, number: int):
     assert not disk.open_files, "nothing stays open"
 
 
+@pytest.mark.parametrize("is_made_before", [True, False])
+def test_names_that_no_descriptor_was_left_to_flush_are_flushed_before_use(is_made_before: bool):
+    disk = MemoryDisk()
+    pool = make_pool(disk)
+    if is_made_before:
+        pool.activate()
+        pool.activate()
+        pool.release(1)  # the next one takes this file, under another name
+    disk.fail = lambda step, _path: errno.EMFILE if step == "flush_folder" else 0
+    for _ in range(3):
+        with pytest.raises(NativeError, match="Too many open files"):
+            pool.activate()
+    disk.fail = lambda _step, _path: 0
+    begin = len(disk.log)
+    file = pool.activate()
+    assert file.file_id == (3 if is_made_before else 1)
+    assert pool.counts.active + pool.counts.free == (2 if is_made_before else 1)
+    kinds = [step.kind for step in disk.log[begin:]]
+    assert kinds.index("folder") < kinds.index("write"), "the name is durable before the header"
+
+
 def test_a_file_whose_header_can_not_be_freed_stays_in_use():
     disk = MemoryDisk()
     pool = make_pool(disk)
