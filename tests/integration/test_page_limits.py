@@ -128,3 +128,55 @@ def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> 
         size = sum(path.stat().st_size for path in (data / "paging").glob("*/*.page"))
         assert size <= 1024 * KIB
         assert broker.log_text().count("its page-full-policy is DROP") >= 1
+
+
+def send(port: int, count: int) -> None:
+    with StompPeer(port) as peer:
+        peer.connect()
+        for number in range(count):
+            headers = {"destination": "/queue/orders", "persistent": "true"}
+            more = {"receipt": "last"} if number == count - 1 else {}
+            peer.send("SEND", headers | more, f"{number} {BODY}".encode())
+        peer.receive_receipt("last")
+
+
+@pytest.mark.parametrize(("cached", "opened"), [(1, 1), (5, 2)])
+def test_so_many_pages_are_kept_open_as_page_max_cache_size_says(
+    tmp_path: Path, cached: int, opened: int
+) -> None:
+    setting = f"address-settings.#.page-max-cache-size={cached}"
+    with BrokerProcess(tmp_path / "data", *SETTINGS, setting) as broker:
+        send(broker.port(), 1500)
+        wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 8)
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
+            peer.send("SUBSCRIBE", headers | {"prefetch-count": "1"})
+            assert peer.receive().body.startswith(b"0 ")
+            wait_for(lambda: metrics(broker)["vespiary_paging_open_pages"] >= opened)
+            assert metrics(broker)["vespiary_paging_open_pages"] == opened
+
+
+def test_consumers_that_do_not_acknowledge_get_a_bounded_part_of_the_pages(
+    tmp_path: Path,
+) -> None:
+    limit = "address-settings.#.max-read-page-messages=200"
+    with BrokerProcess(tmp_path / "data", *SETTINGS, limit) as broker:
+        send(broker.port(), 1500)
+        wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 8)
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
+            peer.send("SUBSCRIBE", headers | {"prefetch-count": "2000"})
+            frames = [peer.receive()]
+            wait_for(lambda: metrics(broker)["vespiary_paging_waiting_queues"] == 1)
+            held = int(metrics(broker)["vespiary_messages_out_total"])
+            assert 200 <= held <= 200 + PAGE // 1000
+            while len(frames) < 1500:
+                if len(frames) % 200 == 0:
+                    for frame in frames[-200:]:
+                        peer.send("ACK", {"id": frame.get("ack") or ""})
+                frames.append(peer.receive())
+            numbers = [int(frame.body.split(b" ", 1)[0]) for frame in frames]
+            assert numbers == list(range(1500))
+        assert "before its consumers acknowledge" in broker.log_text()

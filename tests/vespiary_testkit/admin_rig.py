@@ -42,6 +42,7 @@ from vespiary_broker.store.counters import (
 from vespiary_broker.store.file_uses import FileUse
 from vespiary_broker.store.large_messages import LargeMessageStatistics
 from vespiary_broker.store.options import Durability
+from vespiary_broker.store.paging.pager import PagingStatistics
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, WriterFailed, XaError
@@ -256,6 +257,21 @@ MEMORY = MemoryState(
     refused=5,
     dropped=6,
 )
+PAGING = PagingStatistics(
+    pages=9,
+    pages_bytes=9_000_000,
+    open_pages=2,
+    addresses=1,
+    written=10,
+    written_bytes=10_000_000,
+    opened=3,
+    removed=1,
+    removals_failed=0,
+    failures=1,
+    damaged=0,
+    waiting_queues=1,
+    blocked_reason="",
+)
 ADDRESS_MEMORY = AddressMemoryState(
     name="orders",
     policy="BLOCK",
@@ -336,6 +352,7 @@ class MemoryBroker:
             duplicates_discarded=4,
             duplicate_ids=5,
             messages_dropped=0,
+            paging=PAGING,
             fates=FateStatistics(
                 dead=0, dead_dropped=0, expired=0, expired_dropped=0, scheduled=0, delayed=0
             ),

@@ -14,6 +14,7 @@ from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.page_files import PageFiles
 from vespiary_broker.store.paging.page_recovery import survey_pages
 from vespiary_broker.store.paging.pager import Pager, PagingOptions
+from vespiary_broker.store.paging.read_limits import NO_READ_LIMITS
 from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.block import FIRST_OFFSET
@@ -43,6 +44,7 @@ class RigAddress:
         is_wanted: Whether it pages at all.
         is_attended: Whether its queues have consumers.
         pages_bytes_max: What its page files may take.
+        read_limits: What a queue may have back in memory.
     """
 
     name = "orders"
@@ -55,6 +57,7 @@ class RigAddress:
         self.is_wanted = True
         self.is_attended = True
         self.pages_bytes_max = 1 << 40
+        self.read_limits = NO_READ_LIMITS
         self.front = 0
         self.is_reading_ahead = True
         self.remembered: list[int] = []

@@ -29,6 +29,7 @@ class Paging(Record, frozen=True):
         removals_failed: Pages that could not be removed; the next start tries again.
         failures: Pages that could not be written.
         damaged: Pages that can't be read.
+        waiting_queues: Queues that get no page before more of those open is acknowledged.
         blocked_reason: Why no page can be written now; empty if it can.
     """
 
@@ -43,6 +44,7 @@ class Paging(Record, frozen=True):
     removals_failed: int
     failures: int
     damaged: int
+    waiting_queues: int
     blocked_reason: str
 
 
@@ -60,8 +62,13 @@ def metrics_of(paging: Paging, prefix: str) -> Iterator[Metric]:
         ("pages", "Page files that hold messages.", paging.pages),
         ("pages_bytes", "Size of the page files.", paging.pages_bytes),
         ("open_pages", "Pages whose messages have places in memory.", paging.open_pages),
-        ("addresses", "Addresses that have pages.", paging.addresses),
+        ("folders", "Addresses that have pages: each has a folder.", paging.addresses),
         ("damaged", "Pages that can't be read.", paging.damaged),
+        (
+            "waiting_queues",
+            "Queues that get no page before more is acknowledged: max-read-page-* is reached.",
+            paging.waiting_queues,
+        ),
         ("blocked", "1 while no page can be written.", int(bool(paging.blocked_reason))),
     ):
         yield GaugeMetricFamily(f"{prefix}_paging_{name}", text, value=value)

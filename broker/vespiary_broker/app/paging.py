@@ -17,6 +17,7 @@ from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.journal import Journal
 from vespiary_broker.store.paging.pager import Pager, PagingOptions
+from vespiary_broker.store.paging.read_limits import ReadLimits
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_spec.settings import AddressSettings, Configuration
 
@@ -48,6 +49,13 @@ class PagedEngineAddress:
         if self._prefetch_bytes < 0:
             self._prefetch_bytes = _FRONT_PAGES * self.page_bytes
         self._prefetch_messages = settings.prefetch_page_messages
+        read_bytes, read_messages = settings.max_read_page_bytes, settings.max_read_page_messages
+        assert read_messages is not None
+        if read_bytes is None:
+            read_bytes = _FRONT_PAGES * self.page_bytes
+        self.read_limits = ReadLimits(
+            read_bytes if read_bytes >= 0 else None, read_messages if read_messages >= 0 else None
+        )
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles, PagePart
+from vespiary_broker.store.paging.read_limits import ReadLimits
 from vespiary_broker.store.readable_files import ReadableFiles
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import VespiaryError
@@ -46,6 +47,10 @@ class PagedAddress(Protocol):
     @property
     def open_pages_max(self) -> int:
         """Pages of it that are kept open for its consumers (`page-max-cache-size`)."""
+
+    @property
+    def read_limits(self) -> ReadLimits:
+        """What a queue of it may have back in memory of its pages (`max-read-page-*`)."""
 
     def queue_ids(self) -> list[int]:
         """Return the queues whose messages may be moved."""

@@ -6,7 +6,8 @@ paging's thread; the messages themselves are read by the journal's loader, slab 
 are delivered. Called by `pager`, on the event loop.
 
 A page is opened when a queue's next message stands in it, and the one behind it as soon as that is
-done: so a consumer that reads on finds the next page open.
+done: so a consumer that reads on finds the next page open. What a queue may have back in memory is
+bounded (`read_limits`): above that, it waits until consumers have acknowledged more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Final
 
 from vespiary_broker.store.paging.moving import PagedAddress, finished
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
+from vespiary_broker.store.paging.read_limits import ReadAmounts
+from vespiary_codec.journal.page import TRAILER_BYTES, decode_trailer
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import PageDamaged, VespiaryError
 
@@ -27,6 +30,8 @@ FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
 """Footers that are kept for other queues of the same page."""
 _AGAIN_S: Final = 0.05
 _OPEN_PAGES_DEFAULT: Final = 5
+_TOLD_MAX: Final = 1000
+"""Addresses that are named in the log, each once, because their consumers do not acknowledge."""
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +75,9 @@ class PageOpener:
         self._open: dict[str, OrderedDict[int, set[int]]] = {}
         self._footers: OrderedDict[int, bytes] = OrderedDict()
         self._footers_bytes = 0
+        self._reads = ReadAmounts(core)
+        self._told: set[str] = set()
+        self._retry: asyncio.Task[None] | None = None
         self._is_closing = False
 
     @property
@@ -77,10 +85,59 @@ class PageOpener:
         """Number of pages that are open."""
         return sum(map(len, self._open.values()))
 
+    @property
+    def waiting_queues(self) -> int:
+        """Number of queues that get no page before more of those open is acknowledged."""
+        return len(self._reads.waiting)
+
     def take_wanted(self) -> None:
         """Open the pages that consumers wait for."""
         for queue_id, page_id in self._core.page_wanted():
-            self.want(queue_id, page_id)
+            if self._may_read(queue_id, page_id):
+                self.want(queue_id, page_id)
+                continue
+            self._reads.waiting[queue_id] = page_id
+            self._tell(self._pages[page_id].address)
+            if self._retry is None:
+                loop = asyncio.get_running_loop()
+                self._retry = loop.create_task(self._open_late(), name="open-pages-late")
+
+    def _tell(self, address: str) -> None:
+        """Say once for each address that its consumers hold what they may."""
+        if address in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(address)
+        log.warning(
+            "no more pages are opened for a queue before its consumers acknowledge what they have "
+            "address=%s limits=%r",
+            address,
+            self._addresses[address].read_limits,
+        )
+
+    def _may_read(self, queue_id: int, page_id: int) -> bool:
+        """Whether a queue may have another page in memory; one that Python looks at may have all.
+
+        An index of its messages must not pass over what it does not see.
+        """
+        page = self._pages.get(page_id)
+        paged = self._addresses.get(page.address) if page is not None else None
+        if paged is None or queue_id in self._wholes or queue_id in paged.looked_at():
+            return True
+        return self._reads.has_room(queue_id, paged.read_limits)
+
+    async def _open_late(self) -> None:
+        """Open pages for queues that wait, as their consumers acknowledge what they have."""
+        try:
+            while self._reads.waiting and not self._is_closing:
+                await asyncio.sleep(_AGAIN_S)
+                for queue_id, page_id in list(self._reads.waiting.items()):
+                    if page_id not in self._closed(queue_id):
+                        del self._reads.waiting[queue_id]  # it is open, done with, or gone
+                    elif self._may_read(queue_id, page_id):
+                        del self._reads.waiting[queue_id]
+                        self.want(queue_id, page_id)
+        finally:
+            self._retry = None
 
     def want(self, queue_id: int, page_id: int) -> None:
         """Begin to open a page for a queue, if that is not under way."""
@@ -198,6 +255,10 @@ class PageOpener:
         if not entered:
             return
         self.opened += len(entered)
+        end = footer[-TRAILER_BYTES:]
+        size_bytes = page.size_bytes
+        trailer = decode_trailer(end, page_id=page_id, salt=page.salt, size_bytes=size_bytes)
+        self._reads.opened(page, trailer)
         table = self._open.setdefault(page.address, OrderedDict())
         table.setdefault(page_id, set()).update(entered)
         table.move_to_end(page_id)
@@ -230,6 +291,8 @@ class PageOpener:
         if paged is not None and not paged.reads_ahead(queue_id):
             return
         behind = False
+        if not self._may_read(queue_id, page_id):
+            return
         for facts in self._core.extents(queue_id):
             if behind and not facts.is_open and facts.places:
                 self.want(queue_id, facts.page_id)
@@ -285,9 +348,12 @@ class PageOpener:
         if footer is not None:
             self._footers_bytes -= len(footer)
         self.damaged.pop(page.page_id, None)
+        self._reads.forget(page.page_id)
 
     async def close(self) -> None:
         """Wait for what is being opened."""
         self._is_closing = True
+        if self._retry is not None:
+            await asyncio.wait([self._retry])
         while tasks := [*self._tasks.values(), *self._wholes.values()]:
             await asyncio.wait(tasks)

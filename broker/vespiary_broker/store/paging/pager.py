@@ -85,6 +85,7 @@ class PagingStatistics:
         removals_failed: Pages that could not be removed; the next start tries again.
         failures: Pages that could not be written.
         damaged: Pages that can't be read.
+        waiting_queues: Queues that get no page before more of those open is acknowledged.
         blocked_reason: Why no page can be written now; empty if it can.
     """
 
@@ -99,6 +100,7 @@ class PagingStatistics:
     removals_failed: int
     failures: int
     damaged: int
+    waiting_queues: int
     blocked_reason: str
 
 
@@ -486,5 +488,6 @@ class Pager:
             removals_failed=self._removals_failed,
             failures=self._failures,
             damaged=len(self._opener.damaged),
+            waiting_queues=self._opener.waiting_queues,
             blocked_reason=str(self.blocked) if self.blocked is not None else "",
         )

@@ -155,3 +155,10 @@ async def test_the_documentation_lists_exactly_these_metrics():
     page = (ROOT / "docs/howto/metrics.md").read_text("utf-8")
     listed = set(re.findall(r"^\| `(vespiary_\w+)", page, re.MULTILINE))
     assert listed == made
+
+
+@run
+async def test_no_metric_stands_twice():
+    text, _ = metrics.render(await metrics.gather(filled_broker()), "")
+    names = re.findall(r"^# TYPE (\w+)", text.decode(), re.MULTILINE)
+    assert sorted(set(names)) == sorted(names)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vespiary_broker.app.paging import PagedEngineAddress, moves_max
 from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.store.paging.read_limits import ReadLimits
+from vespiary_spec.paging import PageFullPolicy
 from vespiary_spec.settings import AddressSettings, Configuration
 from vespiary_testkit.engine_rig import Rig
 
@@ -20,8 +24,8 @@ def paged(rig: Rig, name: str = "orders") -> PagedEngineAddress:
     return PagedEngineAddress(rig.engine, state, rig.registry.settings_for(name))
 
 
-def filled(count: int, **settings: int) -> Rig:
-    rig = Rig({"orders": AddressSettings(**settings)})  # type: ignore[arg-type]
+def filled(count: int, **settings: Any) -> Rig:
+    rig = Rig({"orders": AddressSettings(**settings)})
     for _ in range(count):
         rig.send("/queue/orders", BODY)
     rig.journal.flush()
@@ -123,3 +127,29 @@ def test_few_pages_are_written_at_a_time_where_memory_is_short(
 ) -> None:
     settings = Configuration(global_max_size=memory, page_max_concurrent_io=asked)
     assert moves_max(settings) == moves
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [
+        ({}, ReadLimits(2 * 10 * MIB, None)),
+        ({"page_size_bytes": MIB}, ReadLimits(2 * MIB, None)),
+        ({"max_read_page_bytes": -1}, ReadLimits(None, None)),
+        ({"max_read_page_bytes": 5, "max_read_page_messages": 7}, ReadLimits(5, 7)),
+        ({"max_read_page_messages": 0}, ReadLimits(20 * MIB, 0)),
+    ],
+)
+def test_what_may_be_back_in_memory_is_that_of_the_settings(
+    settings: dict[str, int], limits: ReadLimits
+) -> None:
+    assert paged(filled(200, max_size_bytes=100_000, **settings)).read_limits == limits
+
+
+def test_what_stands_in_pages_decides_whether_they_may_grow() -> None:
+    limits = {"page_limit_bytes": 300_000, "page_size_bytes": 65536}
+    rig = filled(200, max_size_bytes=100_000, **limits, page_full_policy=PageFullPolicy.FAIL)
+    address = paged(rig)
+    assert address.note_pages(300_000 - 65536)
+    assert not address.note_pages(300_000 - 65535)
+    assert address.note_pages(0)
+    assert paged(filled(200, max_size_bytes=100_000)).note_pages(1 << 60)

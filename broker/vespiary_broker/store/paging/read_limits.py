@@ -1,0 +1,76 @@
+"""How much of its pages a queue has back in memory, and whether another one may be opened for it.
+
+Owns what a place of each open page takes, and which queues wait for acknowledgements because of
+`max-read-page-bytes` or `max-read-page-messages`. Must never open or close anything. Called by
+`opening`, on the event loop.
+
+A page is opened whole, so the limits are looked at before that: a queue has at most one page more
+than they say. With nothing of its pages in memory it gets one in any case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vespiary_broker.store.paging.page_files import PageFile
+from vespiary_codec.journal.page import PageTrailer
+from vespiary_native.abc import Core
+
+
+class ReadLimits(NamedTuple):
+    """What a queue may have back in memory of its pages.
+
+    Attributes:
+        max_bytes: As its share of the page files; None for no limit.
+        max_messages: In messages; None for no limit.
+    """
+
+    max_bytes: int | None = None
+    max_messages: int | None = None
+
+
+NO_READ_LIMITS = ReadLimits()
+
+
+class ReadAmounts:
+    """What queues have back in memory of their pages.
+
+    Attributes:
+        waiting: Page that a queue gets when more was acknowledged, by queue.
+
+    Args:
+        core: The core.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.waiting: dict[int, int] = {}
+        self._core = core
+        self._place_bytes: dict[int, int] = {}
+
+    def opened(self, page: PageFile, trailer: PageTrailer) -> None:
+        """Take note of an open page: its messages take an equal share of its file each."""
+        self._place_bytes[page.page_id] = page.size_bytes // max(trailer.records, 1)
+
+    def forget(self, page_id: int) -> None:
+        """Drop what is remembered of a page that is done."""
+        self._place_bytes.pop(page_id, None)
+
+    def has_room(self, queue_id: int, limits: ReadLimits) -> bool:
+        """Whether another page may be opened for a queue.
+
+        Args:
+            queue_id: The queue.
+            limits: Those of its address.
+        """
+        if limits == NO_READ_LIMITS:
+            return True
+        messages = size_bytes = 0
+        for facts in self._core.extents(queue_id):
+            if facts.is_open:
+                messages += facts.places
+                size_bytes += facts.places * self._place_bytes.get(facts.page_id, 0)
+        if not messages:
+            return True
+        if limits.max_bytes is not None and size_bytes >= limits.max_bytes:
+            return False
+        return limits.max_messages is None or messages < limits.max_messages
