@@ -1,0 +1,166 @@
+"""Limits on pages: on what an address may have there, and on what comes back into memory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.store.paging.read_limits import ReadLimits
+from vespiary_native.abc import DeliverStatus
+from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.journal_workload import QUEUES, run, until
+from vespiary_testkit.paging_rig import PAGE_BYTES, PagingClient, PagingRig
+
+
+def sequences(client: PagingClient, queue_id: int) -> list[int]:
+    return [sequence for queue, sequence in client.held if queue == queue_id]
+
+
+@run
+async def test_no_page_is_written_that_does_not_fit_into_the_limit(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(250)
+    rig.address.pages_bytes_max = 5 * rig.address.page_bytes
+    rig.pager.page(rig.address)
+    await until(lambda: bool(rig.paged()) and not rig.pager._moves)
+    await rig.journal.wait_durable()
+    written = rig.pager.statistics()
+    assert 4 * rig.address.page_bytes < written.pages_bytes <= 5 * rig.address.page_bytes
+    assert rig.address.excess_bytes() > 0, "the rest stays in memory"
+    await rig.close()
+    rig = await PagingRig.open(tmp_path, disk)
+    rig.address.pages_bytes_max = 5 * rig.address.page_bytes
+    rig.pager.page(rig.address)
+    await rig.until(lambda: not rig.pager._moves)
+    assert rig.pager.statistics().written == 0, "what a start found counts"
+    client = PagingClient(rig, 2)
+    await client.receive()
+    assert len(client.held) == 250
+    for queue_id in QUEUES:
+        assert sequences(client, queue_id) == sorted(sequences(client, queue_id))
+    await client.acknowledge(len(client.held))
+    await until(lambda: not rig.page_names())
+    await client.send(60)
+    await until(lambda: rig.pager.statistics().written > 0)  # there is room again, by itself
+    await rig.close()
+
+
+@run
+async def test_pages_without_consumers_are_closed_though_no_page_may_be_written(
+    tmp_path: Path,
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(120)
+    await rig.page_all()
+    await client.receive(10)
+    assert rig.pager.statistics().open_pages > 0
+    for consumer in client.consumers.values():
+        rig.core.close_consumer(consumer)
+    rig.address.is_attended = False
+    rig.address.pages_bytes_max = 0
+    await until(lambda: rig.pager.statistics().open_pages == 0)
+    await rig.close()
+
+
+async def take_without_acknowledging(rig: PagingRig, client: PagingClient) -> int:
+    """Take messages of queue 1 until its next page is not opened; return how many."""
+    consumer, taken = client.consumers[1], 0
+    while not rig.pager.statistics().waiting_queues:
+        status, count, _ = rig.core.deliver(consumer, 1_000_000, 1 << 30)
+        taken += count
+        if status is DeliverStatus.ABSENT:
+            await rig.journal.load_slab(*rig.core.absent_slab(consumer))
+        elif status is DeliverStatus.PAGED:
+            rig.pager.serve()
+            await asyncio.sleep(0.0005)
+        assert status is not DeliverStatus.DRAINED, "all of it was given"
+    return taken
+
+
+def acknowledge_first(rig: PagingRig, client: PagingClient, upto: int) -> None:
+    for sequence in range(1, upto + 1):
+        rig.core.acknowledge(client.consumers[1], sequence)
+    rig.journal.kick()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ReadLimits(max_bytes=PAGE_BYTES),
+        ReadLimits(max_bytes=4 * PAGE_BYTES),
+        ReadLimits(max_messages=1),
+        ReadLimits(max_messages=60),
+        ReadLimits(max_bytes=0),
+    ],
+)
+@run
+async def test_no_page_is_opened_while_consumers_hold_what_they_may(
+    tmp_path: Path, limits: ReadLimits
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(500)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.open_pages_max = 100
+    rig.address.read_limits = limits
+    taken = await take_without_acknowledging(rig, client)
+    held = [facts for facts in rig.core.extents(1) if facts.is_open]
+    before = held[:-1]
+    assert taken == sum(facts.places for facts in held)
+    sizes = [rig.pager._pages[facts.page_id].size_bytes for facts in held]
+    if limits.max_messages is not None:
+        assert sum(facts.places for facts in before) < limits.max_messages <= taken
+    if limits.max_bytes is not None:
+        assert sum(sizes[:-1]) - taken < max(limits.max_bytes, 1), "each share is rounded down"
+        assert sum(sizes) >= limits.max_bytes
+    opened = rig.pager.statistics().opened
+    for _ in range(10):
+        rig.core.deliver(client.consumers[1], 1_000_000, 1 << 30)
+        rig.pager.serve()
+        await asyncio.sleep(0.001)
+    assert rig.pager.statistics().opened == opened
+    acknowledge_first(rig, client, taken)
+    await until(lambda: rig.pager.statistics().waiting_queues == 0)
+    assert await take_without_acknowledging(rig, client) > 0
+    await rig.close()
+
+
+@run
+async def test_a_queue_that_python_looks_at_is_opened_whole(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    await client.send(200)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.read_limits = ReadLimits(max_messages=1)
+    rig.address.remembered = list(QUEUES)
+    for queue_id in QUEUES:
+        rig.pager.open_all(queue_id)
+    await until(lambda: rig.paged() == 0)
+    await rig.close()
+
+
+@run
+async def test_a_queue_that_goes_while_it_waits_for_acknowledgements_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.read_limits = ReadLimits(max_messages=1)
+    await take_without_acknowledging(rig, client)
+    rig.core.close_consumer(client.consumers.pop(1))
+    rig.address.queues = []
+    rig.core.drop_queue(1)
+    await until(lambda: rig.pager.statistics().waiting_queues == 0)
+    await rig.close()
