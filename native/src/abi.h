@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 5u
+#define VESPIARY_ABI 6u
 
 /* cdef-begin */
 

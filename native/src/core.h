@@ -261,6 +261,16 @@ int vespiary_core_page_wanted(vespiary_core *core, vespiary_page_wish *out, uint
 int64_t vespiary_core_page_enter(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                                  uint32_t length);
 int vespiary_core_page_leave(vespiary_core *core, uint64_t page_id, uint32_t queue_id); /* 1 left, 0 something is held */
+/* As look and body, at a closed extent; nothing of an open one. */
+int vespiary_core_page_look(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                            uint32_t footer_length, uint64_t sequence, uint32_t max_messages, uint32_t min_priority,
+                            vespiary_look *out, const uint8_t **data);
+int64_t vespiary_core_page_body(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                                uint32_t footer_length, uint64_t sequence, const uint8_t **data);
+/* `sequences` ascend; returns how many came into the ring. */
+int vespiary_core_page_pick(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                            uint32_t footer_length, const uint64_t *sequences, uint32_t count);
+int vespiary_core_page_spare(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count);
 int64_t vespiary_core_page_done(vespiary_core *core, uint64_t *out, uint64_t room);
 int64_t vespiary_core_page_end(vespiary_core *core, uint64_t page_id);
 int vespiary_core_page_forget(vespiary_core *core, uint64_t page_id);

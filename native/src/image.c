@@ -375,7 +375,7 @@ void record_unpin(vespiary_core *core, const queue *q, const entry *item)
     owner->live--;
     owner->live_bytes -= bytes;
     core->live_bytes -= owner->is_volatile || owner->page ? 0 : bytes;
-    if (--at->live)
+    if (--at->live || page_is_looked_at(owner))
         return;
     if (owner->is_volatile) {
         if (owner->is_closed) {
@@ -449,7 +449,8 @@ int vespiary_core_load_done(vespiary_core *core, uint64_t file_id, uint32_t inde
     if (!which || index >= which->slab_count || which->slabs[index].state != SLAB_LOADING)
         return -EINVAL;
     slab *at = &which->slabs[index];
-    if (!good || !at->live || list_add(&core->loaded, which->slot, index))
+    bool is_needed = at->live || page_is_looked_at(which);
+    if (!good || !is_needed || list_add(&core->loaded, which->slot, index))
         slab_drop(core, at);
     else
         at->state = SLAB_LOADED;
@@ -461,6 +462,15 @@ int vespiary_core_load_done(vespiary_core *core, uint64_t file_id, uint32_t inde
         }
     }
     return 0;
+}
+
+void slabs_release_unused(vespiary_core *core, file *f)
+{
+    for (uint32_t i = 0; i < f->slab_count; i++)
+        if (f->slabs[i].state == SLAB_LOADED && !f->slabs[i].live) {
+            list_drop(&core->loaded, f->slot, i);
+            slab_drop(core, &f->slabs[i]);
+        }
 }
 
 int vespiary_core_grow(vespiary_core *core, uint32_t slabs)

@@ -210,14 +210,7 @@ static uint16_t get16(const uint8_t *at)
     return v;
 }
 
-/* A page's index: its tables, and where the blocks end that it points into. */
-typedef struct {
-    const uint8_t *queues, *places, *records;
-    uint32_t queues_count, places_count, records_count;
-    uint64_t data_end;
-} page_index;
-
-static int index_open(const file *f, const uint8_t *footer, uint32_t length, page_index *out)
+int index_open(const file *f, const uint8_t *footer, uint32_t length, page_index *out)
 {
     if (length < TRAILER || length > f->size)
         return -EINVAL;
@@ -237,7 +230,7 @@ static int index_open(const file *f, const uint8_t *footer, uint32_t length, pag
     return 0;
 }
 
-static bool record_fits(const vespiary_core *core, const page_index *in, const uint8_t *at)
+bool index_record_fits(const vespiary_core *core, const page_index *in, const uint8_t *at)
 {
     uint64_t offset = get32(at), places = get16(at + 10);
     uint64_t length = ADD_HEADER + places * PLACE_BYTES + get16(at + 8) + (uint64_t)get32(at + 4);
@@ -245,8 +238,7 @@ static bool record_fits(const vespiary_core *core, const page_index *in, const u
            (offset & (core->slab_bytes - 1)) + length <= core->slab_bytes;
 }
 
-/* Make the entry of a place; its extent is closed, and has it. */
-static int place_enter(vespiary_core *core, queue *q, const extent *e, uint64_t sequence, const uint8_t *record)
+int place_enter(vespiary_core *core, queue *q, const extent *e, uint64_t sequence, const uint8_t *record)
 {
     entry *made = queue_place(core, q, sequence);
     if (!made)
@@ -278,8 +270,7 @@ static int place_enter(vespiary_core *core, queue *q, const extent *e, uint64_t 
     return 0;
 }
 
-/* Walk what the index has of a queue. With `is_made` the entries are made, else they are checked and counted. */
-static int index_walk(vespiary_core *core, const page_index *in, queue *q, const extent *e, bool is_made,
+int index_walk(vespiary_core *core, const page_index *in, queue *q, const extent *e, bool is_made,
                       uint32_t *found)
 {
     *found = 0;
@@ -299,7 +290,7 @@ static int index_walk(vespiary_core *core, const page_index *in, queue *q, const
                 continue;
             last = sequence;
             const uint8_t *record = in->records + (uint64_t)number * INDEX_RECORD;
-            if (number >= in->records_count || !record_fits(core, in, record))
+            if (number >= in->records_count || !index_record_fits(core, in, record))
                 return -EINVAL;
             int bad = is_made ? place_enter(core, q, e, sequence, record) : 0;
             if (bad)
@@ -311,7 +302,7 @@ static int index_walk(vespiary_core *core, const page_index *in, queue *q, const
     return 0;
 }
 
-/* Take the places of an extent out of the ring; notes keep what the entries knew. */
+/* Take the places of an extent that it has by its bits out of the ring; notes keep what the entries knew. */
 static void ring_leave(vespiary_core *core, queue *q, extent *e)
 {
     for (uint64_t at = e->first; at <= e->last;) {
@@ -320,7 +311,7 @@ static void ring_leave(vespiary_core *core, queue *q, extent *e)
             at = first_of_next_segment(at);
             continue;
         }
-        if (open_place(q, e, at)) {
+        if ((!e->bits || bit_at(e->bits, at - e->first)) && open_place(q, e, at)) {
             uint32_t known = item->deliveries | (item->state == ENTRY_LOCKED ? NOTE_LOCKED : 0);
             q->paged_locked += item->state == ENTRY_LOCKED;
             (void)extent_set_note(e, at, known); /* a lost count is no lost message */

@@ -46,7 +46,7 @@ static int kept_places(const paged_queue *of, extent *out)
         out->first = count++ ? out->first : at;
         out->last = at;
     }
-    out->live = (uint32_t)count;
+    out->live = (uint32_t)count & EXTENT_LIVE_MAX;
     if (!count || count == out->last - out->first + 1)
         return 0;
     int bad = extent_make_bits(out, &out->bits, false);
@@ -60,7 +60,7 @@ static int kept_places(const paged_queue *of, extent *out)
 static uint32_t deliveries_of(const queue *q, uint32_t slot, uint64_t sequence)
 {
     const extent *e = extent_of(q, slot);
-    if (e && !e->is_open)
+    if (e && !e->is_open && extent_has(e, sequence))
         return extent_note(e, sequence) & 0xFFFF;
     const entry *item = queue_entry(q, sequence);
     return item ? item->deliveries : 0;

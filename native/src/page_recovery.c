@@ -120,7 +120,7 @@ static int ring_to_page(vespiary_core *core, queue *q, const extent *e, file *in
 
 static int part_apply(vespiary_core *core, queue *q, file *f, file *in, const paged_part *part)
 {
-    extent made = {.first = part->first, .last = part->last, .slot = f->slot, .live = part->places};
+    extent made = {.first = part->first, .last = part->last, .slot = f->slot, .live = part->places & EXTENT_LIVE_MAX};
     int bad = 0;
     if (part->bitmap) {
         bad = extent_make_bits(&made, &made.bits, false);

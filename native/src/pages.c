@@ -105,6 +105,8 @@ void page_drop(vespiary_core *core, file *f)
     file_free(core, f);
 }
 
+bool page_is_looked_at(const file *f) { return f->page && f->page->is_looked_at; }
+
 void page_forget_cancels(vespiary_core *core, const file *f) { cancels_remove(core, f->slot); }
 
 static file *page_in(const vespiary_core *core, uint64_t page_id, page_state state)
@@ -184,7 +186,7 @@ void pages_forget_queue(vespiary_core *core, uint32_t id)
 static entry *ready_place(const queue *q, uint64_t sequence)
 {
     entry *item = queue_entry(q, sequence);
-    return item && item->state == ENTRY_READY ? item : NULL;
+    return item && item->state == ENTRY_READY && item->flags & FLAG_PAGING ? item : NULL;
 }
 
 /* What is still to be moved of one queue's places, from `from` on. Its end goes to *end. 0 or -ENOMEM. */
@@ -206,7 +208,7 @@ static int ready_extent(vespiary_core *core, const file *f, uint32_t from, uint3
         e->first = places++ ? e->first : at;
         e->last = at;
     }
-    e->live = (uint32_t)places;
+    e->live = (uint32_t)places & EXTENT_LIVE_MAX;
     if (!places)
         return 0;
     int bad = extent_reserve(out->q);
@@ -304,7 +306,8 @@ static int live_extent(const extent *e, paged_queue *out)
     if (bad)
         return bad;
     for (uint64_t at = e->first; at <= e->last; at++) {
-        if (e->is_open ? !open_place(out->q, e, at) : !extent_has(e, at))
+        bool is_closed = !e->is_open && extent_has(e, at);
+        if (!is_closed && !open_place(out->q, e, at))
             continue;
         uint64_t number = at - e->first, bit = (uint64_t)1 << (number % 64);
         made->bits[number / 64] |= bit;
@@ -447,6 +450,7 @@ int vespiary_core_page_forget(vespiary_core *core, uint64_t page_id)
     file *f = page_in(core, page_id, PAGE_ENDED);
     if (!f || f->page->block > core->durable_sequence)
         return -EINVAL;
+    slabs_release_unused(core, f);
     for (uint32_t i = 0; i < f->slab_count; i++)
         if (f->slabs[i].memory)
             return -EINVAL;

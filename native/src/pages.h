@@ -52,20 +52,24 @@ struct page {
     uint8_t *footer;
     uint32_t footer_length;
     uint32_t record_slot; /* file of its latest PAGE record; UINT32_MAX: none */
+    bool is_looked_at; /* somebody looks through a closed extent, and goes on */
     bool has_block;
     uint64_t block; /* that must be durable before its file may go */
 };
 
-/* What a queue has in a page; while it is open, `bits` is what it was, and the ring says what is left. */
+/* What a queue has in a page; while it is open, `bits` is what it was, and the ring says what is left. Of a closed one
+ * single places may stand in the ring too (page_pick): its bits do not have them. */
 struct extent {
     uint64_t first, last;
     uint32_t slot; /* of the page */
-    uint32_t live; /* places that are not done, while it is closed */
-    uint64_t *bits;     /* those of first to last; NULL: all */
+    uint32_t live : 31; /* places that are not done, while it is closed */
+    uint32_t is_open : 1;
+    uint64_t *bits;          /* those of first to last; NULL: all */
     uint64_t *volatile_bits; /* those that need not survive; NULL: none */
     number_map notes;   /* sequence: deliveries, and NOTE_LOCKED if a prepared branch acknowledges it */
-    bool is_open;
 };
+_Static_assert(sizeof(extent) <= 64, "an extent is what a queue has in a page, and all that a page costs it in memory");
+#define EXTENT_LIVE_MAX 0x7FFFFFFFU
 #define NOTE_LOCKED 0x10000U
 
 /* page_extents.c */
@@ -87,6 +91,20 @@ void extents_update(queue *q);
 void extent_end(vespiary_core *core, queue *q, extent *e, uint64_t sequence);
 entry *open_place(const queue *q, const extent *e, uint64_t sequence); /* its live entry in the ring */
 uint32_t extent_places(const queue *q, const extent *e);
+
+/* A page's index: its tables, and where the blocks end that it points into. */
+typedef struct {
+    const uint8_t *queues, *places, *records;
+    uint32_t queues_count, places_count, records_count;
+    uint64_t data_end;
+} page_index;
+
+int index_open(const file *f, const uint8_t *footer, uint32_t length, page_index *out);
+bool index_record_fits(const vespiary_core *core, const page_index *in, const uint8_t *record);
+/* Make the entry of a place; its extent is closed, and has it. */
+int place_enter(vespiary_core *core, queue *q, const extent *e, uint64_t sequence, const uint8_t *record);
+/* Walk what the index has of a queue. With `is_made` the entries are made, else they are checked and counted. */
+int index_walk(vespiary_core *core, const page_index *in, queue *q, const extent *e, bool is_made, uint32_t *found);
 
 /* pages.c */
 file *page_find(const vespiary_core *core, uint64_t page_id);

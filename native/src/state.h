@@ -420,6 +420,7 @@ void slab_close(vespiary_core *core, file *owner, uint32_t index);
 void record_pin(vespiary_core *core, const queue *q, const entry *item);   /* one live place more */
 void record_unpin(vespiary_core *core, const queue *q, const entry *item); /* one live place less */
 void slabs_release_durable(vespiary_core *core, uint64_t above);
+void slabs_release_unused(vespiary_core *core, file *f); /* those that were loaded, and have no live place */
 uint8_t *record_memory(const vespiary_core *core, const entry *item); /* NULL: absent */
 int place_volatile(vespiary_core *core, uint32_t length, placed *out);
 int add_cancel(file *from, uint32_t slot);
@@ -541,6 +542,7 @@ void extents_free(vespiary_core *core, queue *q);
 int64_t extents_purge(vespiary_core *core, queue *q);
 void pages_forget_queue(vespiary_core *core, uint32_t id);
 void page_free(struct page *p);
+bool page_is_looked_at(const file *f); /* its slabs stay without entries of theirs */
 void page_want(vespiary_core *core, queue *q); /* a consumer met a closed extent */
 int apply_paged(vespiary_core *core, file *in, const uint8_t *record, uint32_t length);
 int apply_page_done(vespiary_core *core, file *in, uint64_t page_id);

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from vespiary_native.values_inspection import Look
 from vespiary_native.values_pages import ExtentFacts, PageFacts, PageFill, PagePiece
 
 
@@ -78,6 +79,12 @@ class CorePages(Protocol):
 
         Raises:
             NoRoom: No slab of memory for the first message; nothing was copied.
+        """
+
+    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
+        """Have places of a queue stay where they are, though they were copied into a page.
+
+        Until they are copied anew: call it in front of `page_commit`.
         """
 
     def page_close(self, page_id: int) -> list[PagePiece]:
@@ -129,6 +136,60 @@ class CorePages(Protocol):
 
     def page_leave(self, page_id: int, queue_id: int) -> bool:
         """Close an extent again; False if one of its places is held, set aside, or a branch's."""
+
+    def page_look(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequence: int,
+        max_messages: int,
+        *,
+        min_priority: int = 0,
+    ) -> Look:
+        """Return messages of a closed extent where they stand; nothing is entered.
+
+        As `CoreInspection.look`, with its bounds; those that prepared branches acknowledge are
+        passed over. Of an extent that is open there is nothing: its messages stand in the ring.
+        Slabs of the page that were loaded stay until a look finds nothing up to the extent's end.
+
+        Args:
+            page_id: A page that is live.
+            queue_id: A queue with an extent there.
+            footer: As for `page_enter`.
+            sequence: Where to begin.
+            max_messages: 1 or more.
+            min_priority: Pass over those below it, without looking at their records.
+
+        Returns:
+            `next_sequence` is one above the extent's last when its end was reached. `absent`: load
+            that slab of the page; the queue is ready when that is done.
+
+        Raises:
+            ValueError: As for `page_enter`.
+        """
+
+    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
+        """Return the stored body of a message of a closed extent; None as for `body`."""
+
+    def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
+        """Have single places of a closed extent in the ring; the others stay where they are.
+
+        Those that are not there (any more), and those that prepared branches acknowledge, are
+        passed over. The extent stays closed; the places that were picked are like any in the ring.
+
+        Args:
+            page_id: A page that is live.
+            queue_id: A queue with an extent there.
+            footer: As for `page_enter`.
+            sequences: Ascending.
+
+        Returns:
+            How many.
+
+        Raises:
+            ValueError: As for `page_enter`.
+        """
 
     # --- the end ----------------------------------------------------------------------------------
     def page_done(self) -> list[int]:

@@ -9,7 +9,9 @@ import errno
 from typing import Any, Final
 
 from vespiary_native.answers import check
+from vespiary_native.inspection import look_at
 from vespiary_native.loader import ffi, lib
+from vespiary_native.values_inspection import LOOK_LIVE_MAX, Look
 from vespiary_native.values_pages import ExtentFacts, PageFacts, PageFill, PagePiece, PageState
 
 _BATCH: Final = 256
@@ -21,6 +23,8 @@ class NativePages:
 
     _core: Any
     _slab_bytes: int
+    _look: Any
+    _frames: Any
 
     # --- out ------------------------------------------------------------------------------------
     def page_open(self, page_id: int, salt: int, size_bytes: int, queue_ids: list[int]) -> None:
@@ -105,6 +109,53 @@ class NativePages:
                 lib.vespiary_core_page_leave(self._core, page_id, queue_id),
                 f"page_leave({page_id}, queue {queue_id})",
             )
+        )
+
+    def page_look(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequence: int,
+        max_messages: int,
+        *,
+        min_priority: int = 0,
+    ) -> Look:
+        """See `CorePages.page_look`."""
+        out, data = self._look, self._frames
+        count = lib.vespiary_core_page_look(
+            self._core, page_id, queue_id, ffi.from_buffer(footer), len(footer), sequence,
+            min(max(max_messages, 0), LOOK_LIVE_MAX), min_priority, out, data,
+        )  # fmt: skip
+        check(count, f"page_look({page_id}, queue {queue_id}, {sequence}, {max_messages})")
+        return look_at(out, data, count)
+
+    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
+        """See `CorePages.page_body`."""
+        data = self._frames
+        length = check(
+            lib.vespiary_core_page_body(
+                self._core, page_id, queue_id, ffi.from_buffer(footer), len(footer), sequence, data
+            ),
+            f"page_body({page_id}, queue {queue_id}, {sequence})",
+        )
+        return bytes(ffi.buffer(data[0], length)) if data[0] != ffi.NULL else None
+
+    def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
+        """See `CorePages.page_pick`."""
+        return check(
+            lib.vespiary_core_page_pick(
+                self._core, page_id, queue_id, ffi.from_buffer(footer), len(footer), sequences,
+                len(sequences),
+            ),
+            f"page_pick({page_id}, queue {queue_id})",
+        )  # fmt: skip
+
+    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
+        """See `CorePages.page_spare`."""
+        check(
+            lib.vespiary_core_page_spare(self._core, queue_id, sequences, len(sequences)),
+            f"page_spare(queue {queue_id})",
         )
 
     # --- the end --------------------------------------------------------------------------------

@@ -19,6 +19,29 @@ _VIEW: Final = struct.Struct("<Q???xHBBQ????III")
 (`vespiary_view` of core.h)."""
 
 
+def look_at(out: Any, data: Any, count: int) -> Look:
+    """Return what a call that looks has filled in.
+
+    Args:
+        out: Its `vespiary_look`.
+        data: Where its views are.
+        count: How many.
+    """
+    absent = (out.absent_file, out.absent_slab) if out.absent_file else None
+    if not count:
+        return Look([], out.next_sequence, absent)
+    found = ffi.buffer(data[0], out.length)[:]
+    make = tuple.__new__
+    return Look(
+        [
+            make(MessageView, (*view, found[begin:end]))
+            for *view, begin, end in _VIEW.iter_unpack(found[: count * _VIEW.size])
+        ],
+        out.next_sequence,
+        absent,
+    )
+
+
 class NativeInspection:
     """See `abc_inspection.CoreInspection`."""
 
@@ -49,19 +72,7 @@ class NativeInspection:
         )  # fmt: skip
         if count < 0:
             check(count, f"look({queue_id}, {sequence}, {max_messages})")
-        absent = (out.absent_file, out.absent_slab) if out.absent_file else None
-        if not count:
-            return Look([], out.next_sequence, absent)
-        found = ffi.buffer(data[0], out.length)[:]
-        make = tuple.__new__
-        return Look(
-            [
-                make(MessageView, (*view, found[begin:end]))
-                for *view, begin, end in _VIEW.iter_unpack(found[: count * _VIEW.size])
-            ],
-            out.next_sequence,
-            absent,
-        )
+        return look_at(out, data, count)
 
     def held(
         self, consumer: int, sequence: int = 0, *, deliveries: int = 0

@@ -40,7 +40,8 @@ class PagingCalls:
         acts = [
             self.move, self.move, self.fill_page, self.fill_page, self.close_page,
             self.commit_page, self.commit_page, self.enter_page, self.leave_page, self.end_page,
-            self.end_page, self.restage_page,
+            self.end_page, self.restage_page, self.look_at_page, self.pick_from_page,
+            self.pick_from_page, self.spare_places,
         ]  # fmt: skip
         self.random.choice(acts)()
 
@@ -131,13 +132,66 @@ class PagingCalls:
             self.enter(*pick.choice(wanted))
 
     def enter(self, queue: int, page_id: int) -> None:
+        self.core.page_enter(page_id, queue, self.footer(page_id))
+
+    def footer(self, page_id: int) -> bytes:
+        """Return the footer of a page; now and then a bit of it is wrong."""
         data = self.page_files[page_id]
         footer_offset = int.from_bytes(data[-48:-40], "little")
         footer = bytearray(data[footer_offset:])
         if self.random.random() < 0.02:
             at = self.random.randrange(len(footer))
             footer[at] ^= 1 << self.random.randrange(8)
-        self.core.page_enter(page_id, queue, bytes(footer))
+        return bytes(footer)
+
+    def some_extent(self) -> tuple[int, Any] | None:
+        """Return a queue and what it has in a page."""
+        queue = self.random.choice(sorted(self.queues))
+        extents = self.core.extents(queue)
+        return (queue, self.random.choice(extents)) if extents else None
+
+    def look_at_page(self) -> None:
+        """Look through an extent where it stands, and at a body."""
+        pick = self.random
+        if (some := self.some_extent()) is None:
+            return
+        queue, extent = some
+        footer = self.footer(extent.page_id)
+        sequence = pick.choice([0, extent.first, pick.randint(extent.first, extent.last + 1)])
+        for _ in range(4):
+            found = self.core.page_look(
+                extent.page_id,
+                queue,
+                footer,
+                sequence,
+                pick.choice([1, 3, 20000]),
+                min_priority=pick.choice([0, 0, 5]),
+            )
+            if found is None:
+                return
+            sequence = found.next_sequence
+            if found.messages:
+                at = pick.choice(found.messages).sequence
+                self.core.page_body(extent.page_id, queue, footer, at)
+            if found.absent is not None and not self.load_slab(*found.absent):
+                return
+
+    def pick_from_page(self) -> None:
+        """Have some places of an extent in the ring."""
+        pick = self.random
+        if (some := self.some_extent()) is None:
+            return
+        queue, extent = some
+        every = range(extent.first, extent.last + 2)
+        chosen = pick.sample(every, min(len(every), pick.choice([1, 3, 30])))
+        self.core.page_pick(extent.page_id, queue, self.footer(extent.page_id), sorted(chosen))
+
+    def spare_places(self) -> None:
+        """Have some places stay out of a page that they were copied into."""
+        pick = self.random
+        queue = pick.choice(sorted(self.queues))
+        tail = self.core.queue_statistics(queue).tail
+        self.core.page_spare(queue, [pick.randrange(tail + 1) for _ in range(pick.choice([1, 9]))])
 
     def enter_wanted(self) -> bool:
         """Enter what consumers wait for; whether there was anything."""

@@ -29,9 +29,12 @@ class Extent:
         deliveries: How often they were given out, if ever; while it is closed.
         locked: Those that a prepared branch acknowledges; while it is closed.
         is_open: They stand in the ring.
+        picked: Those that stand in the ring, or did, while it is closed.
     """
 
-    __slots__ = ("deliveries", "first", "is_open", "last", "live", "locked", "page", "volatile")
+    __slots__ = (
+        "deliveries", "first", "is_open", "last", "live", "locked", "page", "picked", "volatile",
+    )  # fmt: skip
 
     def __init__(self, page: Page, sequences: list[int]) -> None:
         self.page = page
@@ -41,6 +44,7 @@ class Extent:
         self.deliveries: dict[int, int] = {}
         self.locked: set[int] = set()
         self.is_open = False
+        self.picked: set[int] = set()
 
 
 class Extents:

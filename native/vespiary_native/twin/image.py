@@ -82,6 +82,7 @@ class JournalFile:
     __slots__ = ("cancels", "file_id", "live", "live_bytes", "pins", "salt", "size", "slabs")
 
     is_page = False
+    is_looked_at = False
 
     def __init__(self, file_id: int, salt: int, size: int, slab_bytes: int) -> None:
         self.file_id = file_id
@@ -224,8 +225,14 @@ class Image:
         slab.file.live_bytes -= share_bytes
         if not slab.file.is_page:
             self.live_bytes -= share_bytes
-        if not slab.live and slab.is_closed:
+        if not slab.live and slab.is_closed and not _is_looked_at(slab):
             self._drop_if_done(slab)
+
+    def release_unused(self, file: JournalFile) -> None:
+        """Drop the slabs of a file that were loaded and have no live place."""
+        for slab in file.slabs:
+            if slab in self._loaded and not slab.live:
+                self._drop_if_done(slab)
 
     def _drop_if_done(self, slab: Slab) -> None:
         if slab in self._loaded:
@@ -349,10 +356,15 @@ class Image:
         if not slab.is_loading or slab.buffer is None:
             raise ValueError(f"slab {index} of file {file_id} is not being loaded")
         slab.is_loading = False
-        if not good or not slab.live:
+        if not good or not (slab.live or _is_looked_at(slab)):
             self.give(slab)
             return
         slab.is_loaded = True
         slab.is_closed = True
         slab.view = slab.buffer.memoryview
         self._loaded[slab] = None
+
+
+def _is_looked_at(slab: Slab) -> bool:
+    """Whether somebody looks through a page, and goes on."""
+    return slab.file is not None and slab.file.is_looked_at

@@ -6,6 +6,7 @@ Owns nothing: the work is `pages`. A mix-in of `TwinCore`, and never used alone.
 from __future__ import annotations
 
 from vespiary_native.twin.pages import Pages
+from vespiary_native.values_inspection import LOOK_LIVE_MAX, Look
 from vespiary_native.values_pages import ExtentFacts, PageFacts, PageFill, PagePiece
 
 
@@ -56,6 +57,35 @@ class TwinPages:
     def page_leave(self, page_id: int, queue_id: int) -> bool:
         """See `CorePages.page_leave`."""
         return self._pages.leave(page_id, queue_id)
+
+    def page_look(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequence: int,
+        max_messages: int,
+        *,
+        min_priority: int = 0,
+    ) -> Look:
+        """See `CorePages.page_look`."""
+        if max_messages < 1:
+            raise ValueError(f"max_messages {max_messages} is below 1")
+        return self._pages.look(
+            page_id, queue_id, footer, sequence, min(max_messages, LOOK_LIVE_MAX), min_priority
+        )
+
+    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
+        """See `CorePages.page_body`."""
+        return self._pages.body(page_id, queue_id, footer, sequence)
+
+    def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
+        """See `CorePages.page_pick`."""
+        return self._pages.pick(page_id, queue_id, footer, sequences)
+
+    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
+        """See `CorePages.page_spare`."""
+        self._pages.spare(queue_id, sequences)
 
     def page_done(self) -> list[int]:
         """See `CorePages.page_done`."""

@@ -33,13 +33,16 @@ PURGE_RANGES_MAX: Final = 64
 
 KEPT_FLAGS: Final = RecordFlag.ESCAPED | RecordFlag.LARGE | RecordFlag.SPECIAL
 VOLATILE: Final = RecordFlag.VOLATILE.value
+_PRIORITY_AT: Final = 13
+"""In a row of the third table of a page's index."""
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """A place of an extent, as the page's index has it."""
 
     sequence: int
     message: Message
+    priority: int
 
 
 class Entering:
@@ -89,7 +92,8 @@ class Entering:
         self._staging.wanted.clear()
         return taken
 
-    def _extent(self, page: Page, queue_id: int) -> tuple[Queue, Extent]:
+    def extent(self, page: Page, queue_id: int) -> tuple[Queue, Extent]:
+        """Return what a queue has in a page; ValueError if that is nothing."""
         queue = self._queues.get(queue_id)
         extent = queue.extents.of(page) if queue is not None else None
         if queue is None or extent is None:
@@ -99,41 +103,54 @@ class Entering:
     def enter(self, page_id: int, queue_id: int, footer: bytes) -> int:
         """Have places of a page in the ring (see `CorePages.page_enter`)."""
         page = self.page(page_id, PageState.LIVE)
-        queue, extent = self._extent(page, queue_id)
+        queue, extent = self.extent(page, queue_id)
         if extent.is_open:
             return 0
-        found = self._read_index(page, queue_id, extent, memoryview(footer))
-        if len(found) != len(extent.live):
-            raise ValueError(
-                f"page {page_id} has {len(found)} places of queue {queue_id} in its index:"
-                f" {len(extent.live)} are expected"
-            )
-        for sequence, message in found:
-            if sequence in extent.volatile:
-                message = (*message[:4], message[4] | VOLATILE, *message[5:])
-            queue.entries[sequence] = message
-            queue.live_bytes += message[2] + message[3]
-            page.live -= 1
-            self._image.pin(message[0], 1, message[5])
-            self._staging.accounts.enter(queue.account, message)
-            if sequence in extent.locked:
-                queue.locked.add(sequence)
-            elif sequence < queue.next:
-                queue.put_first(sequence)
-            queue.note_special(sequence)
+        found = self.read_index(page, queue_id, extent, footer)
+        for one in found:
+            self.enter_ring(queue, extent, one)
         queue.deliveries |= extent.deliveries
         extent.deliveries.clear()
         extent.locked.clear()
         extent.is_open = True
-        queue.entered([sequence for sequence, _ in found])
+        queue.entered([one.sequence for one in found])
         queue.extents.update()
         self._staging.queue_ready(queue)
         return len(found)
 
-    def _read_index(
+    def enter_ring(self, queue: Queue, extent: Extent, found: Found) -> None:
+        """Have one place of a closed extent in the ring."""
+        sequence, message, _ = found
+        if sequence in extent.volatile:
+            message = (*message[:4], message[4] | VOLATILE, *message[5:])
+        queue.entries[sequence] = message
+        queue.live_bytes += message[2] + message[3]
+        extent.page.live -= 1
+        self._image.pin(message[0], 1, message[5])
+        self._staging.accounts.enter(queue.account, message)
+        if sequence in extent.locked:
+            queue.locked.add(sequence)
+        elif sequence < queue.next:
+            queue.put_first(sequence)
+        queue.note_special(sequence)
+
+    def read_index(self, page: Page, queue_id: int, extent: Extent, footer: bytes) -> list[Found]:
+        """Return the live places of an extent by the page's index, which is checked.
+
+        Raises:
+            ValueError: It does not fit the page, or what the journal says of it.
+        """
+        found = self._walk_index(page, queue_id, extent, memoryview(footer))
+        if len(found) != len(extent.live):
+            raise ValueError(
+                f"page {page.page_id} has {len(found)} places of queue {queue_id} in its index:"
+                f" {len(extent.live)} are expected"
+            )
+        return found
+
+    def _walk_index(
         self, page: Page, queue_id: int, extent: Extent, footer: memoryview
-    ) -> list[_Found]:
-        """Return the live places of an extent by the page's index, which is checked."""
+    ) -> list[Found]:
         if len(footer) < TRAILER_BYTES:
             raise ValueError(f"a footer of {len(footer)} bytes is too short")
         fields = TRAILER.unpack_from(footer, len(footer) - TRAILER_BYTES)
@@ -144,7 +161,7 @@ class Entering:
         data_end = page.size - len(footer)
         if end > len(footer) - TRAILER_BYTES or data_end < PAGE:
             raise ValueError(f"the index of page {page.page_id} does not fit its footer")
-        found: list[_Found] = []
+        found: list[Found] = []
         for number in range(queues):
             of, count, first, _, index, _ = INDEX_QUEUE.unpack_from(
                 footer, number * INDEX_QUEUE.size
@@ -161,9 +178,10 @@ class Entering:
                 if record >= records:
                     raise ValueError(f"the index of page {page.page_id} names a missing record")
                 found.append(
-                    _Found(
+                    Found(
                         sequence,
                         self._message(page, footer, records_at + record * 16, data_end),
+                        footer[records_at + record * 16 + _PRIORITY_AT],
                     )
                 )
             break
@@ -193,7 +211,7 @@ class Entering:
     def leave(self, page_id: int, queue_id: int) -> bool:
         """Take places out of the ring again (see `CorePages.page_leave`)."""
         page = self.page(page_id, PageState.LIVE)
-        queue, extent = self._extent(page, queue_id)
+        queue, extent = self.extent(page, queue_id)
         self.check_no_transaction()
         if not extent.is_open:
             return True
@@ -206,6 +224,7 @@ class Entering:
             self.leave_ring(queue, extent, at)
         page.live += len(live)
         extent.live = set(live)
+        extent.picked.clear()
         extent.is_open = False
         queue.extents.update()
         return True

@@ -65,6 +65,7 @@ class Page(JournalFile):
         placed: Per queue: sequence and number of the record, in the order of copying.
         record_file: Journal file with its latest PAGE record.
         block: Block that must be durable before its file may go, once nothing in it is live.
+        is_looked_at: Somebody looks through a closed extent, and goes on.
     """
 
     is_page = True
@@ -83,6 +84,7 @@ class Page(JournalFile):
         self.placed: dict[int, dict[int, int]] = {}
         self.record_file: JournalFile | None = None
         self.block: int | None = None
+        self.is_looked_at = False
         self._image = image
         self._footer: AlignedBuffer | None = None
         self._spans: dict[int, tuple[int, int]] = {}

@@ -33,7 +33,8 @@ from vespiary_codec.journal.record import (
 from vespiary_native.abc import NoRoom
 from vespiary_native.twin.extents import Extent
 from vespiary_native.twin.image import PAGE, JournalFile
-from vespiary_native.twin.page_entering import KEPT_FLAGS, VOLATILE, Entering
+from vespiary_native.twin.page_entering import KEPT_FLAGS, VOLATILE
+from vespiary_native.twin.page_looking import Looking
 from vespiary_native.twin.page_writer import Page, add_record, extra_bytes, record_limit
 from vespiary_native.twin.state import Queue
 from vespiary_native.values_pages import (
@@ -48,8 +49,8 @@ FILE_BYTES_MAX: Final = 2**32 - PAGE
 _RECORD_LENGTH: Final = struct.Struct("<I")
 
 
-class Pages(Entering):
-    """The pages of a core: out of the journal. The way back is `Entering`'s."""
+class Pages(Looking):
+    """The pages of a core: out of the journal. The way back is `Entering`'s and `Looking`'s."""
 
     # --- filling ----------------------------------------------------------------------------------
     def open(self, page_id: int, salt: int, size: int, queue_ids: list[int]) -> None:
@@ -177,6 +178,13 @@ class Pages(Entering):
             if page.state in (PageState.CLOSED, PageState.FILLING):
                 page.dropped.add(queue.queue_id)
 
+    def spare(self, queue_id: int, sequences: list[int]) -> None:
+        """Have places stay where they are (see `CorePages.page_spare`)."""
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            raise ValueError(f"queue {queue_id} is not open")
+        queue.paging.difference_update(sequences)
+
     # --- the move ---------------------------------------------------------------------------------
     def commit(self, page_id: int) -> int:
         """Move the places to the page (see `CorePages.page_commit`).
@@ -191,7 +199,11 @@ class Pages(Entering):
             queue = self._queues.get(queue_id)
             if queue is None or queue_id in page.dropped:
                 continue
-            ready = [at for at in sorted(placed) if queue.next <= at and queue.is_free(at)]
+            ready = [
+                at
+                for at in sorted(placed)
+                if at in queue.paging and queue.next <= at and queue.is_free(at)
+            ]
             if ready:
                 moved[queue] = ready
         if not moved:
@@ -319,6 +331,8 @@ class Pages(Entering):
         """Forget a page whose file is gone (see `CorePages.page_forget`)."""
         page = self.page(page_id, PageState.ENDED)
         is_loading = any(slab.is_loading for slab in page.slabs)
+        if page.block is not None and page.block <= self._image.durable_sequence:
+            self._image.release_unused(page)
         if page.block is None or page.block > self._image.durable_sequence or is_loading:
             raise ValueError(f"the end of page {page_id} is not durable, or it is being read")
         self._image.forget_cancels(page)
@@ -349,7 +363,7 @@ class Pages(Entering):
                 extent.page.page_id,
                 extent.first,
                 extent.last,
-                len(queue.places_of(extent)),
+                len(queue.places_of(extent) if extent.is_open else extent.live),
                 extent.is_open,
             )
             for extent in queue.extents.all

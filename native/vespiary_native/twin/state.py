@@ -253,11 +253,11 @@ class Queue:
             self._restored = sorted(self.entries)  # what was published since is among them
 
     def places_of(self, extent: Extent) -> list[int]:
-        """Return the live places of an extent, ascending."""
-        if not extent.is_open:
-            return sorted(extent.live)
+        """Return the live places of an extent, those that were picked included, ascending."""
         entries, page = self.entries, extent.page
-        return [s for s in sorted(extent.live) if s in entries and entries[s][0].file is page]
+        named = extent.live | extent.picked if extent.is_open else extent.picked
+        ringed = [s for s in named if s in entries and entries[s][0].file is page]
+        return sorted(ringed if extent.is_open else extent.live.union(ringed))
 
     def deliveries_of(self, sequence: int) -> int:
         """Return how often a live message was given out and came back, wherever it stands."""

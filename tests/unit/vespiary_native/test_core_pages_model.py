@@ -117,6 +117,10 @@ class Life:
             return
         for _ in range(self.random.choice([0, 0, 3])):
             self.random.choice([self.deliver, self.settle, self.publish])()
+        if self.random.random() < 0.3:
+            queue = self.random.choice(QUEUES)
+            first = core.queue_statistics(queue).next
+            core.page_spare(queue, [first, first + 2, first + 3])
         if core.page_commit(page_id) and self.random.random() < 0.5:
             for queue in QUEUES:
                 if page_id in [one.page_id for one in core.extents(queue)]:
@@ -132,6 +136,24 @@ class Life:
             queue, page_id = wanted[0]
             self.pages.enter(core, page_id, queue)
             self.pages.load(core, block_file_id(page_id), 0)
+
+    def pick(self) -> None:
+        """Look at a closed extent, and give a consumer some of what stands there."""
+        core, queue = self.rig.core, self.random.choice(QUEUES)
+        extents = [one for one in core.extents(queue) if not one.is_open]
+        if not extents:
+            return
+        extent = self.random.choice(extents)
+        footer = self.pages.footer(extent.page_id)
+        while (look := core.page_look(extent.page_id, queue, footer, 0, 1000)).absent:
+            if not self.pages.load(core, *look.absent):
+                return
+        found = look.messages
+        chosen = [view.sequence for view in found if self.random.random() < 0.2]
+        assert core.page_pick(extent.page_id, queue, footer, chosen) == len(chosen)
+        _, count, passed, _ = core.give(self.consumers[queue], chosen, 10**6)
+        assert count == passed
+        self.held[queue] += chosen[:count]
 
     def leave(self) -> None:
         core, queue = self.rig.core, self.random.choice(QUEUES)
@@ -184,8 +206,8 @@ class Life:
     def live(self) -> None:
         acts = [
             self.publish, self.publish, self.deliver, self.deliver, self.settle, self.settle,
-            self.settle, self.move, self.enter, self.enter, self.leave, self.restage, self.end,
-            self.compact, self.reclaim, self.reclaim, self.flush,
+            self.settle, self.move, self.enter, self.enter, self.pick, self.leave, self.restage,
+            self.end, self.compact, self.reclaim, self.reclaim, self.flush,
         ]  # fmt: skip
         for _ in range(350):
             try:
