@@ -79,9 +79,18 @@ NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
         "moved what was given out",
         "A place that a consumer holds is moved: it is delivered twice.",
         "native/src/pages.c",
-        "    return item && item->state == ENTRY_READY ? item : NULL;",
-        "    return item && item->state != ENTRY_DONE ? item : NULL;",
+        "    return item && item->state == ENTRY_READY && item->flags & FLAG_PAGING ? item : NULL;",
+        "    return item && item->state != ENTRY_DONE && item->flags & FLAG_PAGING ? item : NULL;",
         _PAGES + "test_only_what_still_waits_at_the_commit_moves",
+    ),
+    Mutant(
+        "restaged without what was picked",
+        "A place that was taken out of a page alone is not named any more: a crash loses it.",
+        "native/src/pages.c",
+        "        if (!is_closed && !open_place(out->q, e, at))",
+        "        if (e->is_open ? !open_place(out->q, e, at) : !is_closed)",
+        "tests/unit/vespiary_native/test_core_pages_looking.py::"
+        "test_a_page_named_anew_has_what_was_picked_too",
     ),
     Mutant(
         "delivered past a page",
