@@ -126,7 +126,12 @@ def test_consumer_priority(connect: Any, header: str) -> None:
 
 @pytest.mark.parametrize(
     ("header", "value"),
-    [("consumer-priority", "high"), ("activemq.exclusive", "maybe"), ("no-local", "true")],
+    [
+        ("consumer-priority", "high"),
+        ("activemq.exclusive", "maybe"),
+        ("no-local", "maybe"),
+        ("no-local", "true"),
+    ],
 )
 def test_wrong_headers_are_named(connect: Any, header: str, value: str) -> None:
     client = connect()
@@ -248,3 +253,17 @@ def test_rings_and_last_values_over_a_restart(tmp_path: Path) -> None:
         assert [message.body for message in client.recorder.take(4)] == ["6", "7", "8", "9"]
         assert client.recorder.messages.empty()
         client.disconnect()
+
+
+def test_no_local_subscriptions_get_what_others_send(connect: Any) -> None:
+    client, other = connect(), connect()
+    name = "/topic/no.local"
+    other.subscribe(name)
+    client.send(name, "before")  # taught now
+    client.subscribe(name, **{"no-local": "true"})
+    client.send(name, "own")
+    client.send(name, "own again")
+    other.send(name, "other's")
+    assert [m.body for m in client.recorder.take(1)] == ["other's"]
+    assert [m.body for m in other.recorder.take(4)] == ["before", "own", "own again", "other's"]
+    assert client.recorder.messages.empty()

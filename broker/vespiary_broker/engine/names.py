@@ -24,6 +24,17 @@ QUEUE_SEPARATOR: Final = "::"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
+@dataclass(eq=False, slots=True)
+class Sender:
+    """Who sends and subscribes: one session of one client, whatever its destinations.
+
+    Attributes:
+        client_id: Name of the client; empty if it has none.
+    """
+
+    client_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where a client sends to or consumes from.
@@ -33,12 +44,14 @@ class Destination:
         queue: Name of the queue of a fully qualified name; None otherwise.
         routing_type: What prefix or header ask for; None when they say nothing.
         user: Who asks; what is made for it counts against that user's limit.
+        sender: The session that asks; None: nobody's.
     """
 
     address: str
     queue: str | None = None
     routing_type: RoutingType | None = None
     user: str = ""
+    sender: Sender | None = None
 
 
 def check_name(name: str, kind: str) -> str:
@@ -94,6 +107,7 @@ def parse_destination(
     multicast_prefix: str,
     routing_type: RoutingType | None = None,
     user: str = "",
+    sender: Sender | None = None,
 ) -> Destination:
     """Return what the text of a `destination` header means.
 
@@ -103,6 +117,7 @@ def parse_destination(
         multicast_prefix: Prefix of topics, such as `/topic/`; empty for none.
         routing_type: What a header of the same frame asks for; must not contradict the prefix.
         user: Who asks.
+        sender: The session that asks.
 
     Raises:
         RemoteProtocolError: The name may not be one, or prefix and header contradict each other.
@@ -126,4 +141,6 @@ def parse_destination(
                 f"destination {text[:100]!a} has more than one {QUEUE_SEPARATOR}"
             )
         check_name(queue, "queue")
-    return Destination(address, queue if separator else None, by_prefix or routing_type, user)
+    return Destination(
+        address, queue if separator else None, by_prefix or routing_type, user, sender
+    )

@@ -53,7 +53,7 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
         if queue is None:
             return None
         is_plain = not has_expiry_rules(registry.settings_for(destination.address))
-        return _target(registry.queue_route(queue), is_plain=is_plain)
+        return _target(registry.queue_route(queue).seen_by(destination.sender), is_plain=is_plain)
     address = registry.addresses.get(destination.address)
     if address is not None and address.is_wildcard:
         raise _refuse_wildcard(destination)
@@ -74,7 +74,7 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
                 places=instead.route.places_max,
             )
     is_plain = not (settings.send_to_dla_on_no_route or has_expiry_rules(settings))
-    return _target(route, is_plain=is_plain)
+    return _target(route.seen_by(destination.sender), is_plain=is_plain)
 
 
 def _target(route: Route, *, is_plain: bool) -> Target:

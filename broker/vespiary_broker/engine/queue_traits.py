@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.ports import JsonObject
 from vespiary_broker.engine.queue_kinds import kind_properties_in
 from vespiary_broker.engine.selection.selector import Selector, compile_filter
@@ -28,6 +29,9 @@ class QueueTraits:
         user: Who made it, counted against that user's limit; empty for nobody.
         selector: Its filter: only messages that pass it come in; None lets every message in.
         kind: What it says of its kind, by kebab-case name (`queue_kinds`).
+        is_no_local: Whether it does not take what its own subscriber sends.
+        subscriber: Who that is, if it goes with the subscription; not written down. Of a durable
+            subscription it is every session with its client id.
     """
 
     is_configured: bool = False
@@ -36,6 +40,8 @@ class QueueTraits:
     user: str = ""
     kind: tuple[tuple[str, Any], ...] = ()
     selector: Selector | None = None
+    is_no_local: bool = False
+    subscriber: Sender | None = None
 
     @property
     def filter_string(self) -> str:
@@ -55,6 +61,8 @@ class QueueTraits:
             value["user"] = self.user
         if self.selector is not None:
             value["filter-string"] = self.selector.text
+        if self.is_no_local:
+            value["no-local"] = True
         value.update(self.kind)
         return value
 
@@ -72,6 +80,7 @@ class QueueTraits:
             user=value.get("user", ""),
             selector=compile_filter(value.get("filter-string", "")),
             kind=kind_properties_in(value),
+            is_no_local=bool(value.get("no-local", False)),
         )
         if traits == QueueTraits(user=traits.user):
             return traits_of_user(traits.user)

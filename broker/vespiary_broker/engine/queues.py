@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.ports import Bindings, JsonObject, Output
 from vespiary_broker.engine.queue_kinds import ORDINARY, QueueKind
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
@@ -125,6 +126,14 @@ class Queue:
     def is_looked_at(self) -> bool:
         """Whether Python looks at its messages, so that all of them have to be in its ring."""
         return self.examined is not None or bool(self.upkeeps)
+
+    def is_closed_to(self, sender: Sender) -> bool:
+        """Whether it does not take what a session sends: it is its own, and has `no-local`."""
+        if not self.traits.is_no_local:
+            return False
+        if self.client_id:
+            return self.client_id == sender.client_id
+        return self.traits.subscriber is sender
 
     @property
     def key(self) -> str:

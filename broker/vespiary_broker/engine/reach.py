@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.queues import Queue
@@ -106,6 +106,17 @@ class Reach:
         for diversion in self.diversions:
             if not diversion.is_exclusive and passes(diversion.selector):
                 diversion.reach.collect(passes, multicast, anycast)
+
+    def without(self, queue_ids: frozenset[int]) -> Reach:
+        """Return the same without some queues, wherever diverts lead."""
+        anycast = (
+            tuple(queue for queue in choice if queue.id not in queue_ids) for choice in self.anycast
+        )
+        return Reach(
+            tuple(queue for queue in self.multicast if queue.id not in queue_ids),
+            tuple(choice for choice in anycast if choice),
+            tuple(replace(one, reach=one.reach.without(queue_ids)) for one in self.diversions),
+        )
 
     def groups(self) -> list[list[int]]:
         """Return the sets of queue numbers that messages go to in turn; at least one, maybe empty.

@@ -4,13 +4,35 @@ Owns these handles. With at most one ANYCAST queue for each address, and no filt
 route of the core, which connections are taught, so the core routes without asking. With several
 there is one route for each turn; nobody is taught, and the engine takes them in turn. With filters
 on queues or diverts a `Switch` chooses by message. Called by `registry`.
+
+A subscriber that does not want what it sends itself (`no-local`) has a route of its own there,
+without its queues; all others keep theirs, and are taught it as ever.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.names import Sender
+from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.switching import Switch, SwitchCounters
+
+
+@dataclass(slots=True)
+class _Partings:
+    """What is kept of a route that is not the same for all senders.
+
+    Attributes:
+        queues: Those that do not take what their subscribers send.
+        reach: What messages of others can get to.
+        routes: Routes without some of the queues, by their numbers.
+    """
+
+    queues: tuple[Queue, ...]
+    reach: Reach
+    routes: dict[frozenset[int], Route] = field(default_factory=dict)
 
 
 class Route:
@@ -30,7 +52,9 @@ class Route:
         counters: Where what goes nowhere is counted.
     """
 
-    __slots__ = ("_address", "_core", "_counters", "_handles", "_turn", "places_max", "switch")
+    __slots__ = (
+        "_address", "_core", "_counters", "_handles", "_partings", "_turn", "places_max", "switch",
+    )  # fmt: skip
 
     def __init__(self, core: Core, reach: Reach, address: str, counters: SwitchCounters) -> None:
         self._core = core
@@ -38,6 +62,7 @@ class Route:
         self._counters = counters
         self._handles: list[int] = []
         self._turn = 0
+        self._partings: _Partings | None = None
         self.places_max = 0
         self.switch: Switch | None = None
         self.lead(reach)
@@ -57,9 +82,35 @@ class Route:
         self._turn = (self._turn + 1) % len(handles)
         return handles[self._turn]
 
+    def seen_by(self, sender: Sender | None) -> Route:
+        """Return the route for what a session sends: without its own queues with `no-local`."""
+        partings = self._partings
+        if partings is None or sender is None:
+            return self
+        own = frozenset(queue.id for queue in partings.queues if queue.is_closed_to(sender))
+        if not own:
+            return self
+        route = partings.routes.get(own)
+        if route is None:
+            reach = partings.reach.without(own)
+            route = Route(self._core, reach, self._address, self._counters)
+            partings.routes[own] = route
+        return route
+
+    def _part(self, reach: Reach) -> None:
+        """Take note of the queues that do not take what their subscribers send."""
+        queues = tuple(queue for queue in reach.queues if queue.traits.is_no_local)
+        before = () if self._partings is None else self._partings.queues
+        if not set(queues).issubset(before):
+            self._close_handles()  # their subscribers were taught a route that leads there
+        self._close_partings()
+        if queues:
+            self._partings = _Partings(queues, reach)
+
     def lead(self, reach: Reach) -> None:
         """Lead to other queues; connections that were taught ask again where that is needed."""
         self.places_max = len({queue.id for queue in reach.queues})
+        self._part(reach)
         if next(reach.selectors, None) is not None:
             self._close_handles()
             if self.switch is None:
@@ -87,8 +138,15 @@ class Route:
             self._core.close_route(handle)
         self._handles.clear()
 
+    def _close_partings(self) -> None:
+        if self._partings is not None:
+            for route in self._partings.routes.values():
+                route.close()
+            self._partings = None
+
     def close(self) -> None:
         """Forget it; connections that were taught it ask again."""
+        self._close_partings()
         self._close_handles()
         if self.switch is not None:
             self.switch.close()

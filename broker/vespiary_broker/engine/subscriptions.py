@@ -41,6 +41,7 @@ class SubscriptionRequest:
         selector: Which messages it wants; empty for all.
         priority: The consumer is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
+        is_no_local: Whether it does not want what its own session sends; for topics.
     """
 
     destination: Destination
@@ -54,6 +55,7 @@ class SubscriptionRequest:
     selector: str = ""
     priority: int = 0
     is_exclusive: bool = False
+    is_no_local: bool = False
 
 
 def durable_queue_name(client_id: str, durable_name: str) -> str:
@@ -193,6 +195,13 @@ def delete_durable_subscription(registry: Registry, client_id: str, durable_name
 async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:
     destination = request.destination
     kind = routing_type_for(registry, destination)
+    if request.is_no_local and (destination.queue is not None or kind is RoutingType.ANYCAST):
+        raise RemoteProtocolError(
+            "no-local is for a subscription to a topic, which has a queue of its own; consumers "
+            "share this queue",
+            where=destination.queue or destination.address,
+            cure="leave the header no-local out, or subscribe to a topic",
+        )
     if request.durable_name:
         return await _durable_queue(registry, request, kind)
     if destination.queue is not None:
@@ -258,12 +267,22 @@ async def _durable_queue(
             allowed=ascii(queue.traits.filter_string[:100]),
             cure="subscribe with that one, or delete the subscription (UNSUBSCRIBE) first",
         )
+    if queue.traits.is_no_local is not request.is_no_local:
+        raise RemoteProtocolError(
+            f"the durable subscription {queue.name} was made with another no-local",
+            measured=str(request.is_no_local).lower(),
+            allowed=str(queue.traits.is_no_local).lower(),
+            cure="subscribe with that, or delete the subscription (UNSUBSCRIBE) first",
+        )
     return queue
 
 
 def _own_traits(request: SubscriptionRequest) -> QueueTraits:
     """Return the traits of a queue that belongs to one subscription: it takes in what matches."""
     traits = traits_of_user(request.destination.user)
+    if request.is_no_local:
+        subscriber = None if request.durable_name else request.destination.sender
+        traits = replace(traits, is_no_local=True, subscriber=subscriber)
     if not request.selector:
         return traits  # one object for all of the user
     return replace(traits, selector=compile_filter(request.selector))

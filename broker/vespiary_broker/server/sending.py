@@ -223,6 +223,7 @@ class Sending:
             multicast_prefix=acceptor.multicast_prefix,
             routing_type=routing_type,
             user=self._session.user,
+            sender=self._session.sender,
         )
 
 

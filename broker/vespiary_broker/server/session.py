@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.logins import Check, Principal
+from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.transactions import (
     Acknowledgement,
@@ -76,6 +77,7 @@ class StompSession:
         self.principal: Principal | None = None
         self._is_counted = False
         self.client_id = ""
+        self.sender = Sender()
         self._is_leaving = False
         self.storing: LargeWriter | None = None  # a large body, all of it there, not yet stored
         self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
@@ -207,7 +209,7 @@ class StompSession:
         limits = self._listener.acceptor.stomp
         self.version = login.version
         self.principal = principal
-        self.client_id = login.client_id or ""
+        self.client_id = self.sender.client_id = login.client_id or ""
         beat_out_s = min(login.send_ms, limits.heart_beat_max) / 1000
         beat_in_s = login.receive_ms * limits.heart_beat_to_connection_ttl_modifier / 1000
         self._connection.logged_in(login.version, beat_out_s, beat_in_s)

@@ -37,7 +37,7 @@ _DURABLE_NAMES: Final = (
     "activemq.subscriptionName",
 )
 _SUBSCRIPTION_TYPES: Final = ("subscription-type", "destination-type", "routing-type")
-_UNSUPPORTED: Final = ("no-local", "activemq.noLocal")
+_NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 _PRIORITIES: Final = ("consumer-priority", "activemq.priority")
 _PRIORITY_MAX: Final = 2**31 - 1
 _OFF: Final = frozenset({"", "false"})
@@ -122,12 +122,6 @@ class Subscriptions:
                 measured=len(self.by_name) + 1,
                 allowed=f"at most {SUBSCRIPTIONS_MAX}",
             )
-        for header in _UNSUPPORTED:
-            if (frame.get(header) or "").strip().lower() not in _OFF:
-                raise RemoteProtocolError(
-                    f"this version does not support the header {header} of SUBSCRIBE",
-                    cure="leave it out",
-                )
         return self._open(frame, self._request(frame, name))
 
     def _request(self, frame: Frame, name: str) -> SubscriptionRequest:
@@ -148,6 +142,7 @@ class Subscriptions:
             selector=frame.get("selector", ""),
             priority=_priority(frame),
             is_exclusive=_is_on(frame, "activemq.exclusive"),
+            is_no_local=any(_is_on(frame, header) for header in _NO_LOCAL),
         )
 
     def _credit(self, frame: Frame) -> int:
