@@ -354,7 +354,14 @@ class MemoryBroker:
             messages_dropped=0,
             paging=PAGING,
             fates=FateStatistics(
-                dead=0, dead_dropped=0, expired=0, expired_dropped=0, scheduled=0, delayed=0
+                dead=31,
+                dead_dropped=32,
+                expired=33,
+                expired_dropped=34,
+                scheduled=0,
+                delayed=35,
+                dead_kept=36,
+                unreadable_parts=37,
             ),
             messages_unrouted=0,
             journal=self.journal,
@@ -428,7 +435,10 @@ class MemoryBroker:
     async def delete_address(self, name: str) -> None:
         self.drop_address(name)
 
-    async def wait_removed(self) -> None:
+    def bound_keys(self, address: str) -> list[str]:
+        return [f"address/{address}"]
+
+    async def wait_removed(self, *keys: str) -> None:
         pass
 
     def drop_address(self, name: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
@@ -84,6 +85,7 @@ class Rig:
         self.core = self.journal.core
         self.bindings = bindings or MemoryBindings()
         self.now_ms = 1_000_000
+        self.set_ahead_ms = 0  # how much of that is because somebody has set the clock
         self.loads: list[tuple[int, int]] = []
         self.duplicates = duplicates or DuplicateIds(lambda _: 100, is_persistent=True)
         self.engine = make_engine(
@@ -99,7 +101,7 @@ class Rig:
             address_settings=settings or {},
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
-            clock_ms=lambda: self.now_ms,
+            clocks=Clocks(lambda: self.now_ms, lambda: self.now_ms - self.set_ahead_ms),
             expiry_scan_period_ms=scan_period_ms,
             naming=replace(naming or NamingRules(), clock_s=lambda: self.now_s),
         )

@@ -108,11 +108,14 @@ class MemoryBindings:
         self.removals: list[str] = []
         self.gate: asyncio.Event | None = None
         self.failure: JournalError | None = None  # of removals
+        self.put_failure: JournalError | None = None
 
     async def put(self, key: str, value: dict[str, Any]) -> None:
         self.puts.append(key)
         if self.gate is not None:
             await self.gate.wait()
+        if self.put_failure is not None:
+            raise self.put_failure
         self.values[key] = value
 
     async def remove(self, key: str) -> None:

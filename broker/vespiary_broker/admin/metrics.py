@@ -273,6 +273,11 @@ def _fates(fates: statistics_records.Fates) -> Iterator[Metric]:
             "Messages dropped after too many deliveries: no dead letter address takes them.",
             fates.dead_dropped,
         ),
+        (
+            "dead_letters_kept",
+            "How often messages stayed after too many deliveries: they have nowhere to go.",
+            fates.dead_kept,
+        ),
         ("messages_expired", "Expired messages moved to an expiry address.", fates.expired),
         (
             "messages_expired_dropped",
@@ -283,6 +288,11 @@ def _fates(fates: statistics_records.Fates) -> Iterator[Metric]:
         yield _counter(name, text, value)
     yield _gauge(
         "delayed_messages", "Messages that wait for their redelivery delay.", fates.delayed
+    )
+    yield _gauge(
+        "unreadable_parts",
+        "Parts of journal and page files that do not verify: their messages stay.",
+        fates.unreadable_parts,
     )
 
 

@@ -34,6 +34,8 @@ class Fates(records.Record, frozen=True):
         dead: Dead letters that were moved to the dead letter address.
         dead_dropped: Messages dropped after too many deliveries.
         expired: Expired messages that were moved to the expiry address.
+        dead_kept: How often messages stayed after too many deliveries: they had nowhere to go.
+        unreadable_parts: Parts of files that cannot be read: nothing expires or is moved there.
         expired_dropped: Expired messages that were dropped.
         scheduled: Messages that wait for their time now.
         delayed: Messages that wait for their redelivery delay now.
@@ -43,6 +45,8 @@ class Fates(records.Record, frozen=True):
     dead_dropped: int
     expired: int
     expired_dropped: int
+    dead_kept: int
+    unreadable_parts: int
     scheduled: int
     delayed: int
 

@@ -196,12 +196,20 @@ class Administration:
 
         Durability: on return it will not come back after a power loss.
         """
+        keys = self.bound_keys(name)
         self.drop_address(name)
-        await self.wait_removed()
+        await self.wait_removed(*keys)
 
-    async def wait_removed(self) -> None:
-        """Wait until what was dropped so far will not come back: `Registry.wait_removed`."""
-        await self.engine.registry.wait_removed()
+    def bound_keys(self, address: str) -> list[str]:
+        """Return the keys in the bindings of an address and its queues, for `wait_removed`."""
+        found = self.engine.registry.addresses.get(address)
+        if found is None:
+            return []
+        return [found.key, *(queue.key for queue in found.queues.values())]
+
+    async def wait_removed(self, *keys: str) -> None:
+        """Wait until what was dropped will not come back: `Registry.wait_removed`."""
+        await self.engine.registry.wait_removed(*keys)
 
     def drop_address(self, name: str) -> None:
         """Delete an address that has no queues; the removal follows in the background.
@@ -288,8 +296,9 @@ class Administration:
 
         Durability: on return neither it nor a message of it will come back after a power loss.
         """
+        key = self._queue(name).key
         count = self.drop_queue(name, is_forced=is_forced)
-        await self.wait_removed()
+        await self.wait_removed(key)
         return count
 
     def drop_queue(self, name: str, *, is_forced: bool = False) -> int:

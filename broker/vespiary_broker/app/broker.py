@@ -55,7 +55,14 @@ from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
 from vespiary_codec.journal.page import PAGE_BIT
-from vespiary_spec.errors import JournalLocked, NativeError, VespiaryError, WriterFailed
+from vespiary_spec.errors import (
+    CorruptRecord,
+    JournalLocked,
+    NativeError,
+    PageDamaged,
+    VespiaryError,
+    WriterFailed,
+)
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration
 
@@ -511,7 +518,17 @@ class BrokerApp(Administration):
         except NativeError as error:
             # Clients may hold all descriptors: that says nothing of what stands there.
             log.error("a part of a queue was not read, and is tried again: %s", error)  # noqa: TRY400
+            self.engine.fates.slab_not_read(file_id, slab)
+            if self._cycle is not None:
+                self._cycle.touch()
             await asyncio.sleep(_LOAD_FAILED_S)
+        except (CorruptRecord, PageDamaged) as error:
+            # It will not come: its queue waits there, and everybody else goes on.
+            if self.engine.fates.slab_lost(file_id, slab):
+                log.error("messages cannot be read, and stay where they are: %s", error)  # noqa: TRY400
+            if self._cycle is not None:
+                self._cycle.touch()
+            return
         else:
             if not is_loaded:  # it came by another way, or there is no memory for it now
                 await asyncio.sleep(_LOAD_AGAIN_S)

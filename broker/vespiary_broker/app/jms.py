@@ -26,7 +26,10 @@ class Addresses(Protocol):
     def drop_address(self, name: str) -> None:
         """Delete an address without queues."""
 
-    async def wait_removed(self) -> None:
+    def bound_keys(self, address: str) -> list[str]:
+        """Return the keys in the bindings of an address and its queues, for `wait_removed`."""
+
+    async def wait_removed(self, *keys: str) -> None:
         """Wait until what was dropped so far will not come back after a power loss."""
 
     def check_unused(self, name: str) -> None:
@@ -83,9 +86,10 @@ class JmsAdministration:
         await self.objects.forget(kind, name)
         messages = 0
         if is_destination:
+            keys = self._addresses.bound_keys(name)
             for queue in self._addresses.queues_of(name):
                 messages += self._addresses.drop_queue(queue, is_forced=True)
             if self._addresses.has_address(name):
                 self._addresses.drop_address(name)
-            await self._addresses.wait_removed()
+            await self._addresses.wait_removed(*keys)
         return messages

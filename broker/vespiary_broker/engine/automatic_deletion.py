@@ -5,9 +5,9 @@ wait: a scan is a generator of short steps. Called by `usage` when a consumer go
 server's timer every `address-queue-scan-period`; owner: the event loop.
 
 A queue goes when all of this holds: it may (created by use, or `auto-delete-created-queues`); it
-has no consumer, and had none for the delay; it holds no more messages than allowed; and it was
-used, or that does not matter. An address goes when it was created by use, has no queue, and had
-none for its delay.
+has no consumer, and had none for the delay; it holds no more messages than allowed, and none that a
+prepared branch has added or acknowledged; and it was used, or that does not matter. An address goes
+when it was created by use, has no queue, and had none for its delay.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_queue_due(
         return False
     if now_s - queue.idle_since_s < settings.auto_delete_queues_delay / 1000:
         return False
-    if queue.is_durable and counters.prepared:
+    if counters.prepared:  # a coordinator was promised what they hold
         return False
     allowed = settings.auto_delete_queues_message_count
     if counters.head == counters.tail or allowed == -1:

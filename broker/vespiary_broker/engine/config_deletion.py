@@ -60,7 +60,7 @@ async def delete_unconfigured(registry: Registry, configured: Iterable[Configure
     configured = list(configured)
     names = {address.name for address in configured}
     queue_names = {queue.name for address in configured for queue in address.queues}
-    count = 0
+    gone: list[str] = []
     for address in list(registry.addresses.values()):
         settings = registry.settings_for(address.name)
         is_leaving = (
@@ -72,29 +72,30 @@ async def delete_unconfigured(registry: Registry, configured: Iterable[Configure
         for queue in list(address.queues.values()):
             is_gone = queue.traits.is_configured and queue.name not in queue_names
             if is_leaving or (is_emptied and is_gone):
-                count += _drop_queue(registry, queue)
+                gone += _drop_queue(registry, queue)
         if is_leaving:
-            count += _drop_address(registry, address)
-    if count:
-        await registry.wait_removed()
-    return count
+            gone += _drop_address(registry, address)
+    await registry.wait_removed(*gone)
+    return len(gone)
 
 
-def _drop_queue(registry: Registry, queue: Queue) -> bool:
+def _drop_queue(registry: Registry, queue: Queue) -> list[str]:
+    """Delete a queue; return its key, nothing if it stays."""
     try:
         registry.check_not_prepared(queue)
     except RemoteProtocolError as error:
         log.warning("a queue that is not configured any more stays: %s", error)
-        return False
+        return []
     log.info("queue deleted, it is not configured any more name=%r", queue.name)
     registry.drop_queue(queue)
-    return True
+    return [queue.key]
 
 
-def _drop_address(registry: Registry, address: Address) -> bool:
+def _drop_address(registry: Registry, address: Address) -> list[str]:
+    """Delete an address without queues; return its key, nothing if it stays."""
     if address.queues:
-        return False
+        return []
     log.info("address deleted, it is not configured any more name=%r", address.name)
     if address.name in registry.addresses:
         registry.drop_address(address)
-    return True
+    return [address.key]

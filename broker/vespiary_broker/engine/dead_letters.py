@@ -7,8 +7,11 @@ event loop.
 The rule
     No address is named: they are dropped (as in the reference system).
     One is named that has queues: they get the messages as if these had been sent there.
-    One is named that has none: it is made, as an ANYCAST queue of the same name, if its settings
-        allow creation; else the messages are dropped. (The reference system drops them.)
+    One is named that has none: it is made, as an ANYCAST queue of the same name. If that cannot be
+        (it may not be created, there are too many queues, the disk is full), dead letters stay
+        where they are and may be delivered again, and what has expired waits; making it is tried
+        again after a second, then less and less often, up to once a minute. (The reference system
+        drops them.)
     `auto-create-…-resources`: each original address has a queue of its own in that address, with a
         filter that lets its messages in (`_AMQ_ORIG_ADDRESS`).
         What was moved before names the address that it stood in last, so that this queue takes it.
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vespiary_broker.engine.moves import NoPlace, Place, Reason
 from vespiary_broker.engine.names import Destination
@@ -35,8 +38,11 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.returns import UnroutedTarget
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import VespiaryError
 from vespiary_spec.settings import AddressSettings, RoutingType
+
+_RETRY_MS: Final = 1000
+_RETRY_MAX_MS: Final = 60_000
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +72,13 @@ def _rule(settings: AddressSettings, reason: Reason) -> _Rule:
     )
 
 
+class _Refusal(NamedTuple):
+    """A place that could not be had: when that is tried again, and how long it was waited for."""
+
+    until_ms: int
+    wait_ms: int
+
+
 def _own(rule: _Rule, origin: str) -> str:
     """Return the name of the queue that an original address has of its own; empty: none."""
     return f"{rule.prefix}{origin}{rule.suffix}" if rule.is_automatic else ""
@@ -78,14 +91,22 @@ class DeadLetters:
         registry: What exists.
         spawn: Runs the making of a place in the background.
         on_made: Called when a place was made, or could not be.
+        steady_ms: Milliseconds of a clock that nobody sets.
     """
 
-    def __init__(self, registry: Registry, spawn: Spawn, on_made: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        spawn: Spawn,
+        on_made: Callable[[], None],
+        steady_ms: Callable[[], int],
+    ) -> None:
         self._registry = registry
         self._spawn = spawn
         self._on_made = on_made
         self._making: set[tuple[str, str]] = set()
-        self._refused: set[tuple[str, str]] = set()
+        self._steady_ms = steady_ms
+        self._refused: dict[tuple[str, str], _Refusal] = {}
 
     def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | NoPlace:
         """Return where messages of a queue go (see `moves.Places.find`)."""
@@ -97,7 +118,10 @@ class DeadLetters:
             return NoPlace.DROPPED
         if rule.address == origin:
             return NoPlace.DROPPED if reason is Reason.EXPIRED else NoPlace.KEPT
-        return self._find(rule, origin)
+        place = self._find(rule, origin)
+        if place is NoPlace.LATER and reason is Reason.DELIVERIES:
+            return NoPlace.KEPT
+        return place
 
     def _back(self, name: str) -> Place | NoPlace:
         queue = self._registry.queues.get(name)
@@ -113,7 +137,7 @@ class DeadLetters:
             return None
         own = _own(rule, address)
         route = self._route(rule, own)
-        if route is None and (rule.address, own) in self._refused:
+        if route is None and self._is_refused((rule.address, own)):
             return None
         return UnroutedTarget(rule.address, route)
 
@@ -125,20 +149,40 @@ class DeadLetters:
     def _find(self, rule: _Rule, origin: str) -> Place | NoPlace:
         own = _own(rule, origin)
         route = self._route(rule, own)
-        if route is not None:
-            return Place(rule.address, route, origin if own else "")
         key = (rule.address, own)
-        if key in self._refused:
-            return NoPlace.DROPPED
+        if route is not None:
+            self._refused.pop(key, None)
+            return Place(rule.address, route, origin if own else "")
+        if self._is_refused(key):
+            return NoPlace.LATER
         if key not in self._making:
             self._making.add(key)
             self._spawn(self._make(key, origin))
             if key not in self._making:  # it needed no waiting
                 route = self._route(rule, own)
                 if route is None:
-                    return NoPlace.DROPPED
+                    return NoPlace.LATER
                 return Place(rule.address, route, origin if own else "")
         return NoPlace.WAITING
+
+    def _is_refused(self, key: tuple[str, str]) -> bool:
+        """Whether a place could not be made, and it is not time yet to try again."""
+        refusal = self._refused.get(key)
+        return refusal is not None and self._steady_ms() < refusal.until_ms
+
+    def _refuse(self, key: tuple[str, str], error: VespiaryError) -> None:
+        before = self._refused.get(key)
+        wait_ms = _RETRY_MS if before is None else min(2 * before.wait_ms, _RETRY_MAX_MS)
+        self._refused[key] = _Refusal(self._steady_ms() + wait_ms, wait_ms)
+        if before is None:
+            address, own = key
+            log.warning(
+                "the place for dead or expired messages cannot be made, so they stay where they "
+                "are; it is tried again address=%s queue=%s reason=%r",
+                address,
+                own or address,
+                str(error),
+            )
 
     def _route(self, rule: _Rule, own: str) -> Route | None:
         """Return the route to a place if all of it is there."""
@@ -159,15 +203,10 @@ class DeadLetters:
                 )
             else:
                 await make_target(self._registry, Destination(address, None, RoutingType.ANYCAST))
-        except RemoteProtocolError as error:
-            self._refused.add(key)
-            log.warning(
-                "the place for dead or expired messages cannot be made, so they are dropped "
-                "address=%s queue=%s reason=%r",
-                address,
-                own or address,
-                str(error),
-            )
+        except VespiaryError as error:
+            self._refuse(key, error)
+        else:
+            self._refused.pop(key, None)
         finally:
             self._making.discard(key)
             self._on_made()

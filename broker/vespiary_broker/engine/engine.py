@@ -6,7 +6,6 @@ server's sessions and the admin API, which use its parts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from vespiary_broker.engine.address_memory import NO_LIMITS, AddressMemory, Memo
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.automatic_deletion import Reaper
 from vespiary_broker.engine.branches import Branches
+from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dead_letters import DeadLetters
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
@@ -86,7 +86,7 @@ def make_engine(
     transaction_room_bytes: int,
     transaction_timeout_s: float = 300.0,
     transaction_scan_period_s: float = 1.0,
-    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    clocks: Clocks = Clocks(),  # noqa: B008  (it is immutable)
     large_bodies: LargeBodies | None = None,
     naming: NamingRules = DEFAULT_RULES,
     expiry_scan_period_ms: int = 30_000,
@@ -112,7 +112,7 @@ def make_engine(
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
         transaction_scan_period_s: Seconds between two looks for those that take longer.
-        clock_ms: Milliseconds since 1970.
+        clocks: The clocks.
         large_bodies: Bodies in files; None: there are none.
         naming: Rules about what has a name.
         expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
@@ -126,10 +126,10 @@ def make_engine(
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
     )  # fmt: skip
     branches = Branches(
-        core, registry, bindings, duplicates,
-        clock_ms=clock_ms, timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,
+        core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
+        timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,
     )  # fmt: skip
-    fates = _make_fates(core, registry, spawn, load_slab, clock_ms, expiry_scan_period_ms)
+    fates = _make_fates(core, registry, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
     return Engine(
         core, registry,
@@ -145,7 +145,7 @@ def _make_fates(
     registry: Registry,
     spawn: Spawn,
     load_slab: LoadSlab,
-    clock_ms: Callable[[], int],
+    clocks: Clocks,
     scan_period_ms: int,
 ) -> Fates:
     """Put together what looks after messages that come back, wait or expire."""
@@ -153,17 +153,18 @@ def _make_fates(
         core,
         transaction_room_bytes=registry.transaction_room_bytes,
         load_slab=load_slab,
-        clock_ms=clock_ms,
+        clock_ms=clocks.wall_ms,
+        steady_ms=clocks.steady_ms,
     )
-    redelivery = Redelivery(core, registry.settings_for, mover, clock_ms)
+    redelivery = Redelivery(core, registry.settings_for, mover, clocks.steady_ms)
     fates = Fates(
         core, registry.queues_by_id, mover, redelivery,
-        load_slab=load_slab, clock_ms=clock_ms, scan_period_ms=scan_period_ms,
+        load_slab=load_slab, clocks=clocks, scan_period_ms=scan_period_ms,
     )  # fmt: skip
     registry.returns = redelivery
     registry.on_dropped = fates.forget
     registry.judge = fates
     fates.schedule.on_released = partial(show_released, registry.queues_by_id)
-    dead_letters = DeadLetters(registry, spawn, fates.go_on)
+    dead_letters = DeadLetters(registry, spawn, fates.go_on, clocks.steady_ms)
     mover.places = registry.unrouted = dead_letters
     return fates

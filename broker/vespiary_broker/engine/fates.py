@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.expiry import ExpiryScan
 from vespiary_broker.engine.message_times import MessageTimes, read_times
@@ -26,6 +27,9 @@ from vespiary_broker.engine.schedule import Schedule
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN
 
 _STEPS_A_TURN: Final = 4
+_CROWD_MESSAGES: Final = 4096
+"""So many messages of a queue may be on their way out before the scan finds more of them."""
+_LATE_MS: Final = 20
 
 
 class Verdict(Enum):
@@ -59,6 +63,8 @@ class FateStatistics:
         expired_dropped: Expired messages that were dropped.
         scheduled: Messages that wait for their time now.
         delayed: Messages that wait for their redelivery delay now.
+        dead_kept: How often messages stayed after too many deliveries: they had nowhere to go.
+        unreadable_parts: Parts of files that cannot be read: nothing expires or is moved there.
     """
 
     dead: int
@@ -67,6 +73,8 @@ class FateStatistics:
     expired_dropped: int
     scheduled: int
     delayed: int
+    dead_kept: int
+    unreadable_parts: int
 
 
 class Fates:
@@ -84,7 +92,7 @@ class Fates:
         mover: Takes messages out of queues.
         redelivery: Takes messages back.
         load_slab: Begins to read a slab that is not in memory.
-        clock_ms: Milliseconds since 1970.
+        clocks: The clocks.
         scan_period_ms: Time between two scans for expired messages; 0 or less: they stay until it
             is their turn.
     """
@@ -97,21 +105,33 @@ class Fates:
         redelivery: Redelivery,
         *,
         load_slab: Callable[[int, int], None],
-        clock_ms: Callable[[], int],
+        clocks: Clocks,
         scan_period_ms: int,
     ) -> None:
         self.mover = mover
         self.redelivery = redelivery
-        self.schedule = Schedule(core, load_slab)
+        self.schedule = Schedule(core, load_slab, mover.unreadable)
         self._core = core
         self._queues = queues
         self._load_slab = load_slab
-        self.clock_ms = clock_ms
+        self.clock_ms = clocks.wall_ms
+        self._steady_ms = steady_ms = clocks.steady_ms
         self._period_ms = scan_period_ms
-        self._expiry = ExpiryScan(core, queues, self.meet, clock_ms)
+        self._expiry = ExpiryScan(
+            core,
+            queues,
+            self.meet,
+            clocks.wall_ms,
+            unreadable=mover.unreadable,
+            is_crowded=lambda queue_id: (
+                mover.pending_for(queue_id, Reason.EXPIRED) >= _CROWD_MESSAGES
+            ),
+        )
         self._scan: Iterator[tuple[int, int] | None] | None = None
         self._slab: tuple[int, int] | None = None
-        self._scan_at_ms: int | None = clock_ms()  # what was restored is looked through at once
+        self._is_late_scan = False
+        self._next_full_ms = steady_ms() + scan_period_ms
+        self._scan_at_ms: int | None = steady_ms()  # what was restored is looked through at once
         self._has_specials = False
         self._arrived: dict[int, None] = {}
 
@@ -202,26 +222,44 @@ class Fates:
     def work(self) -> bool:
         """Do what is due, a bounded part of it; return whether anything was staged."""
         now_ms = self.clock_ms()
-        self.redelivery.put_back_due(now_ms)
+        self.redelivery.put_back_due()
         self.schedule.release_due(now_ms)
         self._look_at_arrived()
-        if self._scan is None and self._scan_at_ms is not None and self._scan_at_ms <= now_ms:
-            self._scan_at_ms = None
-            self._scan = self._expiry.scan()
+        if self._scan is None and self._scan_at_ms is not None:
+            self._begin_scan()
         if self._scan is not None and self._slab is None:
-            self._step(now_ms)
+            self._step()
         return self.mover.work()
 
-    def _step(self, now_ms: int) -> None:
+    def _begin_scan(self) -> None:
+        """Begin a scan if it is time: of all queues, or of those that the last one left early."""
+        steady_ms = self._steady_ms()
+        if self._scan_at_ms is None or self._scan_at_ms > steady_ms:
+            return
+        self._scan_at_ms = None
+        late = list(self._expiry.late)
+        if self._is_late_scan and steady_ms < self._next_full_ms:
+            self._scan = self._expiry.scan(late)
+            return
+        self._next_full_ms = steady_ms + self._period_ms
+        self._scan = self._expiry.scan()
+
+    def _end_scan(self) -> None:
+        self._scan = None
+        self._is_late_scan = bool(self._expiry.late)
+        if self._is_late_scan:
+            self._scan_at_ms = self._steady_ms() + _LATE_MS
+        elif self._period_ms > 0:
+            self._scan_at_ms = max(self._next_full_ms, self._steady_ms() + _LATE_MS)
+
+    def _step(self) -> None:
         """Go on with the scan, a few hundred messages."""
         assert self._scan is not None
         for _ in range(_STEPS_A_TURN):
             try:
                 self._slab = next(self._scan)
             except StopIteration:
-                self._scan = None
-                if self._period_ms > 0:
-                    self._scan_at_ms = now_ms + self._period_ms
+                self._end_scan()
                 return
             if self._slab is not None:
                 self._load_slab(*self._slab)
@@ -248,11 +286,14 @@ class Fates:
 
     @property
     def next_ms(self) -> int | None:
-        """When `work` has something to do by the clock; None: never."""
-        times = (
-            self.redelivery.delayed.next_ms, self.schedule.waiting.next_ms, self._scan_at_ms,
-        )  # fmt: skip
-        return min((time for time in times if time is not None), default=None)
+        """When `work` has something to do, by the clock as it is set now; None: never."""
+        steady = (self.redelivery.delayed.next_ms, self._scan_at_ms, self.mover.next_ms)
+        ahead_ms = self.clock_ms() - self._steady_ms()
+        times = [time + ahead_ms for time in steady if time is not None]
+        scheduled_ms = self.schedule.waiting.next_ms
+        if scheduled_ms is not None:
+            times.append(scheduled_ms)
+        return min(times, default=None)
 
     def go_on(self) -> None:
         """Try again what waited for room in the journal, for memory or for a place."""
@@ -267,6 +308,31 @@ class Fates:
         """
         self.mover.go_on()
         if self._slab == (file_id, slab):
+            self._slab = None
+
+    def slab_lost(self, file_id: int, slab: int) -> bool:
+        """Go on without a slab that does not verify any more: what stands there stays there.
+
+        Args:
+            file_id: The file.
+            slab: Index of the slab.
+
+        Returns:
+            Whether that is news.
+        """
+        is_new = self.mover.unreadable.add((file_id, slab))
+        self.slab_loaded(file_id, slab)
+        return is_new
+
+    def slab_not_read(self, file_id: int, slab: int) -> None:
+        """Have the scan go on with other queues: a slab was not read, and is tried again.
+
+        Args:
+            file_id: The file.
+            slab: Index of the slab.
+        """
+        if self._slab == (file_id, slab):
+            self._expiry.give_up()
             self._slab = None
 
     def forget(self, queue_id: int) -> None:
@@ -287,4 +353,6 @@ class Fates:
             expired_dropped=dropped[Reason.EXPIRED],
             scheduled=len(self.schedule.waiting),
             delayed=len(self.redelivery.delayed),
+            dead_kept=self.mover.kept[Reason.DELIVERIES],
+            unreadable_parts=len(self.mover.unreadable),
         )

@@ -3,7 +3,8 @@
 Owns the messages that were set aside to be moved or dropped, and the moving: all of a batch is one
 transaction that ends them in their queue and publishes them where they go, so after any crash each
 is in one of the two, and never in none. A large message takes its body along: the file gets a place
-in the other queue before it loses the one here. What finds no room in the journal waits for it.
+in the other queue before it loses the one here. What finds no room in the journal waits for it. A
+turn does a bounded part, one queue after the other, however many messages wait here.
 Must never decide where something goes: `dead_letters` does. Called by `fates`, `redelivery` and the
 admin API; owner: the event loop.
 """
@@ -21,16 +22,21 @@ from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
 from vespiary_broker.engine.original_headers import moved_properties, returned_properties
+from vespiary_broker.engine.pending_sequences import PendingSequences
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.transactions import transaction_bytes
+from vespiary_broker.engine.unreadable_parts import UnreadableParts
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION
 
 BATCH_MESSAGES: Final = 64
 BATCH_BYTES: Final = 256 * 1024
 _DROP_AT_ONCE: Final = 512
+_DROPS_A_MOVE: Final = 8
+_TURN_MOVES: Final = 64
+_LATER_MS: Final = 1000
 _PROPERTIES_BYTES_MAX: Final = 65535
 _PRIORITY: Final = 4
 
@@ -63,8 +69,9 @@ class NoPlace(StrEnum):
     """Why messages do not go anywhere now."""
 
     DROPPED = "dropped"  # there is nowhere to go
-    KEPT = "kept"  # they stay where they are
-    WAITING = "waiting"  # the place is being made; `Mover.place_made` follows
+    KEPT = "kept"  # they stay where they are, and are delivered again
+    WAITING = "waiting"  # the place is being made; `Mover.go_on` follows
+    LATER = "later"  # the place could not be had: they wait here until it is tried again
 
 
 class Places(Protocol):
@@ -80,6 +87,9 @@ class Places(Protocol):
         """
 
 
+_Key = tuple[int, Reason, str]
+
+
 @dataclass(eq=False, slots=True)
 class _Work:
     """Messages of one queue that leave it for one reason."""
@@ -87,8 +97,14 @@ class _Work:
     queue: Queue
     reason: Reason
     to: str
-    sequences: dict[int, None] = field(default_factory=dict)  # in order, each once
+    sequences: PendingSequences = field(default_factory=PendingSequences)
+    published: int = 0  # it is at its new place already, and has to be ended here
     is_waiting: bool = False
+    is_moving: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.sequences) + bool(self.published)
 
 
 class _Moved:
@@ -113,13 +129,25 @@ def _is_ordered(view: MessageView, properties: bytes) -> bool:
     return view.priority != _PRIORITY or value_of(properties, b"JMSXGroupID") is not None
 
 
+class _Gathered(NamedTuple):
+    """A message that is ready to be moved, and the core's route for it."""
+
+    handle: int
+    view: MessageView
+    properties: bytes
+    body: bytes
+
+
 class Mover:
     """Moves messages out of their queues, or drops them.
 
     Attributes:
         moved: Messages moved, by reason.
         dropped: Messages dropped, by reason.
+        kept: Messages that are delivered again since they have nowhere to go, by reason.
+        unreadable: Parts of files that no message can be moved out of.
         places: Decides where they go; set by who puts the engine together.
+        keep: Has a message delivered again, given how often it was; set likewise.
         on_no_room: Called when something waits for room in the journal.
 
     Args:
@@ -127,6 +155,7 @@ class Mover:
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         load_slab: Begins to read a slab that is not in memory.
         clock_ms: Milliseconds since 1970.
+        steady_ms: Milliseconds of a clock that nobody sets.
     """
 
     def __init__(
@@ -136,27 +165,47 @@ class Mover:
         transaction_room_bytes: int,
         load_slab: Callable[[int, int], None],
         clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
     ) -> None:
         self.moved: Counter[Reason] = Counter()
         self.dropped: Counter[Reason] = Counter()
+        self.kept: Counter[Reason] = Counter()
+        self.unreadable = UnreadableParts()
         self.places: Places | None = None
+        self.keep: Callable[[Queue, int, int], None] = self._put_back
         self.on_no_room: Callable[[], None] = lambda: None
         self._core = core
         self._room_bytes = transaction_room_bytes
         self._batch_bytes = min(BATCH_BYTES, transaction_room_bytes // 4)
         self._load_slab = load_slab
         self._clock_ms = clock_ms
-        self._work: dict[tuple[int, Reason, str], _Work] = {}
+        self._steady_ms = steady_ms
+        self._work: dict[_Key, _Work] = {}
+        self._active: dict[_Key, None] = {}  # what does not wait; those that come next come first
+        self._counts: Counter[int] = Counter()  # works of each queue
         self._told: set[tuple[int, Reason]] = set()
+        self._retry_ms: int | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether `work` would do something now."""
-        return any(not work.is_waiting for work in self._work.values())
+        return bool(self._active)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When something is to be tried again, by the steady clock; None: nothing."""
+        return self._retry_ms
 
     def pending(self, queue_id: int) -> int:
         """Return how many messages of a queue are set aside to leave it."""
-        return sum(len(w.sequences) for (queue, _, _), w in self._work.items() if queue == queue_id)
+        if queue_id not in self._counts:
+            return 0
+        return sum(work.count for (queue, _, _), work in self._work.items() if queue == queue_id)
+
+    def pending_for(self, queue_id: int, reason: Reason) -> int:
+        """Return how many messages of a queue are set aside to leave it for a reason."""
+        work = self._work.get((queue_id, reason, ""))
+        return 0 if work is None else work.count
 
     def add(self, queue: Queue, sequence: int, reason: Reason, to: str = "") -> None:
         """Have a message that is set aside leave its queue.
@@ -171,63 +220,112 @@ class Mover:
         work = self._work.get(key)
         if work is None:
             work = self._work[key] = _Work(queue, reason, to)
-        work.sequences[sequence] = None
+            self._counts[queue.id] += 1
+            self._active[key] = None
+        work.sequences.add(sequence)
 
     def forget(self, queue_id: int) -> None:
         """Forget the messages of a queue: it is gone."""
-        for key in [key for key in self._work if key[0] == queue_id]:
-            del self._work[key]
+        if self._counts.pop(queue_id, 0):
+            for key in [key for key in self._work if key[0] == queue_id]:
+                del self._work[key]
+                self._active.pop(key, None)
         for reason in Reason:
             self._told.discard((queue_id, reason))
 
     def go_on(self) -> None:
         """Try again what waited: for room, for memory, or for a place to be made."""
-        for work in self._work.values():
-            work.is_waiting = False
+        if len(self._active) < len(self._work):
+            for key, work in self._work.items():
+                work.is_waiting = False
+                self._active.setdefault(key)
 
     def work(self) -> bool:
-        """Stage one batch of each queue; return whether anything was staged.
+        """Stage the next batches, a bounded part; return whether anything was staged.
 
         Durability: a batch is in its new place or in its old one after any crash.
         """
+        if self._retry_ms is not None and self._retry_ms <= self._steady_ms():
+            self._retry_ms = None
+            self.go_on()
         is_staged = False
-        for key, work in list(self._work.items()):
-            if not work.is_waiting:
-                is_staged |= self._advance(work)
-                if not work.sequences:
-                    self._work.pop(key, None)
+        left = _TURN_MOVES
+        for key in list(islice(self._active, _TURN_MOVES)):
+            work = self._work[key]
+            before = work.count
+            is_staged |= self._advance(work)
+            del self._active[key]
+            if not work.count:
+                self._end_work(key)
+            elif not work.is_waiting:
+                self._active[key] = None  # behind all others
+            done = max(before - work.count, 1)
+            left -= done if work.is_moving else -(-done // _DROPS_A_MOVE)
+            if left <= 0:
+                break
         return is_staged
+
+    def _end_work(self, key: _Key) -> None:
+        del self._work[key]
+        self._counts[key[0]] -= 1
+        if not self._counts[key[0]]:
+            del self._counts[key[0]]
 
     def _advance(self, work: _Work) -> bool:
         assert self.places is not None
-        place = self.places.find(work.queue, work.reason, work.to)
-        if place is NoPlace.WAITING:
-            work.is_waiting = True
-            return False
         try:
+            if work.published:
+                self._end_published(work)
+            place = self.places.find(work.queue, work.reason, work.to)
+            work.is_moving = isinstance(place, Place)
             if isinstance(place, Place):
                 return self._move(work, place)
             if place is NoPlace.KEPT:
                 return self._keep(work)
-            return self._drop(work)
+            if place is NoPlace.DROPPED:
+                return self._drop(work)
         except NoRoom:
             work.is_waiting = True
             self.on_no_room()
             return False
+        work.is_waiting = True
+        if place is NoPlace.LATER and self._retry_ms is None:
+            self._retry_ms = self._steady_ms() + _LATER_MS
+        return False
 
     def _keep(self, work: _Work) -> bool:
         """Let messages be delivered again that have nowhere else to be."""
-        for sequence in work.sequences:
-            self._core.put_back(work.queue.id, sequence)
-        work.sequences.clear()
+        if work.reason is Reason.DELIVERIES and self._is_untold(work):
+            log.warning(
+                "messages that were delivered too often stay, since there is no dead letter "
+                "address to move them to; they are delivered again, less and less often queue=%s",
+                work.queue.name,
+            )
+        for sequence in work.sequences.first(BATCH_MESSAGES):
+            look = self._core.look(work.queue.id, sequence, 1, everything=True)
+            found = look.messages and look.messages[0].sequence == sequence
+            # How often one that is not in memory was delivered is not worth a read.
+            self._keep_one(work, sequence, look.messages[0].deliveries if found else 0)
+        work.sequences.drop(BATCH_MESSAGES)
         return False
 
+    def _keep_one(self, work: _Work, sequence: int, deliveries: int) -> None:
+        self.kept[work.reason] += 1
+        if work.reason is Reason.RETRIED:
+            self._put_back(work.queue, sequence, deliveries)
+        else:
+            self.keep(work.queue, sequence, deliveries)
+
+    def _put_back(self, queue: Queue, sequence: int, _deliveries: int) -> None:
+        self._core.put_back(queue.id, sequence)
+
     def _drop(self, work: _Work) -> bool:
-        ended = self._end(work, list(islice(work.sequences, _DROP_AT_ONCE)))
+        ended = self._end(work, work.sequences.first(_DROP_AT_ONCE))
+        work.sequences.drop(_DROP_AT_ONCE)
         if ended and self._is_untold(work):
             setting = "expiry-address" if work.reason is Reason.EXPIRED else "dead-letter-address"
             log.warning(
-                "messages are dropped, since they %s and their address has no %s that takes them "
+                "messages are dropped, since they %s and their address has no %s "
                 "queue=%s address=%s",
                 "have expired" if work.reason is Reason.EXPIRED else "were delivered too often",
                 setting,
@@ -245,8 +343,6 @@ class Mover:
         finally:
             ended = self._core.queue_statistics(queue.id).acknowledged - before
             self.dropped[work.reason] += ended
-        for sequence in batch:
-            del work.sequences[sequence]
         return ended
 
     def _is_untold(self, work: _Work) -> bool:
@@ -260,38 +356,60 @@ class Mover:
     # --- moving ---------------------------------------------------------------------------------
 
     def _move(self, work: _Work, place: Place) -> bool:
-        gathered, untaken = [], []
-        for view, properties, body in self._gather(work, place):
+        batch = work.sequences.first(BATCH_MESSAGES)
+        done: set[int] = set()
+        try:
+            return self._move_batch(work, place, batch, done)
+        finally:
+            work.sequences.drop(BATCH_MESSAGES, [each for each in batch if each not in done])
+
+    def _move_batch(self, work: _Work, place: Place, batch: list[int], done: set[int]) -> bool:
+        """Move what is in memory of a batch; notes in `done` what needs nothing more."""
+        gathered: list[_Gathered] = []
+        untaken: list[MessageView] = []
+        for view, properties, body in self._gather(work, place, batch, done):
             handle = self._handle(place.route, view, properties, body)
             if handle is None:
-                untaken.append(view.sequence)
+                untaken.append(view)
             else:
-                gathered.append((handle, view, properties, body))
+                gathered.append(_Gathered(handle, view, properties, body))
         if untaken:
             self._stay(work, place, untaken)
+            done.update(view.sequence for view in untaken)
         if not gathered:
             return bool(untaken)
-        size_bytes = sum(len(properties) + len(body) for _, _, properties, body in gathered)
+        size_bytes = sum(len(each.properties) + len(each.body) for each in gathered)
         records = len(gathered) * (1 + max(1, place.route.places_max))
+        if transaction_bytes(size_bytes, records) > self._room_bytes:
+            self._move_alone(work, gathered[0], done)
+            return True
         number = secrets.randbits(63) + 1
-        if transaction_bytes(size_bytes, records) <= self._room_bytes:
-            self._core.begin(number, size_bytes, records)
-        else:
-            # It fits no transaction. It is published first, so a crash in between leaves it in
-            # both places rather than in none.
-            number = 0
-            del gathered[1:]
-        for handle, view, properties, body in gathered:
-            self._publish(handle, view, properties, body, number)
-        self._core.finish(
-            work.queue.id, [view.sequence for _, view, _, _ in gathered], transaction=number
-        )
-        if number:
-            self._core.commit(number)
-        for _, view, _, _ in gathered:
-            del work.sequences[view.sequence]
+        self._core.begin(number, size_bytes, records)
+        for each in gathered:
+            self._publish(each, number)
+        sequences = [each.view.sequence for each in gathered]
+        self._core.finish(work.queue.id, sequences, transaction=number)
+        self._core.commit(number)
+        done.update(sequences)
         self.moved[work.reason] += len(gathered)
         return True
+
+    def _move_alone(self, work: _Work, one: _Gathered, done: set[int]) -> None:
+        """Move a message that fits no transaction.
+
+        It is published first, so a crash in between leaves it in both places rather than in none.
+        Without room for its end it is not published again: that is tried on its own then.
+        """
+        self._publish(one, 0)
+        work.published = one.view.sequence
+        done.add(one.view.sequence)
+        self._end_published(work)
+
+    def _end_published(self, work: _Work) -> None:
+        """End a message that is at its new place."""
+        self._core.finish(work.queue.id, [work.published])
+        work.published = 0
+        self.moved[work.reason] += 1
 
     @staticmethod
     def _handle(route: Route, view: MessageView, properties: bytes, body: bytes) -> int | None:
@@ -303,7 +421,7 @@ class Mover:
         handle = route.switch.handle_for(_Moved(view, properties, body))
         return None if route.switch.is_nowhere(handle) else handle
 
-    def _stay(self, work: _Work, place: Place, sequences: list[int]) -> None:
+    def _stay(self, work: _Work, place: Place, views: list[MessageView]) -> None:
         """Leave messages where they are that no queue takes; what has expired is dropped."""
         is_expired = work.reason is Reason.EXPIRED
         if self._is_untold(work):
@@ -314,50 +432,52 @@ class Mover:
                 work.to or place.address,
             )
         if is_expired:
-            self._end(work, sequences)
+            self._end(work, [view.sequence for view in views])
             return
-        for sequence in sequences:
-            self._core.put_back(work.queue.id, sequence)
-            del work.sequences[sequence]
+        for view in views:
+            self._keep_one(work, view.sequence, view.deliveries)
 
-    def _publish(
-        self, handle: int, view: MessageView, properties: bytes, body: bytes, number: int
-    ) -> None:
+    def _publish(self, one: _Gathered, number: int) -> None:
+        view = one.view
         self._core.publish(
-            handle,
-            properties,
-            body,
+            one.handle,
+            one.properties,
+            one.body,
             persistent=view.is_journalled,
             protocol=view.protocol,
             priority=view.priority,
-            escaped=b"\\" in properties,
+            escaped=b"\\" in one.properties,
             large=view.is_large,
-            special=view.is_special and _is_ordered(view, properties),
+            special=view.is_special and _is_ordered(view, one.properties),
             transaction=number,
         )
 
-    def _gather(self, work: _Work, place: Place) -> list[tuple[MessageView, bytes, bytes]]:
-        """Return the next messages with their properties and bodies there, as far as in memory."""
+    def _gather(
+        self, work: _Work, place: Place, batch: list[int], done: set[int]
+    ) -> list[tuple[MessageView, bytes, bytes]]:
+        """Return messages with their properties and bodies there, as far as they are in memory."""
         found: list[tuple[MessageView, bytes, bytes]] = []
         size_bytes = 0
         now_ms = self._clock_ms()
-        for sequence in list(islice(work.sequences, BATCH_MESSAGES)):
+        for sequence in batch:
             view = self._view(work, sequence)
             if view is None:
                 if work.is_waiting:
                     break
-                del work.sequences[sequence]
+                done.add(sequence)
                 continue
             body = self._core.body(work.queue.id, sequence)
             if body is None:
-                self._load(work, *self._core.absent_for(work.queue.id, sequence))
-                break
+                if self._load(work, self._core.absent_for(work.queue.id, sequence)):
+                    break
+                done.add(sequence)
+                continue
             properties = self._properties(work, view, place, now_ms)
             if not self._fits(properties, body, place):
                 properties = view.properties
                 if not self._fits(properties, body, place):
                     self._tell_too_large(work, view)
-                    del work.sequences[sequence]
+                    done.add(sequence)
                     continue
             size_bytes += len(properties) + len(body)
             if found and size_bytes > self._batch_bytes:
@@ -377,18 +497,22 @@ class Mover:
     def _view(self, work: _Work, sequence: int) -> MessageView | None:
         """Return a message that still waits here; None if it does not, or has to be loaded."""
         look = self._core.look(work.queue.id, sequence, 1, everything=True)
-        if look.absent is not None:
-            self._load(work, *look.absent)
+        if look.absent is not None and look.next_sequence <= sequence:
+            self._load(work, look.absent)
             return None
         view = look.messages[0] if look.messages else None
         if view is None or view.sequence != sequence or view.is_held:
             return None
         return view
 
-    def _load(self, work: _Work, file_id: int, slab: int) -> None:
+    def _load(self, work: _Work, place: tuple[int, int]) -> bool:
+        """Have a slab loaded and wait for it; False: it will never come, so this message stays."""
+        if place in self.unreadable:
+            return False
         work.is_waiting = True
-        if file_id:
-            self._load_slab(file_id, slab)
+        if place[0]:
+            self._load_slab(*place)
+        return True
 
     def _fits(self, properties: bytes, body: bytes, place: Place) -> bool:
         size_bytes = ADD.size + TRANSACTION.size + place.route.places_max * PLACE.size

@@ -8,7 +8,8 @@ that is over. Nobody is given either of them in between. All else stays with the
 message that may be delivered again at once nothing is looked at here.
 
 Both are memory only: after a restart such a message is deliverable at once, with its count of
-deliveries. Called by the sessions, `subscriptions` and `transactions`; owner: the event loop.
+deliveries. Delays are measured by a clock that nobody sets.
+Called by the sessions, `subscriptions` and `transactions`; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_spec.settings import AddressSettings
 
 _CAP_FACTOR: Final = 10
+_KEPT_DELAY_MS: Final = 1000
+_KEPT_DELAY_MAX_MS: Final = 60_000
 _PUT_BACK_AT_ONCE: Final = 256
 
 
@@ -52,6 +55,24 @@ def redelivery_delay_ms(settings: AddressSettings, deliveries: int, chance: floa
     return int(min(wanted_ms, most_ms))
 
 
+def kept_delay_ms(settings: AddressSettings, deliveries: int) -> int:
+    """Return how long a message waits that was delivered too often and has nowhere to go.
+
+    A second, and twice as long with each delivery more, up to a minute. 0 if it was not delivered
+    too often: somebody asked for its move.
+
+    Args:
+        settings: Of its address; no field is None.
+        deliveries: How often it was given out and came back.
+    """
+    attempts = settings.max_delivery_attempts
+    assert attempts is not None
+    if attempts <= 0 or deliveries < attempts:
+        return 0
+    doublings = min(deliveries - attempts, 16)
+    return min(_KEPT_DELAY_MS << doublings, _KEPT_DELAY_MAX_MS)
+
+
 class Redelivery:
     """Takes messages back from consumers.
 
@@ -61,8 +82,8 @@ class Redelivery:
     Args:
         core: The core.
         settings_for: Returns the settings of an address by its name.
-        mover: Takes dead letters.
-        clock_ms: Milliseconds since 1970.
+        mover: Takes dead letters, and hands back those that have nowhere to go.
+        steady_ms: Milliseconds of a clock that nobody sets.
         chance: Returns a random number from 0 to 1.
     """
 
@@ -71,15 +92,16 @@ class Redelivery:
         core: Core,
         settings_for: Callable[[str], AddressSettings],
         mover: Mover,
-        clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.delayed = DueTimes()
         self._core = core
         self._settings_for = settings_for
         self._mover = mover
-        self._clock_ms = clock_ms
+        self._steady_ms = steady_ms
         self._chance = chance
+        mover.keep = self.keep
 
     def give_back(self, consumer: Consumer, sequence: int) -> int:
         """Take back what a NACK means; return how many messages.
@@ -115,7 +137,7 @@ class Redelivery:
             return
         settings = self._settings_for(queue.address.name)
         attempts = settings.max_delivery_attempts or -1
-        now_ms = self._clock_ms()
+        now_ms = self._steady_ms()
         for sequence, deliveries in marked:
             if not self._core.set_aside(queue.id, sequence):
                 continue  # it went with its consumer: a queue that is gone, or AUTO
@@ -125,9 +147,26 @@ class Redelivery:
             due_ms = now_ms + redelivery_delay_ms(settings, deliveries, self._chance())
             self.delayed.add_late(due_ms, queue.id, sequence, now_ms)
 
-    def put_back_due(self, now_ms: int) -> bool:
+    def keep(self, queue: Queue, sequence: int, deliveries: int) -> None:
+        """Have a message that is set aside delivered again, after a delay: it has nowhere to go.
+
+        Args:
+            queue: Its queue.
+            sequence: Its sequence there.
+            deliveries: How often it was given out and came back.
+        """
+        settings = self._settings_for(queue.address.name)
+        wait_ms = kept_delay_ms(settings, deliveries)
+        if not wait_ms:
+            self._core.put_back(queue.id, sequence)
+            return
+        wait_ms = max(wait_ms, redelivery_delay_ms(settings, deliveries, self._chance()))
+        now_ms = self._steady_ms()
+        self.delayed.add_late(now_ms + wait_ms, queue.id, sequence, now_ms)
+
+    def put_back_due(self) -> bool:
         """Let messages be delivered whose delay is over; return whether more of them are due."""
-        due = self.delayed.take_due(now_ms, _PUT_BACK_AT_ONCE)
+        due = self.delayed.take_due(self._steady_ms(), _PUT_BACK_AT_ONCE)
         if due is None:
             return False
         key, sequences = due

@@ -22,6 +22,7 @@ from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.automatic_deletion import is_address_due
+from vespiary_broker.engine.branch_holds import held_by_branches
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.kind_rules import set_kind
@@ -483,8 +484,8 @@ class Registry:
             RemoteProtocolError: It is durable, and holds messages that prepared branches have
                 added or acknowledged.
         """
-        prepared = self._core.queue_statistics(queue.id).prepared
-        if queue.is_durable and prepared:
+        prepared = held_by_branches(self._core, queue.id) if queue.is_durable else 0
+        if prepared:
             raise RemoteProtocolError(
                 f"the queue {queue.name} holds messages of prepared transactions",
                 measured=prepared,
@@ -530,16 +531,19 @@ class Registry:
             else:
                 self._note_unused(address)
 
-    async def wait_removed(self) -> None:
-        """Wait until what was dropped so far is gone from the bindings.
+    async def wait_removed(self, *keys: str) -> None:
+        """Wait until queues and addresses that were dropped are gone from the bindings.
+
+        Args:
+            keys: Their `key`; others that are on their way out are not waited for.
 
         Raises:
-            JournalFull: The disk of the bindings has no room: something will be back.
+            JournalFull: The disk of the bindings has no room: one of them will be back.
             WriterFailed: The bindings have failed.
 
-        Durability: on return nothing of it is back after a power loss.
+        Durability: on return none of them is back after a power loss.
         """
-        await self._removals.wait()
+        await self._removals.wait(keys)
 
     def drop_address(self, address: Address) -> None:
         """Delete an address without queues.

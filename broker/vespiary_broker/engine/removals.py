@@ -6,7 +6,7 @@ Owns the background work of removing a key. Must never decide what is removed. C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from vespiary_broker.engine.large_bodies import LargeBodies
@@ -50,12 +50,18 @@ class Removals:
         self._make_event = make_event
         self._large_bodies = large_bodies
         self._under_way: dict[str, _Removal] = {}
+        self._failed: dict[str, _Removal] = {}
 
     def begin(self, key: str) -> None:
-        """Remove a key in the background.
+        """Remove a key in the background; those that failed before are tried again.
 
         Durability: the removal survives a power loss when `wait` returns.
         """
+        for each in [*(other for other in self._failed if other != key), key]:
+            self._begin(each)
+
+    def _begin(self, key: str) -> None:
+        self._failed.pop(key, None)
         self._under_way[key] = removal = _Removal(self._make_event())
         self._spawn(self._remove(key, removal))
 
@@ -64,6 +70,8 @@ class Removals:
             await self._bindings.remove(key)
         except VespiaryError as error:
             removal.failure = error
+            if self._under_way.get(key) is removal:
+                self._failed[key] = removal
             raise
         else:
             if self._large_bodies is not None and key.startswith("queue/"):
@@ -75,19 +83,25 @@ class Removals:
 
     async def outlive(self, key: str) -> None:
         """Wait for the end of a removal of this key: written later it would end the new value."""
+        self._failed.pop(key, None)  # nobody may try it again
         removal = self._under_way.get(key)
         if removal is not None:
             with suppress(VespiaryError):  # then the old binding stands, and is written over
                 await removal.wait()
+            self._failed.pop(key, None)
 
-    async def wait(self) -> None:
-        """Wait until what was begun so far is gone from the bindings.
+    async def wait(self, keys: Iterable[str]) -> None:
+        """Wait until keys are gone from the bindings whose removal was begun.
+
+        Args:
+            keys: Keys; those whose removal was not begun, or has ended well, are not waited for.
 
         Raises:
-            JournalFull: The disk of the bindings has no room: something will be back.
+            JournalFull: The disk of the bindings has no room: a key is still there.
             WriterFailed: The bindings have failed.
 
         Durability: on return nothing of it is back after a power loss.
         """
-        for removal in list(self._under_way.values()):
-            await removal.wait()
+        for removal in [self._under_way.get(key) or self._failed.get(key) for key in keys]:
+            if removal is not None:
+                await removal.wait()

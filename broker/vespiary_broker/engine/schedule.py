@@ -13,6 +13,7 @@ from typing import Final
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.due_times import DueTimes
 from vespiary_broker.engine.message_times import read_times
+from vespiary_broker.engine.unreadable_parts import UnreadableParts
 
 _AT_ONCE: Final = 256
 _LOAD_AGAIN_MS: Final = 50
@@ -28,13 +29,17 @@ class Schedule:
     Args:
         core: The core.
         load_slab: Begins to read a slab that is not in memory.
+        unreadable: Parts of files that will not come: what stands there waits for the next start.
     """
 
-    def __init__(self, core: Core, load_slab: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, core: Core, load_slab: Callable[[int, int], None], unreadable: UnreadableParts
+    ) -> None:
         self.waiting = DueTimes()
         self.on_released: Callable[[int, Iterable[int]], None] = lambda _queue, _sequences: None
         self._core = core
         self._load_slab = load_slab
+        self._unreadable = unreadable
 
     def hold(self, queue_id: int, sequence: int, until_ms: int, now_ms: int) -> bool:
         """Set a deliverable message aside until a time; False: it is not deliverable.
@@ -68,7 +73,9 @@ class Schedule:
     def _look(self, queue_id: int, sequence: int, now_ms: int, loads: set[tuple[int, int]]) -> None:
         """Let a message go whose bucket is due, or put it into a narrower one."""
         look = self._core.look(queue_id, sequence, 1, everything=True)
-        if look.absent is not None:
+        if look.absent is not None and look.next_sequence <= sequence:
+            if look.absent in self._unreadable:
+                return
             # One slab at a time: they may be many more than there is memory for.
             if not loads:
                 loads.add(look.absent)

@@ -174,8 +174,11 @@ def close_subscription(
     registry.usage.consumer_closed(consumer)
 
 
-def delete_durable_subscription(registry: Registry, client_id: str, durable_name: str) -> None:
+def delete_durable_subscription(registry: Registry, client_id: str, durable_name: str) -> str:
     """Delete the queue of a durable subscription that has no consumer.
+
+    Returns:
+        Its key in the bindings, for `Registry.wait_removed`.
 
     Raises:
         RemoteProtocolError: There is none, it belongs to another client, or it is in use.
@@ -190,6 +193,7 @@ def delete_durable_subscription(registry: Registry, client_id: str, durable_name
         )
     registry.check_not_prepared(queue)
     registry.drop_queue(queue)
+    return queue.key
 
 
 async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:

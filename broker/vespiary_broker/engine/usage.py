@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vespiary_broker.engine.automatic_deletion import is_queue_due, may_delete_queue
+from vespiary_broker.engine.branch_holds import held_by_branches
 from vespiary_broker.engine.core import Core, NoRoom
 from vespiary_broker.engine.large_bodies import Quarantine
 from vespiary_broker.engine.queues import Consumer, Queue
@@ -130,6 +131,8 @@ class Usage:
         if not may_delete_queue(queue, settings):
             return False
         if not is_queue_due(queue, settings, self._core.queue_statistics(queue.id), now_s):
+            return False
+        if held_by_branches(self._core, queue.id):
             return False
         self._registry.drop_queue(queue)
         return True

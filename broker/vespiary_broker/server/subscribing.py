@@ -199,13 +199,14 @@ class Subscriptions:
                     del self._viewers[consumer.queue.id]
             self._close(consumer, counted=False)
         if durable_name:
-            delete_durable_subscription(self._registry, self._session.client_id, durable_name)
-            return self._confirm_removed(frame)
+            client_id = self._session.client_id
+            key = delete_durable_subscription(self._registry, client_id, durable_name)
+            return self._confirm_removed(frame, key)
         self._session.confirm(frame)
         return None
 
-    async def _confirm_removed(self, frame: Frame) -> None:
-        await self._registry.wait_removed()
+    async def _confirm_removed(self, frame: Frame, key: str) -> None:
+        await self._registry.wait_removed(key)
         self._session.confirm(frame)
 
 

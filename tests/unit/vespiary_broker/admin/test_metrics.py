@@ -69,6 +69,16 @@ async def test_figures_arrive_under_their_names():
     assert found["vespiary_journal_files{state=ahead}"] == 2
     assert found["vespiary_journal_image_slabs{state=used}"] == 1
     assert found["process_resident_memory_bytes"] > 0
+    fates = {
+        "dead_letters_total": 31,
+        "dead_letters_dropped_total": 32,
+        "messages_expired_total": 33,
+        "messages_expired_dropped_total": 34,
+        "delayed_messages": 35,
+        "dead_letters_kept_total": 36,
+        "unreadable_parts": 37,
+    }
+    assert {name: found[f"vespiary_{name}"] for name in fates} == fates
 
 
 @run

@@ -9,6 +9,7 @@ from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.server.reaping import Reaping
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.virtual_time import run_virtual
@@ -143,6 +144,42 @@ def test_prepared_messages_keep_their_queue() -> None:
     assert not automatic_deletion.is_queue_due(queue, settings, prepared, rig.now_s)
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("act", ["send", "acknowledge"])
+def test_what_a_prepared_branch_holds_keeps_its_queue(
+    act: str, *, is_written: bool, is_durable: bool
+) -> None:
+    rig = _rig(auto_delete_queues_message_count=-1)
+    queue = do(
+        rig.registry.create_queue("q", "q", ANYCAST, is_durable=is_durable, is_auto_created=True)
+    )
+    rig.send("/queue/q", b"x")
+    rig.journal.flush()
+    consumer = rig.subscribe(rig.output(), "/queue/q")
+    rig.turn()
+    rig.core.begin(5, 100, 1, branch=True)
+    if act == "send":
+        route = rig.registry.queue_route(queue).next_handle()
+        rig.core.publish(route, b"destination:q\n", b"y", persistent=True, transaction=5)
+    else:
+        assert rig.core.acknowledge(consumer.handle, 1, transaction=5) == 1
+    rig.core.prepare(5, bytes(40))
+    if is_written:
+        rig.journal.flush()
+    close_subscription(rig.core, rig.registry, consumer)
+    _scan(rig)
+    assert "q" in rig.registry.queues
+    if is_durable:
+        with pytest.raises(RemoteProtocolError, match="prepared"):
+            rig.registry.check_not_prepared(queue)
+    rig.journal.flush()
+    rig.core.resolve(5, commit=True)
+    assert _scan(rig) == 0, "its end is not durable yet"
+    rig.journal.flush()
+    assert _scan(rig) == 1
+
+
 def test_a_scan_is_cut_into_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automatic_deletion, "STEP_ITEMS", 2)
     rig = _rig(auto_delete_queues_skip_usage_check=True, auto_delete_addresses=False)
@@ -185,7 +222,7 @@ def test_no_period_means_no_scan() -> None:
         _use(rig)
         rig.now_s += 1000
         reaping.start()
-        await asyncio.sleep(1000)
+        await asyncio.sleep(500)
         assert "q" in rig.registry.queues
 
     run_virtual(scenario(), limit_s=2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
+from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -123,7 +125,15 @@ def test_a_dead_letter_stays_where_it_is_however_often_it_is_delivered() -> None
     output = rig.output()
     consumer = rig.subscribe(output, "/queue/DLQ")
     rig.send("/queue/DLQ", b"x")
-    fail(rig, consumer, 1, times=7)
+    delays = []
+    for _ in range(10):
+        fail(rig, consumer, 1, times=1)
+        next_ms = rig.engine.fates.redelivery.delayed.next_ms
+        if next_ms is not None:
+            delays.append(next_ms - rig.now_ms)
+            rig.now_ms = next_ms
+        rig.turn()
+    assert [round(delay / 1000) for delay in delays] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert output.bodies()[-1] == b"x"
     assert rig.engine.fates.statistics().dead_dropped == 0
 
@@ -138,7 +148,9 @@ def test_an_address_that_exists_gets_them_by_its_routes() -> None:
     assert (ready(rig, "audit"), ready(rig, "repair"), ready(rig, "DLQ")) == (1, 1, -1)
 
 
-def test_a_place_that_may_not_be_made_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_place_that_may_not_be_made_keeps_them_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = Rig(
         {
             "#": AddressSettings(dead_letter_address="DLQ", max_delivery_attempts=1),
@@ -148,14 +160,51 @@ def test_a_place_that_may_not_be_made_drops_and_says_so(caplog: pytest.LogCaptur
     consumer = rig.subscribe(rig.output(), "/queue/q")
     rig.send("/queue/q", b"x")
     with caplog.at_level(logging.WARNING):
-        fail(rig, consumer, 1)
-    assert rig.engine.fates.statistics().dead_dropped == 1
-    assert "cannot be made" in caplog.text
+        fail(rig, consumer, 1, times=1)
+    statistics = rig.engine.fates.statistics()
+    assert (statistics.dead_dropped, statistics.dead_kept, statistics.delayed) == (0, 1, 1)
+    assert caplog.text.count("cannot be made") == 1
     # Somebody makes it by hand: from then on it is used.
     do(rig.registry.create_queue("DLQ", "DLQ", RoutingType.ANYCAST))
     rig.send("/queue/q", b"y")
     fail(rig, consumer, 2)
     assert ready(rig, "DLQ") == 1
+
+
+@pytest.mark.parametrize("reason", ["dead", "expired"])
+def test_a_place_that_could_not_be_made_is_tried_again_less_and_less_often(reason: str) -> None:
+    rig = rig_with(max_delivery_attempts=1, expiry_address="DLQ")
+    consumer = rig.subscribe(rig.output(), "/queue/q")
+    rig.bindings.put_failure = JournalFull("the disk is full")
+    if reason == "dead":
+        rig.send("/queue/q", b"x")
+        fail(rig, consumer, 1, times=1)
+    else:
+        route = rig.registry.queue_route(consumer.queue).next_handle()
+        properties = b"destination:q\nexpires:%d\n" % rig.now_ms
+        rig.core.publish(route, properties, b"late", persistent=True, special=True)
+    tries = []
+    for _ in range(400):
+        before = len(rig.bindings.puts)
+        rig.turn()
+        if reason == "dead" and rig.core.queue_statistics(consumer.queue.id).delivering:
+            rig.registry.returns.give_back(consumer, 1)
+        if len(rig.bindings.puts) > before:
+            tries.append(rig.now_ms)
+        rig.now_ms += 1000
+    gaps = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(gaps) >= 5
+    assert gaps == sorted(gaps)
+    assert gaps[-1] <= 125_000
+    statistics = rig.engine.fates.statistics()
+    assert (statistics.dead_dropped, statistics.expired_dropped) == (0, 0)
+    rig.bindings.put_failure = None
+    for _ in range(200):
+        rig.turn()
+        if reason == "dead" and rig.core.queue_statistics(consumer.queue.id).delivering:
+            rig.registry.returns.give_back(consumer, 1)
+        rig.now_ms += 1000
+    assert (ready(rig, "DLQ"), ready(rig, "q")) == (1, 0)
 
 
 def test_each_original_address_gets_a_queue_of_its_own() -> None:
@@ -210,8 +259,10 @@ def test_a_dead_letter_that_no_queue_of_the_dead_letter_address_takes_stays(
     consumer = rig.subscribe(rig.output(), "/queue/q", credit=1)
     rig.send("/queue/q", b"x")
     with caplog.at_level(logging.WARNING):
-        fail(rig, consumer, 1, times=1)
-        fail(rig, consumer, 1, times=2)
+        for _ in range(3):
+            fail(rig, consumer, 1, times=1)
+            rig.now_ms += 10_000
+        rig.turn()
     assert caplog.text.count("no queue there takes") == 1
     statistics = rig.core.queue_statistics(consumer.queue.id)
     assert (statistics.delivering, statistics.acknowledged) == (1, 0)

@@ -10,8 +10,10 @@ from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.message_times import MessageTimes, stamp
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_native.choice import open_core
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
+from vespiary_testkit.memory_journal import MemoryJournal
 
 PERIOD_MS = 30_000
 
@@ -391,3 +393,150 @@ def test_a_message_that_waits_for_credit_may_expire_meanwhile() -> None:
     settle(rig)
     assert output.bodies() == [b"3"]
     assert rig.engine.fates.statistics().expired_dropped == 2
+
+
+# --- what cannot be read, too much at once, and clocks that somebody sets ------------------------
+
+
+def filled_queues(rig: Rig, names: tuple[str, ...], expires_ms: int) -> None:
+    """Fill queues with more messages than there is memory for, which all expire."""
+    for name in names:
+        queue = queue_of(rig, name)
+        for number in range(30):
+            send(rig, queue, b"%d-" % number + bytes(400_000), expires_ms=expires_ms)
+            rig.journal.flush()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_cannot_be_read_does_not_keep_others_from_expiring(*, is_lost: bool) -> None:
+    journal = MemoryJournal(open_core(slabs_max=8, record_bytes_max=490 * 1024), files=32)
+    rig = Rig(journal=journal, scan_period_ms=PERIOD_MS)
+    filled_queues(rig, ("a", "b"), rig.now_ms + 100)
+    small = queue_of(rig, "c")
+    send(rig, small, b"x", expires_ms=rig.now_ms + 100)
+    rig.now_ms += 200
+    refused: set[tuple[int, int]] = set()
+    for _ in range(400):
+        rig.turn()
+        while rig.loads:
+            place = rig.loads.pop()
+            refused.add(place)
+            if is_lost:
+                rig.engine.fates.slab_lost(*place)
+            else:
+                rig.engine.fates.slab_not_read(*place)
+        if not rig.engine.fates.has_more:
+            break
+    assert refused, "nothing had to be loaded"
+    assert ready(rig, "c") == 0, "a queue behind those was not looked at"
+    statistics = rig.engine.fates.statistics()
+    assert statistics.unreadable_parts == (len(refused) if is_lost else 0)
+    if is_lost:
+        # Parts of a and b that are in memory have expired too.
+        assert 1 < statistics.expired_dropped < 61
+        assert ready(rig, "a") + ready(rig, "b") == 61 - statistics.expired_dropped
+    else:  # it is asked for again by the next scan
+        rig.now_ms += PERIOD_MS
+        rig.turn()
+        assert refused.intersection(rig.loads)
+
+
+def test_a_lost_part_is_news_once() -> None:
+    rig = rig_with()
+    assert rig.engine.fates.slab_lost(3, 1)
+    assert not rig.engine.fates.slab_lost(3, 1)
+    assert rig.engine.fates.statistics().unreadable_parts == 1
+
+
+def test_many_that_expire_at_once_are_taken_out_as_fast_as_they_are_found() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    total = 20_000
+    for _ in range(total):
+        send(rig, queue, b"", expires_ms=rig.now_ms + 100)
+    other = queue_of(rig, "other")
+    send(rig, other, b"", expires_ms=rig.now_ms + 100)
+    rig.journal.flush()
+    settle(rig)
+    rig.now_ms += PERIOD_MS
+    most, other_left_after = 0, 0
+    for _ in range(1000):
+        rig.journal.flush()
+        rig.engine.fates.work()
+        most = max(most, rig.engine.fates.mover.pending(queue.id))
+        other_left_after += bool(ready(rig, "other"))
+        if not rig.engine.fates.has_more:
+            if not ready(rig, "q"):
+                break
+            next_ms = rig.engine.fates.next_ms
+            assert next_ms is not None
+            assert next_ms - rig.now_ms <= 100, "the rest must not wait for the next period"
+            rig.now_ms = max(rig.now_ms, next_ms)
+    assert rig.engine.fates.statistics().expired_dropped == total + 1
+    assert most <= 4096 + 1024
+    assert other_left_after < 20, "one queue keeps the others from being looked at"
+
+
+def test_a_clock_that_is_set_back_stops_neither_delays_nor_the_scan() -> None:
+    rig = rig_with(redelivery_delay=5000)
+    queue = queue_of(rig)
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=1)
+    rig.send("/queue/q", b"x")
+    rig.turn()
+    output.frames()
+    rig.registry.returns.give_back(consumer, 1)
+    settle(rig)
+    hour_ms = 3_600_000
+    rig.now_ms -= hour_ms // 4
+    rig.set_ahead_ms -= hour_ms // 4  # somebody sets the clock back by a quarter of an hour
+    idle = queue_of(rig, "idle")
+    send(rig, idle, b"y", expires_ms=rig.now_ms + 100)
+    next_ms = rig.engine.fates.next_ms
+    assert next_ms is not None
+    assert next_ms - rig.now_ms <= 5100
+    rig.now_ms += 5100
+    settle(rig)
+    assert output.bodies() == [b"x"]
+    rig.now_ms += PERIOD_MS
+    settle(rig)
+    assert ready(rig, "idle") == 0
+    assert queue.consumers
+
+
+def test_a_clock_that_is_set_forward_makes_no_delay_shorter() -> None:
+    rig = rig_with(redelivery_delay=5000)
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=1)
+    rig.send("/queue/q", b"x")
+    rig.turn()
+    output.frames()
+    rig.registry.returns.give_back(consumer, 1)
+    settle(rig)
+    rig.now_ms += 3_600_000
+    rig.set_ahead_ms += 3_600_000
+    settle(rig)
+    assert output.bodies() == []
+    rig.now_ms += 5100
+    settle(rig)
+    assert output.bodies() == [b"x"]
+
+
+def test_scheduled_messages_go_by_the_clock_on_the_wall_however_it_is_set() -> None:
+    rig = rig_with()
+    queue = queue_of(rig)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q")
+    at_ms = rig.now_ms + 10_000_000
+    send(rig, queue, b"x", deliver_at_ms=at_ms)
+    settle(rig)
+    for change_ms in (-500_000, 5_000_000, -4_000_000):
+        rig.now_ms += change_ms
+        rig.set_ahead_ms += change_ms
+        settle(rig)
+        assert output.bodies() == []
+    change_ms = at_ms - rig.now_ms
+    rig.now_ms += change_ms
+    rig.set_ahead_ms += change_ms
+    settle(rig)
+    assert output.bodies() == [b"x"]

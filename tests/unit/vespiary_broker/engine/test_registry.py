@@ -7,7 +7,7 @@ from vespiary_broker.engine import registry as registry_module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import JournalFull, RemoteProtocolError
 from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryBindings
@@ -102,7 +102,7 @@ def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
         tasks: list[asyncio.Future[None]] = []
         deleting = asyncio.create_task(administration.delete_queue("q"))
         rig.registry.drop_address(rig.registry.addresses["b"])
-        waiting = asyncio.create_task(rig.registry.wait_removed())
+        waiting = asyncio.create_task(rig.registry.wait_removed("address/b"))
         again = asyncio.create_task(rig.registry.create_address("b", {MULTICAST}))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -115,8 +115,39 @@ def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
         await again
         assert "queue/1" not in bindings.values
         assert bindings.values["address/b"]["routing-types"] == ["MULTICAST"]
-        await rig.registry.wait_removed()
+        await rig.registry.wait_removed("address/b", "queue/1")
         assert all(task.done() for task in tasks)
+
+    asyncio.run(scenario())
+
+
+def test_a_removal_is_waited_for_alone_and_its_failure_is_told_whenever_somebody_asks() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        tasks: list[asyncio.Future[None]] = []
+        for name in ("a", "b"):
+            await rig.registry.create_queue(name, name, ANYCAST)
+        rig.registry._removals._spawn = lambda work: tasks.append(asyncio.ensure_future(work))
+        rig.bindings.failure = JournalFull("the disk is full")
+        rig.registry.drop_queue(rig.registry.queues["a"])
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with pytest.raises(JournalFull):
+            await rig.registry.wait_removed("queue/1")
+        assert "queue/1" in rig.bindings.values
+        rig.bindings.failure = None
+        rig.bindings.gate = asyncio.Event()
+        tasks.clear()
+        rig.registry.drop_queue(rig.registry.queues["b"])
+        waiting = asyncio.ensure_future(rig.registry.wait_removed("queue/2"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await rig.registry.wait_removed("queue/7", "address/c")  # nothing of these is under way
+        rig.bindings.gate.set()
+        await waiting
+        await asyncio.gather(*tasks)
+        assert set(rig.bindings.values) == {"counter/queue-id"}, "what failed was tried again"
+        await rig.registry.wait_removed("queue/1")
 
     asyncio.run(scenario())
 

@@ -1,0 +1,160 @@
+"""Moving messages: a full disk at each step, a bounded part of it in a turn, damaged files."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.queues import Queue
+from vespiary_native.choice import open_core
+from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_testkit.engine_rig import Rig, do
+from vespiary_testkit.memory_journal import MemoryJournal
+from vespiary_testkit.refusing_core import RefusingCore
+
+
+def rig_with(core: Any = None, **settings: Any) -> Rig:
+    values = {"dead_letter_address": "DLQ", "expiry_address": "EXPIRED"} | settings
+    return Rig({"#": AddressSettings(**values)}, journal=MemoryJournal(core, files=32))
+
+
+def queue_of(rig: Rig, name: str) -> Queue:
+    queue: Queue = do(rig.registry.create_queue(name, name, RoutingType.ANYCAST))
+    return queue
+
+
+def ready(rig: Rig, name: str) -> int:
+    return rig.core.queue_statistics(rig.registry.queues[name].id).ready
+
+
+def leave(rig: Rig, queue: Queue, reason: Reason = Reason.DELIVERIES) -> int:
+    """Have all that waits in a queue leave it; return how many that are."""
+    views = rig.core.look(queue.id, 0, 100_000).messages
+    for view in views:
+        assert rig.core.set_aside(queue.id, view.sequence)
+        rig.engine.fates.mover.add(queue, view.sequence, reason)
+    return len(views)
+
+
+@pytest.mark.parametrize("step", ["begin", "finish", "publish"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_message_too_large_for_a_transaction_is_never_doubled(step: str, times: int) -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = rig_with(core)
+    rig.engine.fates.mover._room_bytes = 100  # no transaction has room for it
+    queue, _ = queue_of(rig, "q"), queue_of(rig, "DLQ")
+    for body in (b"one", b"two"):
+        rig.send("/queue/q", body)
+    rig.journal.flush()
+    assert leave(rig, queue) == 2
+    core.refusals[step] = times
+    for _ in range(2 * times + 4):
+        rig.turn()
+        rig.engine.fates.go_on()
+    found = rig.core.look(rig.registry.queues["DLQ"].id, 0, 99).messages
+    assert [rig.core.body(rig.registry.queues["DLQ"].id, v.sequence) for v in found] == [
+        b"one",
+        b"two",
+    ]
+    statistics = rig.core.queue_statistics(queue.id)
+    assert (statistics.aside, statistics.acknowledged) == (0, 2)
+    assert rig.engine.fates.statistics().dead == 2
+    assert not rig.engine.fates.mover.pending(queue.id)
+
+
+@pytest.mark.parametrize("reason", [Reason.DELIVERIES, Reason.EXPIRED])
+@pytest.mark.parametrize("place", ["", "DLQ"])
+@pytest.mark.parametrize("step", ["begin", "finish"])
+def test_without_room_at_a_step_a_message_is_moved_or_dropped_once_later(
+    step: str, place: str, reason: Reason
+) -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = rig_with(core, dead_letter_address=place, expiry_address=place)
+    queue, _ = queue_of(rig, "q"), queue_of(rig, "DLQ")
+    for number in range(200):
+        rig.send("/queue/q", b"%d" % number)
+    rig.journal.flush()
+    leave(rig, queue, reason)
+    if step == "begin" or not place:  # in a transaction nothing but its begin may find no room
+        core.refusals[step] = 2
+    for _ in range(12):
+        rig.turn()
+        rig.engine.fates.go_on()
+    assert ready(rig, "DLQ") == (200 if place else 0)
+    statistics = rig.core.queue_statistics(queue.id)
+    assert (statistics.aside, statistics.acknowledged) == (0, 200)
+    mover = rig.engine.fates.mover
+    assert (mover.moved[reason], mover.dropped[reason]) == ((200, 0) if place else (0, 200))
+
+
+def test_a_turn_moves_a_bounded_part_and_serves_all_queues_in_turn() -> None:
+    core = RefusingCore(open_core(slabs_max=64, record_bytes_max=490 * 1024))
+    rig = rig_with(core)
+    queues = [queue_of(rig, f"q{number}") for number in range(300)]
+    queue_of(rig, "DLQ")
+    for queue in queues:
+        for _ in range(5):
+            rig.send(f"/queue/{queue.name}", b"x")
+        rig.journal.flush()
+        leave(rig, queue)
+    mover = rig.engine.fates.mover
+    most = 0
+    for turn in range(200):
+        before = core.calls["publish"]
+        mover.work()
+        most = max(most, core.calls["publish"] - before)
+        rig.journal.flush()
+        if turn == 40:
+            assert any(not mover.pending(queue.id) for queue in queues[200:])
+        if not mover.has_work:
+            break
+    assert ready(rig, "DLQ") == 1500
+    assert most <= 128
+
+
+def test_ten_thousand_queues_that_drop_are_served_a_few_in_a_turn() -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = rig_with(core, expiry_address="")
+    queues = [queue_of(rig, f"q{number}") for number in range(1000)]
+    for queue in queues:
+        rig.send(f"/queue/{queue.name}", b"x")
+    rig.journal.flush()
+    for queue in queues:
+        leave(rig, queue, Reason.EXPIRED)
+    before = core.calls["finish"]
+    rig.engine.fates.mover.work()
+    assert 0 < core.calls["finish"] - before <= 64
+    for _ in range(20):
+        rig.engine.fates.mover.work()
+    assert rig.engine.fates.mover.dropped[Reason.EXPIRED] == 1000
+
+
+def test_what_cannot_be_read_stays_and_what_stands_behind_it_is_moved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = rig_with(open_core(slabs_max=10, record_bytes_max=490 * 1024))
+    queue, _ = queue_of(rig, "q"), queue_of(rig, "DLQ")
+    for number in range(60):  # more than there is memory for
+        rig.send("/queue/q", b"%d-" % number + bytes(400_000))
+        rig.journal.flush()
+    for sequence in range(1, 61):
+        assert rig.core.set_aside(queue.id, sequence)
+        rig.engine.fates.mover.add(queue, sequence, Reason.DELIVERIES)
+    rig.turn()
+    assert rig.loads, "nothing had to be loaded"
+    with caplog.at_level(logging.ERROR):
+        for _ in range(400):
+            rig.turn()
+            rig.engine.fates.go_on()
+            if rig.loads:
+                assert rig.engine.fates.slab_lost(*rig.loads.pop())
+                rig.loads.clear()
+    mover = rig.engine.fates.mover
+    assert not mover.pending(queue.id)
+    moved = ready(rig, "DLQ")
+    assert 0 < moved < 60
+    assert rig.core.queue_statistics(queue.id).aside == 60 - moved
+    assert rig.engine.fates.statistics().unreadable_parts == len(mover.unreadable) > 1
