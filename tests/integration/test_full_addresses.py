@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess, environment
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
 BODY = "x" * 1000
@@ -184,3 +187,57 @@ def test_a_contradiction_is_refused_at_the_start(tmp_path: Path) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert answer.returncode == 1
     assert "address-settings.orders.max-size-bytes" in answer.stderr
+
+
+def test_what_a_client_held_that_died_while_it_waited_goes_to_others(tmp_path: Path) -> None:
+    """It has no heart-beat, so the broker never writes to it."""
+    settings = (
+        "address-settings.orders.max-size-messages=3",
+        "address-settings.orders.address-full-policy=BLOCK",
+    )
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        with StompPeer(broker.port()) as both:
+            both.connect()
+            headers = {"destination": "/queue/orders", "persistent": "true"}
+            for number in range(3):
+                both.send("SEND", headers | {"receipt": str(number)}, b"%d" % number)
+                both.receive_receipt(str(number))
+            held = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
+            both.send("SUBSCRIBE", held)
+            assert [frame.body for frame in both.receive_messages(3)] == [b"0", b"1", b"2"]
+            both.send("SEND", headers | {"receipt": "late"}, b"late")
+            both.send("SEND", headers | {"receipt": "later"}, b"x" * 20_000)
+            wait_for(lambda: blocked_producers(broker) == 1)
+        with StompPeer(broker.port()) as other:
+            other.connect()
+            other.send("SUBSCRIBE", held)
+            assert [frame.body for frame in other.receive_messages(3)] == [b"0", b"1", b"2"]
+        wait_for(lambda: blocked_producers(broker) == 0)
+
+
+def test_what_a_client_sent_before_it_closed_its_side_is_taken_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    settings = (
+        "address-settings.orders.max-size-messages=3",
+        "address-settings.orders.address-full-policy=BLOCK",
+    )
+    broker = BrokerProcess(tmp_path / "data", *settings)
+    with broker, StompPeer(broker.port()) as sender, StompPeer(broker.port()) as taker:
+        sender.connect()
+        headers = {"destination": "/queue/orders", "persistent": "true"}
+        for number in range(5):
+            sender.send("SEND", headers, b"%d" % number)
+        wait_for(lambda: blocked_producers(broker) == 1)
+        sender.socket.shutdown(socket.SHUT_WR)
+        taker.connect()
+        taker.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "ack": "auto"})
+        bodies = [frame.body for frame in taker.receive_messages(5)]
+        assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def blocked_producers(broker: BrokerProcess) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
+        text = answer.read().decode()
+    (line,) = [line for line in text.splitlines() if line.startswith("vespiary_blocked_producers ")]
+    return float(line.split()[1])

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import LargeDelivery
 from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign
 from vespiary_broker.server.intake import Intake
@@ -73,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, cycle: Cycle, listener: Listener) -> None:
         self.handle = -1
         self.peer = "?"
+        self.descriptor = -1
         self.is_write_paused = False
         self.bytes_in = 0
         self.heard_at_s = 0.0
@@ -106,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "?"
+        self.descriptor = descriptor_of(transport)
         self.heard_at_s = self.connected_at_s = cycle.loop.time()
         assert self._transport is not None
         self._transport.set_write_buffer_limits(OUTPUT_BYTES_MAX - 1, OUTPUT_BYTES_MAX // 4)

@@ -20,6 +20,7 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_broker.server.closed_clients import ClosedClients
 from vespiary_broker.server.fate_clock import FateClock
 from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.store.large_messages import LargeMessages
@@ -74,6 +75,7 @@ class Cycle:
         self._recheck: list[Connection] = []
         self._space: asyncio.Future[None] | None = None
         self.producers = BlockedProducers(engine.memory)
+        self.closed_clients = ClosedClients(self.loop)
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
@@ -97,6 +99,7 @@ class Cycle:
         self._reaping.close()
         self._let_go_on()
         self.producers.let_go_all()
+        self.closed_clients.close()
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
     async def in_thread(self, function: Callable[[], T]) -> T:

@@ -130,4 +130,10 @@ class FullAddresses:
 
     async def _wait(self, state: AddressState) -> None:
         self._cycle.touch()  # what is staged so far is not to wait for this
-        await self._cycle.producers.wait(state, self._connection)
+        session = self._connection.session
+        is_consuming = session is not None and bool(session.subscriptions)
+        self._cycle.closed_clients.watch(self._connection, is_consuming=is_consuming)
+        try:
+            await self._cycle.producers.wait(state, self._connection)
+        finally:
+            self._cycle.closed_clients.forget(self._connection)

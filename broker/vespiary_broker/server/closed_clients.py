@@ -1,0 +1,107 @@
+"""Clients that close while their connection is not read: seen without reading.
+
+Owns the watching of their sockets. A connection that waits for room in an address is not read, so
+its end of file stays behind bytes that nobody takes; but what it holds of other queues belongs to
+other consumers. Linux tells the end of the peer's side apart (EPOLLRDHUP), so an epoll descriptor
+of its own, which the loop reads, has the sockets of those that wait. Must never read from a socket,
+nor watch one that is read. Called by `full_addresses`; owner: the event loop.
+
+The end comes behind bytes that nobody reads as long as the kernel has room for these: a client that
+died with more on its way than that is seen when the broker writes to it next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+from contextlib import suppress
+from typing import Final, Protocol
+
+_EVENTS: Final = select.EPOLLRDHUP | select.EPOLLET  # it says EPOLLHUP and EPOLLERR unasked
+_GONE: Final = select.EPOLLHUP | select.EPOLLERR
+
+log = logging.getLogger(__name__)
+
+
+class Watched(Protocol):
+    """A connection that is not read.
+
+    Attributes:
+        peer: Where it comes from.
+        descriptor: That of its socket; -1 without one.
+    """
+
+    peer: str
+    descriptor: int
+
+    def abort(self) -> None:
+        """Cut it off."""
+
+
+def descriptor_of(transport: asyncio.BaseTransport) -> int:
+    """Return the descriptor of a transport's socket; -1 if it has none."""
+    sock = transport.get_extra_info("socket")
+    return -1 if sock is None else int(sock.fileno())
+
+
+class ClosedClients:
+    """Watches connections that wait.
+
+    Args:
+        loop: The event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll: select.epoll | None = None
+        self._watched: dict[int, tuple[Watched, bool]] = {}
+
+    def watch(self, connection: Watched, *, is_consuming: bool) -> None:
+        """Cut a connection off as soon as its client has closed; until `forget`.
+
+        Args:
+            connection: One that is not read from now on.
+            is_consuming: It has consumers, which hold messages that others could have. One without
+                is cut off only when it is gone in both directions: as long as its client may read,
+                what came before the end is taken when there is room.
+        """
+        descriptor = connection.descriptor
+        if descriptor < 0:
+            return
+        try:
+            if self._epoll is None:
+                self._epoll = select.epoll()
+                self._loop.add_reader(self._epoll.fileno(), self._look)
+            self._epoll.register(descriptor, _EVENTS)
+        except OSError as error:
+            # Descriptors may be short, or the socket just closed. The next write to it tells.
+            log.debug("a waiting client is not watched peer=%s reason=%r", connection.peer, error)
+            return
+        self._watched[descriptor] = connection, is_consuming
+
+    def forget(self, connection: Watched) -> None:
+        """Watch a connection no more: it is read again, or gone."""
+        descriptor = connection.descriptor
+        # Its number may be another's by now: that one is left alone.
+        if self._watched.get(descriptor, (None,))[0] is connection:
+            del self._watched[descriptor]
+            if self._epoll is not None:
+                with suppress(OSError):  # a closed one has left by itself
+                    self._epoll.unregister(descriptor)
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        self._watched.clear()
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _look(self) -> None:
+        assert self._epoll is not None
+        for descriptor, events in self._epoll.poll(0):
+            connection, is_consuming = self._watched.get(descriptor, (None, False))
+            if connection is not None and (events & _GONE or is_consuming):
+                log.info("client closed while it waited peer=%s", connection.peer)
+                connection.abort()
