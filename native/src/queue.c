@@ -1,7 +1,8 @@
 /* Queues: rings of entries in segments, under a sequence of their own. head <= next <= available <= tail.
  *
  * A segment goes when everything in it is done, so one old message that nobody acknowledges holds a segment and eight
- * bytes for each 1024 messages that came after it, and no more. */
+ * bytes for each 64 messages that came after it, and no more. Segments are small, so that ten thousand queues with a
+ * few messages each cost little. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static int directory_reach(queue *q, uint64_t number)
         q->segments_count += (uint32_t)more;
         q->segments_capacity = q->segments_count;
         q->first_segment = number;
+        q->segments_gone = 0;
     }
     if (number - q->first_segment > UINT32_MAX / 2)
         return -ENOMEM;
@@ -72,17 +74,19 @@ static int directory_reach(queue *q, uint64_t number)
     return 0;
 }
 
-/* Forget leading segments that are gone, all at once when they are half of the directory. */
+/* Forget leading segments that are gone, all at once when they are half of the directory: no segment is looked at twice
+ * but when messages are put back in front. */
 static void directory_trim(queue *q)
 {
-    uint32_t gone = 0;
-    while (gone < q->segments_count && !q->segments[gone])
-        gone++;
+    while (q->segments_gone < q->segments_count && !q->segments[q->segments_gone])
+        q->segments_gone++;
+    uint32_t gone = q->segments_gone;
     if (gone < 16 || gone * 2 < q->segments_count)
         return;
     q->segments_count -= gone;
     memmove(q->segments, q->segments + gone, q->segments_count * sizeof *q->segments);
     q->first_segment += gone;
+    q->segments_gone = 0;
 }
 
 entry *queue_place(vespiary_core *core, queue *q, uint64_t sequence)
@@ -95,7 +99,9 @@ entry *queue_place(vespiary_core *core, queue *q, uint64_t sequence)
         s = segment_new(core);
         if (!s)
             return NULL;
-        q->segments[number - q->first_segment] = s;
+        uint32_t at = (uint32_t)(number - q->first_segment);
+        q->segments[at] = s;
+        q->segments_gone = at < q->segments_gone ? at : q->segments_gone;
     }
     s->live++;
     q->live++;
@@ -182,8 +188,7 @@ void entry_forget(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
     if (!--s->live && (number + 1) * SEGMENT_ENTRIES <= q->tail) {
         q->segments[number - q->first_segment] = NULL;
         segment_free(core, s);
-        if (sequence / SEGMENT_ENTRIES == q->first_segment)
-            directory_trim(q);
+        directory_trim(q);
     }
     if (sequence == q->head)
         queue_advance_head(q);

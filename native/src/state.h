@@ -46,7 +46,7 @@ enum {
     FLAG_PAGING = 64,     /* of an entry: copied into a page that is not live yet */
     COUNT_BYTES = 24,
     WRITE_LIMIT = 1024 * 1024,
-    SEGMENT_ENTRIES = 1024,
+    SEGMENT_ENTRIES = 64, /* 1.5 KiB: what a queue takes from its first message on */
     PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
     SPARE_SLABS = 64,    /* free slabs kept; more go back to the system */
     TAUGHT_MAX = 4096
@@ -177,7 +177,7 @@ typedef struct {
     uint64_t staged_tail;  /* one above the last sequence that waits for a flush */
     segment **segments;
     uint64_t first_segment; /* number of segments[0] */
-    uint32_t segments_count, segments_capacity;
+    uint32_t segments_count, segments_capacity, segments_gone; /* gone: the leading ones that are NULL */
     uint64_t live, delivering, returned, returned_from;
     uint64_t reserved, locked, aside; /* entries in these states */
     uint64_t added, acknowledged, redelivered, put_back, resolved, live_bytes;
