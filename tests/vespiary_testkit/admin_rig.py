@@ -11,7 +11,7 @@ import base64
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +19,9 @@ from typing import Any
 
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
-from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, MemoryState
-from vespiary_broker.app.transactions import BranchMembers, BranchState
+from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
@@ -45,8 +44,12 @@ from vespiary_broker.store.options import Durability
 from vespiary_broker.store.paging.pager import PagingStatistics
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
-from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, WriterFailed, XaError
+from vespiary_spec.errors import (
+    RemoteProtocolError,
+    WriterFailed,
+)
 from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_testkit.admin_fakes import MemoryActs, MemoryBrowsing, MemoryTransactions
 from vespiary_testkit.memory_journal import MemoryBindings
 
 START_S = 10.0
@@ -150,83 +153,6 @@ class MemoryNaming:
         return self._broker.address(name)
 
 
-class MemoryTransactions:
-    """Branches in a dictionary, by XID."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, BranchState] = {}
-
-    def names(self) -> list[str]:
-        return sorted(self.states)
-
-    def get(self, name: str) -> BranchState | None:
-        return self.states.get(name)
-
-    async def decide(self, name: str, *, is_commit: bool) -> BranchState:
-        state = self.states[name]
-        if state.state != "prepared":
-            raise XaError(f"XAER_PROTO: a branch that is {state.state}", xa_code="XAER_PROTO")
-        outcome = "heuristic-commit" if is_commit else "heuristic-rollback"
-        self.states[name] = replace(state, state=outcome, members=())
-        return self.states[name]
-
-    async def forget(self, name: str) -> None:
-        if not self.states[name].state.startswith("heuristic"):
-            raise XaError("XAER_PROTO: nothing was decided", xa_code="XAER_PROTO")
-        del self.states[name]
-
-
-def branch_state(xid: str, **changes: Any) -> BranchState:
-    """A prepared branch that adds two messages to a queue and acknowledges one."""
-    values: dict[str, Any] = {
-        "xid": xid,
-        "state": "prepared",
-        "user": "amy",
-        "prepared_at_ms": 1_700_000_000_000,
-        "age_s": 61.5,
-        "reason": "",
-        "members": (BranchMembers(queue="orders", added=2, acknowledged=1),),
-    }
-    return BranchState(**values | changes)
-
-
-class MemoryBrowsing:
-    """Messages in lists, by queue; knows no filter but that of nothing."""
-
-    def __init__(self) -> None:
-        self.messages: dict[str, list[BrowsedMessage]] = {}
-        self.failure: Exception | None = None
-
-    async def page(
-        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
-    ) -> BrowsedPage:
-        if self.failure is not None:
-            raise self.failure
-        if filter_text:
-            raise InvalidSelector("the filter is none", selector=filter_text)
-        left = [m for m in self.messages.get(name, ()) if m.sequence > after]
-        items = tuple(replace(m, body=m.body[:body_bytes]) for m in left[:limit])
-        return BrowsedPage(items, items[-1].sequence if len(left) > limit else None)
-
-
-def browsed(sequence: int, body: bytes = b"hello", **changes: Any) -> BrowsedMessage:
-    """A message that is ready."""
-    values: dict[str, Any] = {
-        "id": f"1-{sequence}",
-        "sequence": sequence,
-        "state": "ready",
-        "deliveries": 0,
-        "priority": 4,
-        "time_ms": 1_700_000_000_000,
-        "is_persistent": True,
-        "is_large": False,
-        "body_bytes": len(body),
-        "headers": {"n": str(sequence)},
-        "body": body,
-    }
-    return BrowsedMessage(**values | changes)
-
-
 LARGE = LargeMessageStatistics(
     live=2,
     live_bytes=3_000_000,
@@ -315,10 +241,15 @@ class MemoryBroker:
         self.transactions = MemoryTransactions()
         self.naming = MemoryNaming(self)
         self.browsing = MemoryBrowsing()
+        self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)
+        self.message_acts = MemoryActs(self)
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.background = asyncio.get_running_loop().create_task(work)
 
     @property
     def logins(self) -> Logins | None:
@@ -424,6 +355,13 @@ class MemoryBroker:
     def connections(self) -> list[states.ConnectionState]:
         return self.connection_states
 
+    def close_connection(self, number: int) -> states.ConnectionState | None:
+        for state in self.connection_states:
+            if state.id == number:
+                self.connection_states.remove(state)
+                return state
+        return None
+
     def consumers(self) -> list[states.ConsumerStatistics]:
         return self.consumer_states
 
@@ -484,14 +422,6 @@ class MemoryBroker:
     async def purge_queue(self, name: str) -> int:
         self._fail()
         state = self.queue_states[name]
-        self.queue_states[name] = replace(state, messages=state.delivering, ready=0)
-        return state.ready
-
-    async def move_messages(self, name: str, reason: str) -> int:
-        self._fail()
-        state = self.queue_states[name]
-        if reason == "deliveries" and not self.dead_letter_address:
-            raise RemoteProtocolError(f"the queue {name} has no dead letter address")
         self.queue_states[name] = replace(state, messages=state.delivering, ready=0)
         return state.ready
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vespiary_broker.admin import records, transaction_records, transactions
+from vespiary_broker.admin import connections, records, transaction_records, transactions
 from vespiary_broker.admin.handlers import Api
 from vespiary_broker.admin.route import PAGE, QueryParameter, Route
 
@@ -20,6 +20,15 @@ CLIENT_ROUTES: Final = (
         handler=Api.connections,
         answers={200: records.ConnectionPage},
         query=PAGE,
+    ),
+    Route(
+        method="DELETE",
+        path="/connections/{name}",
+        operation="closeConnection",
+        tag="connections",
+        handler=connections.close_connection,
+        answers={200: records.Connection},
+        problems=(400, 404),
     ),
     Route(
         method="GET",

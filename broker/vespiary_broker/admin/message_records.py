@@ -51,3 +51,15 @@ class MessagePage(Record, frozen=True):
 
     items: tuple[Message, ...]
     next: str | None
+
+
+class MessageCount(Record, frozen=True):
+    """How many messages a queue has, or a part of it.
+
+    Attributes:
+        messages: Messages that match, in the part that was looked at.
+        next: Give it as `after` to go on behind that part; null: it reaches to the end.
+    """
+
+    messages: int
+    next: str | None

@@ -34,6 +34,20 @@ async def browse_queue(api: Api, call: Call) -> Answer:
     return Answer(message_records.MessagePage(items=items, next=following))
 
 
+async def count_messages(api: Api, call: Call) -> Answer:
+    """Count messages of a queue, those that consumers hold included."""
+    if api.broker.queue(call.name) is None:
+        raise Refused(404, f"There is no queue {call.name[:200]!r}.")
+    try:
+        counted: Any = await api.broker.browsing.count(
+            call.name, after=number(call.query["after"]) or 0, filter_text=call.query["filter"]
+        )
+    except InvalidSelector as error:
+        raise refused(error, 400) from error
+    following = None if counted.next is None else str(counted.next)
+    return Answer(message_records.MessageCount(messages=counted.messages, next=following))
+
+
 def _record(message: Any) -> message_records.Message:
     text = _text(message.body, is_whole=len(message.body) == message.body_bytes)
     fields = message_records.Message.__struct_fields__

@@ -17,6 +17,7 @@ from vespiary_broker.admin import (
     divert_records,
     message_records,
     records,
+    task_records,
     transaction_records,
 )
 from vespiary_broker.admin.problems import MEDIA_TYPE
@@ -94,7 +95,7 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["parameters"] = parameters
     if route.body is not None:
         operation["requestBody"] = {
-            "required": True,
+            "required": route.is_body_needed,
             "content": {"application/json": {"schema": _link(route.body)}},
         }
     return operation
@@ -148,7 +149,7 @@ def _schemas() -> dict[str, Any]:
         kinds += [kind for kind in (*route.answers.values(), route.body) if kind is not None]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REFERENCE)
     named = vars(records) | vars(transaction_records) | vars(message_records)
-    named |= vars(divert_records) | vars(change_records)
+    named |= vars(divert_records) | vars(change_records) | vars(task_records)
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.wanted import Wanted
 from vespiary_broker.store.volumes.report import Report
+from vespiary_spec.errors import VespiaryError
 from vespiary_spec.settings import Configuration, Divert, RoutingType
 
 
@@ -80,6 +82,52 @@ class Browsing(Protocol):
             body_bytes: Bytes of each body.
         """
 
+    async def count(self, name: str, *, after: int, filter_text: str) -> object:
+        """Return what `message_records.MessageCount` has.
+
+        Args:
+            name: Name of the queue.
+            after: Begin behind this sequence.
+            filter_text: Selector that they match; empty for all.
+        """
+
+
+class Task(Protocol):
+    """Work in the background; has what `task_records.Task` has."""
+
+    failure: VespiaryError | None
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def ended_ms(self) -> int:
+        """When it ended; 0 while it runs."""
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until it has ended, or until some time is over."""
+
+
+class Tasks(Protocol):
+    """Work in the background."""
+
+    def all(self) -> Sequence[Task]:
+        """Return those that run and those that ended last, oldest first."""
+
+    def get(self, task_id: int) -> Task | None:
+        """Return one; None: there is none of that number."""
+
+    def cancel(self, task: Any) -> None:
+        """Have one end soon."""
+
+
+class MessageActs(Protocol):
+    """Acts on messages that wait in queues."""
+
+    def start(self, wanted: Wanted) -> Task:
+        """Begin one."""
+
 
 class Diverts(Protocol):
     """The diverts of the engine."""
@@ -106,6 +154,10 @@ class Broker(Protocol):
     report: Report | None
 
     @property
+    def tasks(self) -> Tasks:
+        """Work in the background."""
+
+    @property
     def not_ready_reason(self) -> str:
         """Why the broker takes no messages now, as one sentence; empty while it does."""
 
@@ -128,6 +180,10 @@ class Broker(Protocol):
     @property
     def browsing(self) -> Browsing:
         """Messages in queues; only once `logins` is there."""
+
+    @property
+    def message_acts(self) -> MessageActs:
+        """Acts on messages of queues; only once `logins` is there."""
 
     @property
     def diverts(self) -> Diverts:
@@ -175,6 +231,9 @@ class Broker(Protocol):
     def connections(self) -> Sequence[object]:
         """Return what `records.Connection` has, of all connections."""
 
+    def close_connection(self, number: int) -> object | None:
+        """Close a connection; return what `records.Connection` had, None if there is none."""
+
     def consumers(self) -> Sequence[object]:
         """Return what `records.Consumer` has, of all consumers."""
 
@@ -197,14 +256,6 @@ class Broker(Protocol):
 
     async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue for good, with everything in it; return how many messages that was."""
-
-    async def move_messages(self, name: str, reason: str) -> int:
-        """Have the messages that wait in a queue leave it; return how many did.
-
-        Args:
-            name: Name of the queue.
-            reason: `retried`, `deliveries` or `expired`.
-        """
 
     async def purge_queue(self, name: str) -> int:
         """Acknowledge every message that waits in a queue; return how many."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from vespiary_broker.admin import records
 from vespiary_broker.admin.handlers import Handler
 
@@ -66,6 +68,13 @@ class Route:
     def summary(self) -> str:
         """First line of the handler's docstring."""
         return (self.handler.__doc__ or "").partition("\n")[0]
+
+    @property
+    def is_body_needed(self) -> bool:
+        """Whether a request without a body is refused: one has fields without a default."""
+        if self.body is None:
+            return False
+        return any(field.required for field in msgspec.structs.fields(self.body))
 
     @property
     def is_change(self) -> bool:

@@ -87,6 +87,8 @@ def read_body(route: Route, data: bytes) -> Any:
         if data:
             raise ValueError("This operation takes no body.")
         return None
+    if not data and not route.is_body_needed:
+        data = b"{}"
     try:
         return msgspec.json.decode(data, type=route.body)
     except msgspec.ValidationError as error:

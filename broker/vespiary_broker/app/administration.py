@@ -13,16 +13,16 @@ from typing import Any
 
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
-from vespiary_broker.app.departures import move_waiting
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
+from vespiary_broker.app.message_acts import MessageActs
 from vespiary_broker.app.naming_acts import NamingActs
+from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
-from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.server.cycle import Cycle
@@ -34,9 +34,14 @@ from vespiary_spec.settings import RoutingType
 
 
 class Administration:
-    """The parts that are there once the broker has started, and what is done to them."""
+    """The parts that are there once the broker has started, and what is done to them.
 
-    def __init__(self) -> None:
+    Attributes:
+        tasks: What goes on in the background because somebody asked for it.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
         self._ready_s = 0.0
         self._not_ready_reason = "the broker is starting"
         self._failure: VespiaryError | None = None
@@ -84,6 +89,13 @@ class Administration:
         """Messages in the queues of a broker that has started."""
         assert self._journal is not None
         return Browsing(self.engine, self._journal, self._pager)
+
+    @property
+    def message_acts(self) -> MessageActs:
+        """Acts on the messages of queues of a broker that has started."""
+        assert self._cycle is not None
+        assert self._journal is not None
+        return MessageActs(self.engine, self._cycle, self._journal, self._pager, self.tasks)
 
     @property
     def diverts(self) -> Diverts:
@@ -168,6 +180,16 @@ class Administration:
         connections = [c for listener in self._listeners for c in listener.connections]
         connections.sort(key=lambda connection: connection.connected_at_s)
         return [states.connection_state(connection, now_s) for connection in connections]
+
+    def close_connection(self, number: int) -> states.ConnectionState | None:
+        """Close a connection, and tell its client; return how it was, None if there is none."""
+        for listener in self._listeners:
+            for connection in listener.connections:
+                if connection.handle == number and connection.is_open:
+                    state = states.connection_state(connection, asyncio.get_running_loop().time())
+                    connection.refuse("an administrator closed the connection")
+                    return state
+        return None
 
     def consumers(self) -> list[states.ConsumerStatistics]:
         """Return the state of all consumers, by queue."""
@@ -361,29 +383,6 @@ class Administration:
         self._journal.kick()
         await self._journal.wait_durable()
         return count
-
-    async def move_messages(self, name: str, reason: str) -> int:
-        """Have the messages that wait in a queue leave it.
-
-        Args:
-            name: Name of the queue.
-            reason: `retried`: back to where each came from; `deliveries`: to the dead letter
-                address; `expired`: as if their time were over.
-
-        Returns:
-            Number of messages that left.
-
-        Raises:
-            RemoteProtocolError: There is no queue of that name, or nowhere to go.
-            WriterFailed: The journal has failed.
-
-        Durability: on return they are at their new place, also after a power loss.
-        """
-        assert self._journal is not None
-        assert self._cycle is not None
-        return await move_waiting(
-            self.engine, self._cycle, self._journal, self._queue(name), Reason(reason)
-        )
 
     def _queue(self, name: str) -> Any:
         queue = self.engine.registry.queues.get(name)

@@ -36,6 +36,7 @@ from vespiary_broker.app.naming import naming_rules
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
+from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import make_engine
@@ -124,7 +125,7 @@ class BrokerApp(Administration):
         journal_parts: OpeningParts | None = None,
         bindings_parts: BindingsParts | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(Tasks(self._spawn))
         self.configuration = configuration
         self.data_directory = Path(base or configuration.data_directory).absolute()
         self.report: Report | None = None
@@ -342,6 +343,7 @@ class BrokerApp(Administration):
 
     async def _disconnect(self) -> None:
         """Stop listening, tell the clients, and wait until they are gone."""
+        self.tasks.close()
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         log.info("stopping connections=%d", sum(len(x.connections) for x in self._listeners))
         if self._cycle is not None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from vespiary_broker.app.counting import Counted, count_messages
+from vespiary_broker.app.queue_walk import Pages, QueueWalk
 from vespiary_broker.engine.core import Look, MessageView
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
@@ -30,13 +32,6 @@ _LOOKED_MAX: Final = 200_000
 """Messages looked at for one page: a filter that nothing matches must not keep its caller."""
 _PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 _LOAD_AGAIN_S: Final = 0.01
-
-
-class Pages(Protocol):
-    """Opens page files."""
-
-    async def open_for(self, queue_id: int, page_id: int) -> bool:
-        """Open a page for a queue; return whether its messages are in the queue's ring now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +142,24 @@ class Browsing:
                 await asyncio.sleep(0)
             if queue.is_deleted:
                 raise RemoteProtocolError(f"the queue {name} was deleted meanwhile")
+
+    async def count(self, name: str, *, after: int, filter_text: str) -> Counted:
+        """Return how many messages match, in a bounded part of a queue.
+
+        Args:
+            name: Name of the queue.
+            after: Begin behind this sequence.
+            filter_text: Selector that they match; empty for all.
+
+        Raises:
+            InvalidSelector: The filter is none.
+            RemoteProtocolError: There is no such queue, or it was deleted meanwhile.
+            PageDamaged: Messages stand in a page that is.
+        """
+        selector = compile_selector(filter_text) if filter_text else None
+        queue = self._queue(name)
+        walk = QueueWalk(self._core, self._journal, self._pages)
+        return await count_messages(self._core, walk, queue, after, _matcher(selector, queue))
 
     def _queue(self, name: str) -> Queue:
         queue = self._engine.registry.queues.get(name)

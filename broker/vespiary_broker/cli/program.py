@@ -76,6 +76,19 @@ COMMANDS: Final = (
         ADMINISTRATION,
         "List, show, create, change and delete addresses.",
     ),
+    CommandEntry(
+        "connection",
+        "clients:connection",
+        ADMINISTRATION,
+        "List and close connections of clients.",
+    ),
+    CommandEntry("consumer", "clients:consumer", ADMINISTRATION, "List consumers of queues."),
+    CommandEntry(
+        "task",
+        "tasks:task",
+        ADMINISTRATION,
+        "Acts on messages in the background: list, show, cancel.",
+    ),
     CommandEntry("divert", "diverts:divert", ADMINISTRATION, "List, create and delete diverts."),
     CommandEntry(
         "jms",

@@ -20,6 +20,7 @@ from vespiary_broker.cli.administration import (
     yes_option,
 )
 from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+from vespiary_broker.cli.message_acts import MESSAGE_COMMANDS
 from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
 
 _QUEUE_COLUMNS: Final = (
@@ -237,38 +238,5 @@ def purge_queue(
     show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
 
 
-def _move(name: str, act: str, sentence: str, client: ApiClient, is_json: bool) -> None:
-    answer = client.call("POST", f"/queues/{segment(name)}/{act}")
-    show_removed(answer, f"{answer['messages']} {sentence}", is_json)
-
-
-@queue.command("retry", short_help="Move dead letters back to where they came from.")
-@click.argument("name")
-@api_options
-def retry(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Move the messages that wait in the dead letter queue NAME back to their queues.
-
-    Messages whose queue is gone stay, and so do those that were never moved.
-    """
-    client = ApiClient(api_url, password_file)
-    _move(name, "retry", f"messages of {name} are back in their queues", client, is_json)
-
-
-@queue.command("send-to-dead-letter", short_help="Make dead letters of the messages that wait.")
-@click.argument("name")
-@api_options
-def send_to_dead_letter(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Move all messages that wait in the queue NAME to its dead letter address."""
-    client = ApiClient(api_url, password_file)
-    _move(name, "send-to-dead-letter", f"messages of {name} are dead letters", client, is_json)
-
-
-@queue.command("expire", short_help="Let the messages that wait expire.")
-@click.argument("name")
-@yes_option
-@api_options
-def expire(name: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Let all messages that wait in the queue NAME expire: to its expiry address, or nowhere."""
-    confirm(f"Let all messages that wait in {name} expire?", yes)
-    client = ApiClient(api_url, password_file)
-    _move(name, "expire", f"messages of {name} have expired", client, is_json)
+for _command in MESSAGE_COMMANDS:
+    queue.add_command(_command)

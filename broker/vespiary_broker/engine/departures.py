@@ -1,15 +1,12 @@
 """Messages that leave a queue because an administrator asks for it: all that wait there.
 
-Owns the walk over a queue, in bounded turns; the moving is `moves`'. Three acts: back to the queue
-that each came from (`retry`), to the dead letter address, and to the expiry address as if their
-time were over. Messages that consumers hold stay, as do those that are scheduled or delayed. Called
-by the application's administration; owner: the event loop.
+Owns the rules; the moving is `moves`', the walk over the queue `app.message_acts`'. Three acts:
+back to the queue that each came from (`retry`), to the dead letter address, and to the expiry
+address as if their time were over. Messages that consumers hold stay, as do those that are
+scheduled or delayed. Called by `app.message_acts`; owner: the event loop.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.moves import Mover, NoPlace, Reason
@@ -17,8 +14,6 @@ from vespiary_broker.engine.original_headers import ORIGINAL_QUEUE
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_spec.errors import RemoteProtocolError
-
-_AT_ONCE: Final = 256
 
 
 def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
@@ -44,33 +39,19 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
         )
 
 
-def depart(
-    core: Core, mover: Mover, queue: Queue, reason: Reason
-) -> Iterator[tuple[int, tuple[int, int] | None]]:
-    """Have all messages that wait in a queue now leave it.
+def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Reason) -> bool:
+    """Have a message that waits in a queue leave it.
 
     Args:
         core: The core.
         mover: Moves messages.
         queue: The queue.
+        view: The message.
         reason: Why; RETRIED takes those alone that say which queue they came from.
 
-    Yields:
-        After each bounded step: how many messages leave, and a slab that has to be loaded before it
-        goes on (None: nothing is missing).
+    Returns:
+        Whether it was set aside for that.
     """
-    at, end = 0, core.queue_statistics(queue.id).available
-    while at < end and not queue.is_deleted:
-        look = core.look(queue.id, at, min(_AT_ONCE, end - at))
-        count = 0
-        for view in look.messages:
-            if view.sequence < end:
-                count += _leave(core, mover, queue, view, reason)
-        at = look.next_sequence
-        yield count, look.absent
-
-
-def _leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Reason) -> bool:
     to = ""
     if reason is Reason.RETRIED:
         to = value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""

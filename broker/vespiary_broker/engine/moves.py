@@ -343,6 +343,7 @@ class Mover:
         finally:
             ended = self._core.queue_statistics(queue.id).acknowledged - before
             self.dropped[work.reason] += ended
+            queue.count_departed(work.reason, ended)
         return ended
 
     def _is_untold(self, work: _Work) -> bool:
@@ -392,6 +393,7 @@ class Mover:
         self._core.commit(number)
         done.update(sequences)
         self.moved[work.reason] += len(gathered)
+        work.queue.count_departed(work.reason, len(gathered))
         return True
 
     def _move_alone(self, work: _Work, one: _Gathered, done: set[int]) -> None:
@@ -410,6 +412,7 @@ class Mover:
         self._core.finish(work.queue.id, [work.published])
         work.published = 0
         self.moved[work.reason] += 1
+        work.queue.count_departed(work.reason, 1)
 
     @staticmethod
     def _handle(route: Route, view: MessageView, properties: bytes, body: bytes) -> int | None:

@@ -103,6 +103,7 @@ class Outflow:
     def write(self, consumer: Consumer, count: int, frames: bytes) -> None:
         """Send a consumer the frames of what it was given."""
         self.messages_out += count
+        consumer.queue.delivered += count
         consumer.output.write(frames)
 
     def is_damaged(self, body: LargeBody) -> bool:
@@ -117,4 +118,5 @@ class Outflow:
     def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
         """Send a consumer a large message that it was given."""
         self.messages_out += 1
+        consumer.queue.delivered += 1
         consumer.output.stream(consumer, given)

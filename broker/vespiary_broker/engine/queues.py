@@ -92,6 +92,8 @@ class Queue:
         upkeeps: Rules by which it gives up messages by itself.
         examined: Index of its messages while Python decides their order; None while it is plain.
         views: What consumers have seen, if it is non-destructive; None: they take its messages.
+        delivered: Messages given to consumers since the start, again those that came back.
+        departures: Messages that left it by no consumer since the start, by reason; None: none.
         is_deleted: Whether it is gone.
     """
 
@@ -116,6 +118,8 @@ class Queue:
     upkeeps: tuple[Upkeep, ...] = ()
     examined: ExaminedQueue | None = None
     views: Views | None = None
+    delivered: int = 0
+    departures: dict[str, int] | None = None
     is_deleted: bool = False
     rota: Rota = field(init=False)
 
@@ -134,6 +138,21 @@ class Queue:
         if self.client_id:
             return self.client_id == sender.client_id
         return self.traits.subscriber is sender
+
+    def count_departed(self, reason: str, count: int) -> None:
+        """Count messages that left it by no consumer.
+
+        Args:
+            reason: Why, one of `moves.Reason`.
+            count: How many.
+        """
+        if self.departures is None:
+            self.departures = {}
+        self.departures[reason] = self.departures.get(reason, 0) + count
+
+    def departed(self, reason: str) -> int:
+        """Return how many messages left it for a reason since the start."""
+        return 0 if self.departures is None else self.departures.get(reason, 0)
 
     @property
     def key(self) -> str:

@@ -7,98 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from vespiary_broker.admin import openapi
 from vespiary_broker.admin.route import Route
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES
-from vespiary_broker.app.jms import JmsAdministration
-from vespiary_broker.app.states import ConnectionState, ConsumerStatistics
 from vespiary_broker.engine.jms import JmsKind
 from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import Divert
-from vespiary_testkit.admin_rig import (
-    AdminRig,
-    Answer,
-    MemoryBroker,
-    admin_rig,
-    branch_state,
-    browsed,
-    failed_writer,
-    queue_state,
-    users_with_roles,
-)
-
-ROOT = ("root", "secret")
-DOCUMENT = openapi.document()
-SEEN: set[tuple[str, int]] = set()
-
-
-def path_of(route: Route, name: str = "orders") -> str:
-    return BASE + route.path.replace("{name}", name)
-
-
-def check(route: Route, answer: Answer) -> Answer:
-    """Check an answer against the document, and remember that it was given."""
-    operation = DOCUMENT["paths"][route.path][route.method.lower()]
-    described = operation["responses"].get(str(answer.status))
-    assert described is not None, f"{route.operation} gave {answer.status}: {answer.body!r}"
-    SEEN.add((route.operation, answer.status))
-    content = described.get("content")
-    if content is None:
-        assert answer.body == b""
-        return answer
-    media_type, body = next(iter(content.items()))
-    assert answer.headers.get_content_type() == media_type
-    if media_type == "text/plain":
-        assert answer.body
-        return answer
-    schema = {**body["schema"], "components": DOCUMENT["components"]}
-    Draft202012Validator(schema).validate(answer.json)
-    if answer.status >= 400:
-        assert answer.json["status"] == answer.status
-        assert answer.json["detail"].endswith((".", "]"))
-    return answer
-
-
-async def fill_jms(jms: JmsAdministration) -> None:
-    await jms.create(JmsKind.QUEUE, "orders", ["jms/orders", "orders"])
-    await jms.create(JmsKind.TOPIC, "prices", ["jms/prices"])
-    await jms.create(JmsKind.CONNECTION_FACTORY, "orders", ["cf"], "amqp://localhost:5672")
-
-
-def filled_broker() -> MemoryBroker:
-    broker = MemoryBroker(users_with_roles())
-    for name in ("orders", "prices"):
-        broker.queue_states[name] = queue_state(name, messages=3, ready=3)
-        broker.address_types[name] = set()
-    asyncio.run(fill_jms(broker.jms))
-    divert = Divert(name="orders", address="orders", forwarding_address="audit")
-    asyncio.run(broker.diverts.create(divert))
-    for number in (1, 2, 10):
-        broker.connection_states.append(
-            ConnectionState(
-                id=number,
-                listener="all",
-                peer="127.0.0.1",
-                user="alice",
-                client_id="",
-                protocol="STOMP 1.2",
-                subscriptions=2,
-                age_s=1.0,
-                idle_s=0.5,
-                bytes_in=100,
-                unsent_bytes=0,
-            )
-        )
-        broker.consumer_states += [
-            ConsumerStatistics(
-                queue=queue, subscription=queue, mode="auto", credit=10, connection=number
-            )
-            for queue in ("orders", "prices")
-        ]
-    return broker
+from vespiary_testkit.admin_fakes import branch_state, browsed
+from vespiary_testkit.admin_rig import AdminRig, admin_rig, failed_writer, queue_state
+from vespiary_testkit.openapi_checks import DOCUMENT, ROOT, SEEN, ask, check, filled_broker, path_of
 
 
 @pytest.fixture(scope="module")
@@ -114,18 +31,6 @@ def same_broker(rig: AdminRig) -> Iterator[None]:
     rig.broker.queue_states, rig.broker.address_types = before
     rig.broker.is_started, rig.broker.not_ready_reason = True, ""
     rig.broker.failure = None
-
-
-def operation(name: str) -> Route:
-    return next(route for route in ROUTES if route.operation == name)
-
-
-def ask(
-    rig: AdminRig, name: str, target: str = "orders", query: str = "", **options: Any
-) -> Answer:
-    route = operation(name)
-    path = path_of(route, target) + query
-    return check(route, rig.call(route.method, path, login=ROOT, **options))
 
 
 def test_the_document_is_valid_openapi():
@@ -376,19 +281,98 @@ def test_a_purge_leaves_what_was_given_out(rig: AdminRig):
     assert ask(rig, "showQueue").json["messages"] == 2
 
 
-@pytest.mark.parametrize(
-    "operation", ["retryMessages", "sendToDeadLetterAddress", "expireMessages"]
-)
-def test_messages_are_moved_out_of_a_queue(rig: AdminRig, operation: str):
+ACTS: dict[str, dict[str, Any] | None] = {
+    "moveMessages": {"to": "prices"},
+    "copyMessages": {"to": "prices"},
+    "changeExpiry": {"expiresMs": 5},
+    "changePriority": {"priority": 9},
+    "removeMessages": None,
+    "retryMessages": None,
+    "sendToDeadLetterAddress": None,
+    "expireMessages": None,
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_acts_on_messages_are_tasks(rig: AdminRig, name: str):
     rig.broker.queue_states["orders"] = queue_state("orders", messages=5, ready=3, delivering=2)
     rig.broker.dead_letter_address = "DLQ"
-    assert ask(rig, operation).json == {"messages": 3}
+    acts, body = rig.broker.message_acts, ACTS[name]
+    answer = ask(rig, name, body=body)
+    assert (answer.status, answer.json["messages"], answer.json["state"]) == (200, 3, "done")
+    assert rig.get(answer.headers["Location"], login=ROOT).json == answer.json
     assert ask(rig, "showQueue").json["messages"] == 2
+    acts.is_open = False
+    chosen = {"filter": "n = 1", "messages": ["1-7"], "limit": 9}
+    begun = ask(rig, name, query="?wait=0", body=(body or {}) | chosen)
+    assert (begun.status, begun.json["state"]) == (202, "running")
+    last = acts.wanted[-1]
+    assert (last.filter_text, last.ids, last.limit) == ("n = 1", ("1-7",), 9)
+    number = str(begun.json["id"])
+    cancelled = ask(rig, "cancelTask", number).json
+    assert (cancelled["state"], cancelled["messages"]) == ("cancelled", 0)
+    assert ask(rig, "cancelTask", number).status == 409
+    acts.is_open = True
+    acts.failure = RemoteProtocolError("the queue orders was deleted meanwhile")
+    assert ask(rig, name, body=body).status == 409
+    acts.failure = None
+    assert ask(rig, name, "nowhere", body=body).status == 404
+    for bad in ({"limit": -1}, {"messages": [""]}, {"filter": "n ="}, {"colour": "red"}):
+        assert ask(rig, name, body=(body or {}) | bad).status == 400, bad
+    for data, kind, status in (
+        (b"{", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b'"' + b"x" * BODY_BYTES_MAX + b'"', "application/json", 413),
+    ):
+        assert ask(rig, name, data=data, headers={"Content-Type": kind}).status == status
 
 
-def test_messages_that_have_nowhere_to_go_are_not_moved(rig: AdminRig):
+def test_what_acts_need(rig: AdminRig):
+    acts = rig.broker.message_acts
+    for body in ({}, {"expiresMs": 1, "timeToLiveMs": 1}, {"expiresMs": -1}):
+        assert ask(rig, "changeExpiry", body=body).status == 400
+    assert ask(rig, "changeExpiry", body={"timeToLiveMs": 1000}).status == 200
+    assert acts.wanted[-1].expires_ms > 1_700_000_000_000
+    for name, body in (("changePriority", {"priority": 10}), ("moveMessages", {})):
+        assert ask(rig, name, body=body).status == 400
+    assert ask(rig, "moveMessages", body={"to": "nowhere"}).status == 409
     rig.broker.dead_letter_address = ""
     assert ask(rig, "sendToDeadLetterAddress").status == 409
+
+
+def test_tasks_are_listed(rig: AdminRig):
+    for _ in range(3):
+        ask(rig, "removeMessages")
+    first = ask(rig, "listTasks", query="?limit=1").json
+    rest = ask(rig, "listTasks", query=f"?after={first['next']}").json
+    assert rest["next"] is None
+    assert [task["id"] for task in rest["items"]][-1] == len(rig.broker.message_acts.wanted)
+    assert ask(rig, "showTask", "1", "?wait=1").json["id"] == 1
+    assert ask(rig, "listTasks", query="?after=x").status == 400
+    for name in ("showTask", "cancelTask"):
+        assert ask(rig, name, "0").status == 404
+        assert ask(rig, name, "x").status == 404
+
+
+def test_messages_are_counted(rig: AdminRig):
+    rig.broker.browsing.failure = None
+    rig.broker.browsing.messages["orders"] = [browsed(number) for number in (1, 2, 3)]
+    first = ask(rig, "countMessages").json
+    assert first == {"messages": 2, "next": "2"}
+    assert ask(rig, "countMessages", query="?after=2").json == {"messages": 1, "next": None}
+    assert ask(rig, "countMessages", query="?filter=x").status == 400
+    assert ask(rig, "countMessages", "nowhere").status == 404
+    rig.broker.browsing.failure = RemoteProtocolError("the queue orders was deleted meanwhile")
+    assert ask(rig, "countMessages").status == 409
+
+
+def test_a_connection_is_closed(rig: AdminRig):
+    before = list(rig.broker.connection_states)
+    assert ask(rig, "closeConnection", "2").json["user"] == "alice"
+    assert [state.id for state in rig.broker.connection_states] == [1, 10]
+    for number in ("2", "x"):
+        assert ask(rig, "closeConnection", number).status == 404
+    rig.broker.connection_states = before
 
 
 def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig):

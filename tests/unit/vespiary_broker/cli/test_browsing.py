@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from vespiary_broker.cli.program import run_program
-from vespiary_testkit.admin_rig import AdminRig, MemoryBroker, admin_rig, browsed, queue_state
+from vespiary_testkit.admin_fakes import browsed
+from vespiary_testkit.admin_rig import AdminRig, MemoryBroker, admin_rig, queue_state
 
 
 @pytest.fixture

@@ -8,13 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from vespiary_broker.cli.program import run_program
-from vespiary_testkit.admin_rig import (
-    AdminRig,
-    MemoryBroker,
-    admin_rig,
-    branch_state,
-    users_with_roles,
-)
+from vespiary_testkit.admin_fakes import branch_state
+from vespiary_testkit.admin_rig import AdminRig, MemoryBroker, admin_rig, users_with_roles
 
 X = "7:0a0b:01"
 

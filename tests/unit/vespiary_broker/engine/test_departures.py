@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.engine.departures import check_departure, depart
+from vespiary_broker.engine.departures import check_departure, leave
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
@@ -31,7 +31,9 @@ def send(rig: Rig, queue: Queue, body: bytes) -> None:
 def move(rig: Rig, queue: Queue, reason: Reason) -> int:
     rig.turn()
     check_departure(rig.engine.fates.mover, queue, reason)
-    count = sum(n for n, _ in depart(rig.core, rig.engine.fates.mover, queue, reason))
+    waiting = rig.core.look(queue.id, 0, 1000).messages
+    mover = rig.engine.fates.mover
+    count = sum(leave(rig.core, mover, queue, view, reason) for view in waiting)
     while rig.engine.fates.mover.has_work:
         rig.turn()
     rig.turn()

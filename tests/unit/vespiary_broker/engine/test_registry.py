@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.engine import registry as registry_module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.registry import durable_queue_ids
@@ -93,7 +94,7 @@ def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
     async def scenario() -> None:
         rig = Rig()
         bindings = rig.bindings
-        administration = Administration()
+        administration = Administration(Tasks(lambda work: work.close()))
         administration._engine = rig.engine
         await rig.registry.create_queue("q", "a", ANYCAST)
         await rig.registry.create_address("b", {ANYCAST})

@@ -1,0 +1,60 @@
+"""Counting the messages of a queue that match a selector, a bounded part at a time.
+
+Owns the loop. Must never change anything. Called by `browsing`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from vespiary_broker.app.queue_walk import QueueWalk
+from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.queues import Queue
+
+_AT_ONCE: Final = 256
+_LOOKED_MAX: Final = 200_000
+"""Messages looked at for one answer: its caller must not wait for ever."""
+
+
+class Counted(NamedTuple):
+    """Messages of a part of a queue.
+
+    Attributes:
+        messages: Those that match.
+        next: Sequence behind which to go on; None at the end of the queue.
+    """
+
+    messages: int
+    next: int | None
+
+
+async def count_messages(
+    core: Core, walk: QueueWalk, queue: Queue, after: int, matches: Callable[[MessageView], bool]
+) -> Counted:
+    """Count messages that are durable and not yet acknowledged, those in pages included.
+
+    Args:
+        core: The core.
+        walk: Looks at them.
+        queue: The queue.
+        after: Begin behind this sequence.
+        matches: Which ones count.
+
+    Raises:
+        RemoteProtocolError: The queue was deleted meanwhile.
+        PageDamaged: Messages stand in a page that is.
+    """
+    found, looked, at = 0, 0, after + 1
+    while at < core.queue_statistics(queue.id).available:
+        step = await walk.step(queue, at, _AT_ONCE, everything=True)
+        found += sum(map(matches, step.messages))
+        looked += len(step.messages)
+        at = step.next_sequence
+        if looked >= _LOOKED_MAX:
+            return Counted(found, at - 1)
+        await asyncio.sleep(0)
+        if queue.is_deleted:
+            break
+    return Counted(found, None)

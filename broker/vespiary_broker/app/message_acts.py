@@ -1,0 +1,303 @@
+"""What administrators do to the messages that wait in a queue: move, copy, change, end.
+
+Owns the choice of messages (all, by selector, by id, so many) and the walk, in bounded turns of the
+event loop, as a task in the background. The rules are the engine's: `restaging` moves and changes,
+`departures` retries, expires and makes dead letters. Messages that consumers hold stay, and so do
+scheduled ones. Called by the HTTP API; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.app.queue_walk import QueueWalk, Step
+from vespiary_broker.app.tasks import Task, Tasks
+from vespiary_broker.engine.core import MessageView, NoRoom
+from vespiary_broker.engine.departures import check_departure, leave
+from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
+from vespiary_broker.engine.selection.message_values import Extractor
+from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_broker.engine.wanted import Act, Wanted
+from vespiary_spec.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from vespiary_broker.app.queue_walk import Pages
+    from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.store.journal import Journal
+
+_AT_ONCE: Final = 64
+"""Messages that are done with in one turn of the loop."""
+_AT_ONCE_FILTERED: Final = 256
+"""Messages that are looked at in one turn, when a selector passes over some."""
+_PENDING_MAX: Final = 512
+"""Messages on their way out of a queue, before more are set aside."""
+_LOOK_AGAIN_S: Final = 0.01
+_SPACE_S: Final = 1.0
+
+
+_REASONS: Final = {
+    Act.RETRY: Reason.RETRIED,
+    Act.DEAD_LETTER: Reason.DELIVERIES,
+    Act.EXPIRE: Reason.EXPIRED,
+}
+
+
+class _Choice:
+    """Which messages of a queue are wanted.
+
+    Args:
+        queue: The queue.
+        wanted: What was asked for.
+        end: Sequence behind the last message that there was when it was asked for.
+
+    Raises:
+        InvalidSelector: The filter is none.
+        RemoteProtocolError: An id is none of this queue's.
+    """
+
+    def __init__(self, queue: Queue, wanted: Wanted, end: int) -> None:
+        self._selector: Selector | None = None
+        if wanted.filter_text:
+            self._selector = compile_selector(wanted.filter_text)
+            self._extractor = Extractor(self._selector.names, address=queue.address.name)
+        self._left = wanted.limit or end
+        sequences = sorted({_sequence(queue, text) for text in wanted.ids})
+        self._spans = [(0, end)]
+        if wanted.ids:
+            self._spans = [(sequence, sequence + 1) for sequence in sequences if sequence < end]
+
+    @property
+    def total(self) -> int:
+        """Sequences in all spans."""
+        return sum(end - start for start, end in self._spans)
+
+    @property
+    def at_once(self) -> int:
+        """Messages to look at in one turn."""
+        return _AT_ONCE if self._selector is None else _AT_ONCE_FILTERED
+
+    @property
+    def is_done(self) -> bool:
+        """Whether as many were taken as were asked for."""
+        return self._left <= 0
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield (first sequence, sequence behind the last) of what is to be looked at."""
+        yield from self._spans
+
+    def of(self, step: Step, end: int) -> tuple[list[MessageView], int]:
+        """Return those messages of a step that are wanted, and where to go on behind them.
+
+        As many as may be done with at once.
+        """
+        found: list[MessageView] = []
+        for view in step.messages:
+            if view.sequence < end and self._matches(view):
+                found.append(view)
+                if len(found) == min(self._left, _AT_ONCE):
+                    return found, view.sequence + 1
+        return found, step.next_sequence
+
+    def _matches(self, view: MessageView) -> bool:
+        selector = self._selector
+        return selector is None or selector.matches(self._extractor.values_of(view))
+
+    def take(self, count: int) -> None:
+        """Note that so many of the wanted messages were done with."""
+        self._left -= count
+
+
+def _sequence(queue: Queue, text: str) -> int:
+    """Return the sequence that a `message-id` names."""
+    number, _, sequence = text.partition("-")
+    is_id = number == str(queue.id) and sequence.isascii() and sequence.isdigit()
+    if not is_id or len(sequence) > 19:
+        raise RemoteProtocolError(
+            f"this is no message-id of the queue {queue.name}",
+            measured=ascii(text[:60]),
+            allowed=f"{queue.id}-NUMBER, as vespiary browse shows it",
+        )
+    return int(sequence)
+
+
+Stage = Callable[[list[MessageView]], Staged]
+"""Does with the first of some messages what is wanted."""
+
+
+class MessageActs:
+    """Begins tasks on the messages of queues.
+
+    Args:
+        engine: The engine.
+        cycle: The server's turn.
+        journal: The message journal.
+        pages: Opens pages; None: there are none.
+        tasks: Runs them.
+    """
+
+    def __init__(
+        self, engine: Engine, cycle: Cycle, journal: Journal, pages: Pages | None, tasks: Tasks
+    ) -> None:
+        self._engine = engine
+        self._core = engine.core
+        self._cycle = cycle
+        self._journal = journal
+        self._pages = pages
+        self._tasks = tasks
+
+    def start(self, wanted: Wanted) -> Task:
+        """Begin to do something with messages that wait in a queue now.
+
+        Args:
+            wanted: What, and with which.
+
+        Returns:
+            The task; it ends by itself.
+
+        Raises:
+            InvalidSelector: The filter is none.
+            RemoteProtocolError: There is no such queue, nowhere to go, an id is of another queue,
+                or too many tasks are running.
+
+        Durability: when the task is done, all is at its new place, also after a power loss. After a
+            crash before that each message is at its old place or at its new one, once.
+        """
+        queue = self._queue(wanted.queue)
+        available = self._core.queue_statistics(queue.id).available
+        choice = _Choice(queue, wanted, available)
+        task = Task(
+            act=str(wanted.act), queue=queue.name, to=wanted.to, filter_string=wanted.filter_text
+        )
+        self._tasks.check_room()
+        reason = _REASONS.get(wanted.act)
+        if reason is not None:
+            check_departure(self._engine.fates.mover, queue, reason)
+            stage: Stage = partial(self._set_aside, queue, reason)
+        elif wanted.act is Act.REMOVE:
+            stage = partial(self._remove, queue)
+        else:
+            stage = self._restager(queue, self._rewrite(queue, wanted))
+        facts = self._core.queue_statistics(queue.id)
+        task.total = min(choice.total, facts.ready + facts.paged)
+
+        async def work(run: Task) -> None:
+            before = 0 if reason is None else queue.departed(reason)
+            await self._walk(run, queue, choice, stage)
+            await self._thin_out(run, queue, most=0)
+            if reason is not None:  # some may have had nowhere to go
+                left = queue.departed(reason) - before
+                run.kept, run.messages = run.kept + run.messages - left, left
+            await self._journal.wait_durable()
+
+        return self._tasks.start(task, work)
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._engine.registry.queues.get(name)
+        if queue is None:
+            raise RemoteProtocolError(f"there is no queue {name}")
+        return queue
+
+    def _rewrite(self, queue: Queue, wanted: Wanted) -> Rewrite:
+        if wanted.act in (Act.MOVE, Act.COPY):
+            target = self._engine.registry.queues.get(wanted.to)
+            if target is None:
+                raise RemoteProtocolError(
+                    f"there is no queue {wanted.to} to {wanted.act} messages to",
+                    cure="create it first",
+                )
+            if target is queue:
+                raise RemoteProtocolError(
+                    f"the messages of {queue.name} are to go to the queue that they are in",
+                    cure="name another one",
+                )
+            is_move = wanted.act is Act.MOVE
+            return Rewrite(target=target, is_move=is_move, is_copy=not is_move)
+        return Rewrite(target=queue, expires_ms=wanted.expires_ms, priority=wanted.priority)
+
+    # --- the walk -------------------------------------------------------------------------------
+
+    async def _walk(self, task: Task, queue: Queue, choice: _Choice, stage: Stage) -> None:
+        walk = QueueWalk(self._core, self._journal, self._pages, task.check)
+        for start, end in choice.spans():
+            at = start
+            while at < end and not choice.is_done:
+                task.check()
+                step = await walk.step(queue, at, min(choice.at_once, end - at))
+                chosen, behind = choice.of(step, end)
+                try:
+                    done = stage(chosen) if chosen else Staged(0, 0, False, None)
+                except NoRoom:
+                    await self._wait_for_room()
+                    continue  # what was seen may have been given to a consumer meanwhile
+                if done.looked < len(chosen):
+                    behind = chosen[done.looked].sequence
+                at = behind
+                choice.take(done.messages)
+                task.messages += done.messages
+                task.kept += done.looked - done.messages
+                task.looked += sum(view.sequence < behind for view in step.messages)
+                if done.has_times:
+                    self._engine.fates.special_sent()
+                self._cycle.touch()
+                if done.absent is not None:
+                    await walk.load(*done.absent)
+                await asyncio.sleep(0)
+                await self._thin_out(task, queue, most=_PENDING_MAX)
+
+    async def _wait_for_room(self) -> None:
+        try:
+            await asyncio.wait_for(self._cycle.space(), _SPACE_S)
+        except TimeoutError:
+            return  # time to look whether the task was cancelled
+
+    async def _thin_out(self, task: Task, queue: Queue, *, most: int) -> None:
+        """Wait until at most so many messages are on their way out of a queue."""
+        while self._engine.fates.mover.pending(queue.id) > most and not queue.is_deleted:
+            task.check()
+            self._cycle.touch()
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    # --- what is done with messages -------------------------------------------------------------
+
+    def _restager(self, queue: Queue, rewrite: Rewrite) -> Stage:
+        registry = self._engine.registry
+        room_bytes = registry.transaction_room_bytes
+
+        def restage(views: list[MessageView]) -> Staged:
+            if rewrite.target.is_deleted:
+                raise RemoteProtocolError(f"the queue {rewrite.target.name} was deleted meanwhile")
+            route = registry.queue_route(rewrite.target)
+            restager = Restager(self._core, queue, rewrite, route, room_bytes=room_bytes)
+            return restager.restage(views)
+
+        return restage
+
+    def _set_aside(self, queue: Queue, reason: Reason, views: list[MessageView]) -> Staged:
+        mover = self._engine.fates.mover
+        count = sum(leave(self._core, mover, queue, view, reason) for view in views)
+        return Staged(len(views), count, False, None)
+
+    def _remove(self, queue: Queue, views: list[MessageView]) -> Staged:
+        """End messages.
+
+        Raises:
+            NoRoom: For the first one already.
+
+        Durability: journalled as acknowledgements are.
+        """
+        sequences = [view.sequence for view in views]
+        before = self._core.queue_statistics(queue.id).acknowledged
+        try:
+            self._core.finish(queue.id, sequences)
+        except NoRoom:
+            count = self._core.queue_statistics(queue.id).acknowledged - before
+            if not count:
+                raise
+            return Staged(count, count, False, None)
+        return Staged(len(views), len(views), False, None)

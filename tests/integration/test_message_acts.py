@@ -1,0 +1,206 @@
+"""Messages moved, copied, changed and removed by commands: kill -9, pages, large bodies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
+
+
+def vespiary(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:
+    """Run a command of the CLI; return what it says."""
+    url = f"http://127.0.0.1:{broker.port('http')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "vespiary_broker", *arguments, "--api", url],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done
+    return done.stdout + done.stderr
+
+
+def call(broker: BrokerProcess, method: str, path: str, body: Any = None) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{broker.port('http')}/api/v1{path}",
+        None if body is None else json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+        method=method,
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def peer_of(broker: BrokerProcess) -> Iterator[StompPeer]:
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        yield peer
+
+
+def fill(broker: BrokerProcess, queue: str, count: int, body: bytes = b"x" * 1000) -> None:
+    with peer_of(broker) as peer:
+        for number in range(count):
+            headers = {"destination": f"/queue/{queue}", "persistent": "true", "n": str(number)}
+            if number == count - 1:
+                headers["receipt"] = "all"
+            peer.send("SEND", headers, body)
+        peer.receive_receipt("all")
+
+
+def numbers(broker: BrokerProcess, queue: str) -> list[int]:
+    """Return the numbers of the messages in a queue, in its order."""
+    output = vespiary(broker, "browse", queue, "--all", "--json", "--body-bytes", "0")
+    return [int(json.loads(line)["headers"]["n"]) for line in output.splitlines()]
+
+
+PAGING = (
+    "journal-file-size=1MiB",
+    "address-settings.#.max-size-bytes=256KiB",
+    "address-settings.#.page-size-bytes=64KiB",
+)
+
+
+def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data", *PAGING) as broker:
+        fill(broker, "deep", 1500)
+        wait_for(lambda: len(list((tmp_path / "data/paging").glob("*/*.page"))) > 8)
+        vespiary(broker, "queue", "create", "other")
+        assert vespiary(broker, "queue", "count", "deep") == "1500\n"
+        assert vespiary(broker, "queue", "count", "deep", "--filter", "n < 10") == "10\n"
+        said = vespiary(broker, "queue", "copy", "deep", "other", "--filter", "n >= 1400")
+        assert "100 messages copied" in said
+        assert numbers(broker, "other") == list(range(1400, 1500))
+        assert "100 messages removed" in vespiary(
+            broker, "queue", "remove", "other", "--limit", "100", "--yes"
+        )
+        assert "1500 messages moved" in vespiary(broker, "queue", "move", "deep", "other")
+        assert numbers(broker, "deep") == []
+        assert numbers(broker, "other") == list(range(1500))
+        broker.kill()
+        broker.start()
+        assert numbers(broker, "other") == list(range(1500))
+        said = vespiary(broker, "queue", "retry", "other", "--filter", "n IN ('3', '1200')")
+        assert "2 messages of other are back" in said
+        assert numbers(broker, "deep") == [3, 1200]
+        wait_for(lambda: call(broker, "GET", "/queues/deep")["ready"] == 2)
+        with peer_of(broker) as peer:
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/other", "ack": "auto"})
+            taken = peer.receive_messages(1498)
+        assert len(taken) == 1498
+
+
+def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_path: Path):
+    data = tmp_path / "data"
+    body = bytes(range(256)) * 2000
+    with BrokerProcess(data, "min-large-message-size=100KiB") as broker:
+        fill(broker, "big", 2, body)
+        for name in ("second", "third"):
+            vespiary(broker, "queue", "create", name)
+        assert "2 messages copied" in vespiary(broker, "queue", "copy", "big", "second")
+        assert "2 messages moved" in vespiary(broker, "queue", "move", "big", "third")
+        said = vespiary(broker, "queue", "change-priority", "third", "9")
+        assert "2 messages of third have priority 9" in said
+        assert "2 messages removed" in vespiary(
+            broker, "queue", "remove", "second", "--filter", "n >= 0", "--yes"
+        )
+        broker.kill()
+        broker.start()
+        with peer_of(broker) as peer:
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/third", "ack": "auto"})
+            taken = peer.receive_messages(2)
+            assert [frame.body for frame in taken] == [body, body]
+            assert [frame.get("priority") for frame in taken] == ["9", "9"]
+            wait_for(lambda: not [p for p in (data / "large-messages").glob("*") if p.is_file()])
+
+
+@pytest.mark.parametrize("act", ["move", "change-priority"])
+def test_kill_9_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, act: str):
+    broker = BrokerProcess(tmp_path / "data", "journal-file-size=1MiB")
+    broker.start()
+    count, body = 4000, {"to": "second"} if act == "move" else {"priority": 7}
+    fill(broker, "first", count, b"x" * 200)
+    vespiary(broker, "queue", "create", "second")
+    seen = []
+    for number in (1, 700, 2000):
+        task = call(broker, "POST", f"/queues/first/{act}?wait=0", body)
+        path = f"/tasks/{task['id']}"
+        wait_for(lambda: is_so_far(call(broker, "GET", path), number))  # noqa: B023
+        broker.kill()
+        broker.start()
+        first, second = numbers(broker, "first"), numbers(broker, "second")
+        assert Counter(first + second) == Counter(range(count))
+        seen.append(len(second))
+    if act == "move":
+        assert seen == sorted(seen)
+        assert seen[-1] > 0
+    task = call(broker, "POST", f"/queues/first/{act}", body)
+    assert (task["state"], task["kept"]) == ("done", 0)
+    assert sorted(numbers(broker, "second" if act == "move" else "first")) == list(range(count))
+    assert broker.stop() == 0, broker.log_text()
+
+
+def is_so_far(task: dict[str, Any], count: int) -> bool:
+    return bool(task["messages"] >= count or task["state"] != "running")
+
+
+def test_expiry_is_changed_and_takes_effect(tmp_path: Path):
+    settings = ("address-settings.#.expiry-address=EXPIRED", "message-expiry-scan-period=100")
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        fill(broker, "orders", 3)
+        vespiary(broker, "queue", "change-expiry", "orders", "--in", "50ms", "--limit", "2")
+        wait_for(lambda: call(broker, "GET", "/queues/orders")["messages"] == 1)
+        wait_for(lambda: "EXPIRED" in vespiary(broker, "queue", "list"))
+        wait_for(lambda: numbers(broker, "EXPIRED") == [0, 1])
+        vespiary(broker, "queue", "change-expiry", "orders", "--at", str(2**50))
+        (message,) = call(broker, "GET", "/queues/orders/messages")["items"]
+        assert message["headers"]["expires"] == str(2**50)
+        vespiary(broker, "queue", "change-expiry", "orders", "--never", "--id", message["id"])
+        (message,) = call(broker, "GET", "/queues/orders/messages")["items"]
+        assert "expires" not in message["headers"]
+
+
+def test_connections_are_listed_and_closed(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data") as broker, peer_of(broker) as peer:
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "receipt": "r"})
+        peer.receive_receipt("r")
+        (item,) = json.loads(vespiary(broker, "connection", "list", "--json"))
+        assert item["subscriptions"] == 1
+        assert "orders" in vespiary(broker, "consumer", "list", "--queue", "orders")
+        assert "There is no connection" in vespiary(
+            broker, "connection", "close", "77", "--yes", code=1
+        )
+        said = vespiary(broker, "connection", "close", "--queue", "orders", "--yes")
+        assert said == "1 connections closed\n"
+        assert peer.receive().command == "ERROR"
+        wait_for(lambda: json.loads(vespiary(broker, "connection", "list", "--json")) == [])
+
+
+def test_what_is_wrong_is_said(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        fill(broker, "orders", 1)
+        for arguments, says in (
+            (("move", "orders", "nowhere"), "there is no queue nowhere to move messages to"),
+            (("move", "orders", "orders"), "the queue that they are in"),
+            (("copy", "nowhere", "orders"), "There is no queue 'nowhere'"),
+            (("remove", "orders", "--id", "x", "--yes"), "this is no message-id of the queue"),
+            (("count", "orders", "--filter", "n ="), "selector"),
+            (("send-to-dead-letter", "orders"), "has no dead letter address"),
+        ):
+            assert says in vespiary(broker, "queue", *arguments, code=1)
+        assert "There is no task '9'" in vespiary(broker, "task", "show", "9", code=1)
+        assert numbers(broker, "orders") == [0]

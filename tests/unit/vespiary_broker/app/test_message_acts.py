@@ -1,0 +1,347 @@
+"""What administrators do to messages that wait: what is chosen, what becomes of it, what stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from vespiary_broker.app.message_acts import MessageActs
+from vespiary_broker.app.tasks import RUNNING_MAX, Task, Tasks, TaskState
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.wanted import Act, Wanted
+from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
+from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_testkit.memory_journal import MemoryJournal
+from vespiary_testkit.server_rig import ServerRig
+
+
+class LoadingJournal(MemoryJournal):
+    """A journal that has everything in memory."""
+
+    async def load_slab(self, file_id: int, slab: int) -> bool:
+        raise AssertionError(f"slab {slab} of file {file_id} is in memory")
+
+
+class ActsRig(ServerRig):
+    """A server, and the acts on it."""
+
+    def __init__(self, *, files: int = 8, **settings: Any) -> None:
+        journal = LoadingJournal(is_automatic=True, files=files)
+        super().__init__(journal=journal, settings={"#": AddressSettings(**settings)})
+        self.acts_tasks = Tasks(self._spawn, lambda: 1000)
+        self.acts = MessageActs(self.engine, self.cycle, journal, None, self.acts_tasks)  # type: ignore[arg-type]
+
+    async def queue(self, name: str, filter_text: str = "") -> Queue:
+        traits = QueueTraits(selector=compile_filter(filter_text))
+        return await self.engine.registry.create_queue(
+            name, f"address.{name}", RoutingType.ANYCAST, traits=traits
+        )
+
+    def put(self, queue: Queue, body: bytes, properties: bytes = b"", **options: Any) -> None:
+        route = self.engine.registry.queue_route(queue).next_handle()
+        head = b"destination:" + queue.address.name.encode() + b"\n"
+        self.core.publish(route, head + properties, body, persistent=True, **options)
+
+    async def act(self, queue: str, act: Act, **more: Any) -> Task:
+        await self.flush()
+        task = self.acts.start(Wanted(queue=queue, act=act, **more))
+        await task.wait(10)
+        assert task.state is not TaskState.RUNNING
+        await self.flush()
+        return task
+
+    def bodies(self, queue: Queue) -> list[bytes | None]:
+        looked = self.core.look(queue.id, 0, 10_000, everything=True).messages
+        return [self.core.body(queue.id, view.sequence) for view in looked]
+
+    def properties(self, queue: Queue) -> list[list[str]]:
+        looked = self.core.look(queue.id, 0, 10_000).messages
+        return [sorted(view.properties.decode().splitlines()) for view in looked]
+
+
+def on_rig(test: Callable[[ActsRig], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def run() -> None:
+        rig = ActsRig(**options)
+        await test(rig)
+        await rig.close()
+
+    asyncio.run(run())
+
+
+def test_messages_move_in_order_and_say_where_they_were():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        for number in range(300):
+            rig.put(first, b"%d" % number, b"n:%d\n" % number)
+        task = await rig.act("first", Act.MOVE, to="second")
+        assert (task.state, task.messages, task.kept) == (TaskState.DONE, 300, 0)
+        assert (task.looked, task.total) == (300, 300)
+        assert rig.bodies(first) == []
+        assert rig.bodies(second) == [b"%d" % number for number in range(300)]
+        assert rig.properties(second)[0] == [
+            "_AMQ_ORIG_ADDRESS:address.first", f"_AMQ_ORIG_MESSAGE_ID:{first.id}-1",
+            "_AMQ_ORIG_QUEUE:first", "_AMQ_ORIG_ROUTING_TYPE:ANYCAST",
+            "destination:address.second", "n:0",
+        ]  # fmt: skip
+        task = await rig.act("second", Act.RETRY)
+        assert (task.messages, rig.bodies(second)) == (300, [])
+        assert rig.properties(first)[0] == ["destination:address.first", "n:0"]
+
+    on_rig(check)
+
+
+def test_copies_leave_the_messages_where_they_are():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        for number in range(100):
+            rig.put(first, b"%d" % number, b"n:%d\n" % number)
+        await rig.flush()
+        before = rig.properties(first)
+        task = await rig.act("first", Act.COPY, to="second", filter_text="n >= 95", limit=3)
+        assert task.messages == 3
+        assert rig.properties(first) == before
+        assert rig.bodies(second) == [b"95", b"96", b"97"]
+        assert rig.properties(second)[0] == ["destination:address.second", "n:95"]
+
+    on_rig(check)
+
+
+def test_selectors_ids_and_limits_choose():
+    async def check(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        for number in range(1000):
+            rig.put(queue, b"%d" % number, b"n:%d\n" % number)
+        ids = tuple(f"{queue.id}-{sequence}" for sequence in (4, 2, 4, 5000))
+        task = await rig.act("q", Act.REMOVE, ids=ids)
+        assert (task.messages, task.kept) == (2, 0)
+        assert (await rig.act("q", Act.REMOVE, ids=(f"{queue.id}-5000",))).messages == 0
+        task = await rig.act("q", Act.REMOVE, filter_text="n BETWEEN 10 AND 989")
+        assert (task.messages, task.looked) == (980, 998)
+        task = await rig.act("q", Act.REMOVE, limit=2)
+        assert task.messages == 2
+        left = [0, 2, *range(4, 10), *range(990, 1000)][2:]
+        assert rig.bodies(queue) == [b"%d" % number for number in left]
+        assert rig.core.queue_statistics(queue.id).ready == len(left)
+
+    on_rig(check)
+
+
+def test_what_changes_goes_to_the_end_and_keeps_the_rest():
+    async def check(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        old = b"expires:99999999999999\nAMQ_SCHEDULED_TIME:5\npriority:7\nn:1\n"
+        rig.put(queue, b"old", old, priority=7, special=True)
+        rig.put(queue, b"other", b"n:2\n")
+        rig.put(queue, b"plain", b"n:3\n")
+        assert (await rig.act("q", Act.CHANGE_PRIORITY, priority=9, limit=1)).messages == 1
+        assert rig.bodies(queue) == [b"other", b"plain", b"old"]
+        view = rig.core.look(queue.id, 4, 1).messages[0]
+        assert (view.priority, view.is_special) == (9, True)
+        assert rig.properties(queue)[2] == [
+            "AMQ_SCHEDULED_TIME:5", "destination:address.q", "expires:99999999999999", "n:1",
+            "priority:9",
+        ]  # fmt: skip
+        await rig.act("q", Act.CHANGE_PRIORITY, priority=4, filter_text="n = 1")
+        view = rig.core.look(queue.id, 5, 1).messages[0]
+        assert (view.priority, b"priority" in view.properties) == (4, False)
+        await rig.act("q", Act.CHANGE_EXPIRY, expires_ms=77777777777777, filter_text="n > 1")
+        assert rig.bodies(queue) == [b"old", b"other", b"plain"]
+        assert rig.properties(queue)[1] == [
+            "destination:address.q",
+            "expires:77777777777777",
+            "n:2",
+        ]
+        await rig.act("q", Act.CHANGE_EXPIRY, expires_ms=0)
+        assert [len(lines) for lines in rig.properties(queue)] == [3, 2, 2]
+        assert [v.is_special for v in rig.core.look(queue.id, 0, 9).messages] == [
+            *(True, False, False)
+        ]
+
+    on_rig(check)
+
+
+def test_a_changed_expiry_takes_effect_without_consumers():
+    async def check(rig: ActsRig) -> None:
+        queue, dead = await rig.queue("q"), await rig.queue("EXPIRED")
+        rig.put(queue, b"x")
+        task = await rig.act("q", Act.CHANGE_EXPIRY, expires_ms=1)
+        await rig.flush()
+        assert (task.messages, rig.bodies(queue)) == (1, [])
+        assert rig.bodies(dead) == [b"x"]
+        assert queue.departed("expired") == 1
+
+    on_rig(check, expiry_address="address.EXPIRED")
+
+
+def test_what_the_target_does_not_take_stays():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second", "n > 1")
+        for number in range(4):
+            rig.put(first, b"%d" % number, b"n:%d\n" % number)
+        task = await rig.act("first", Act.MOVE, to="second")
+        assert (task.messages, task.kept) == (2, 2)
+        assert rig.bodies(first) == [b"0", b"1"]
+        assert rig.bodies(second) == [b"2", b"3"]
+
+    on_rig(check)
+
+
+def test_what_consumers_hold_stays():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        peer = rig.peer()
+        await peer.login()
+        where = b"destination:address.first::first\nack:client-individual\nprefetch:1\n"
+        peer.send(b"SUBSCRIBE\nid:1\nactivemq.prefetchSize:1\n" + where + b"\n\0")
+        await rig.flush()
+        for number in range(3):
+            rig.put(first, b"%d" % number)
+        await rig.flush()
+        held = rig.core.queue_statistics(first.id).delivering
+        assert held
+        task = await rig.act("first", Act.MOVE, to="second")
+        assert task.messages == 3 - held
+        assert len(rig.bodies(first)) == held
+        assert len(rig.bodies(second)) == 3 - held
+        assert AckMode.INDIVIDUAL is first.consumers[0].mode
+
+    on_rig(check)
+
+
+def test_dead_letters_that_have_nowhere_to_go_back_are_told_apart():
+    async def check(rig: ActsRig) -> None:
+        first, dead = await rig.queue("first"), await rig.queue("dead")
+        rig.put(first, b"gone")
+        rig.put(dead, b"never moved")
+        assert (await rig.act("first", Act.DEAD_LETTER)).messages == 1
+        rig.engine.registry.drop_queue(first)
+        task = await rig.act("dead", Act.RETRY)
+        assert (task.messages, task.kept) == (0, 2)
+        assert sorted(body or b"" for body in rig.bodies(dead)) == [b"gone", b"never moved"]
+
+    on_rig(check, dead_letter_address="address.dead")
+
+
+def test_more_leave_than_may_be_on_their_way_at_a_time():
+    async def check(rig: ActsRig) -> None:
+        first, dead = await rig.queue("first"), await rig.queue("dead")
+        for number in range(1500):
+            rig.put(first, b"%d" % number, b"n:%d\n" % (number % 2))
+        task = await rig.act("first", Act.DEAD_LETTER, filter_text="n = 1", limit=600)
+        assert task.messages == 600
+        assert len(rig.bodies(dead)) == 600
+        assert len(rig.bodies(first)) == 900
+
+    on_rig(check, dead_letter_address="address.dead")
+
+
+def test_a_full_journal_is_waited_for_and_nothing_is_done_twice():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        count = 0
+        while rig.core.files_ahead():
+            rig.put(first, b"x" * 50_000, b"n:%d\n" % count)
+            count += 1
+            rig.journal.flush()
+        rig.core.hold_adds(held=True)
+        task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+        await rig.settle(100)
+        assert (task.messages, task.state) == (0, TaskState.RUNNING)
+        assert rig.journal.space_requests
+        rig.core.hold_adds(held=False)
+        for _ in range(8):
+            rig.journal.add_file()
+        await task.wait(10)
+        assert (task.messages, task.state) == (count, TaskState.DONE)
+        assert rig.core.queue_statistics(first.id).ready == 0
+        assert rig.core.queue_statistics(second.id).ready == count
+
+    on_rig(check, files=3)
+
+
+def test_a_task_is_cancelled_between_two_steps():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        for number in range(1000):
+            rig.put(first, b"%d" % number)
+        await rig.flush()
+        task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+        await rig.settle(3)
+        rig.acts_tasks.cancel(task)
+        await task.wait(10)
+        assert task.state is TaskState.CANCELLED
+        assert task.reason == "it was cancelled by an administrator"
+        assert 0 < task.messages < 1000
+        await rig.flush()
+        assert rig.bodies(second) == [b"%d" % number for number in range(task.messages)]
+        assert len(rig.bodies(first)) == 1000 - task.messages
+
+    on_rig(check)
+
+
+def test_a_queue_that_is_deleted_meanwhile_ends_the_task():
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        for number in range(1000):
+            rig.put(first, b"%d" % number)
+        await rig.flush()
+        for gone in (second, first):
+            task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+            await rig.settle(3)
+            rig.engine.registry.drop_queue(gone)
+            await task.wait(10)
+            assert task.state is TaskState.FAILED
+            assert f"the queue {gone.name} was deleted meanwhile" in task.reason
+            second = await rig.queue("second") if gone is second else second
+
+    on_rig(check)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "says"),
+    [
+        (Wanted(queue="x", act=Act.REMOVE), RemoteProtocolError, "there is no queue x"),
+        (Wanted(queue="q", act=Act.MOVE, to="x"), RemoteProtocolError, "no queue x to move"),
+        (Wanted(queue="q", act=Act.COPY, to="q"), RemoteProtocolError, "the queue that they are"),
+        (Wanted(queue="q", act=Act.REMOVE, ids=("7-1",)), RemoteProtocolError, "no message-id of"),
+        (Wanted(queue="q", act=Act.REMOVE, ids=("1-",)), RemoteProtocolError, "NUMBER, as vesp"),
+        (Wanted(queue="q", act=Act.REMOVE, filter_text="n ="), InvalidSelector, "selector"),
+        (Wanted(queue="q", act=Act.DEAD_LETTER), RemoteProtocolError, "no dead letter address"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once(wanted: Wanted, error: type, says: str):
+    async def check(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        rig.put(queue, b"x")
+        await rig.flush()
+        with pytest.raises(error, match=says):
+            rig.acts.start(wanted)
+        assert rig.acts_tasks.all() == []
+
+    on_rig(check)
+
+
+def test_so_many_tasks_may_run_and_so_many_are_remembered():
+    async def check(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        rig.put(queue, b"x" * 100)
+        await rig.flush()
+        for _ in range(RUNNING_MAX):
+            rig.acts.start(Wanted(queue="q", act=Act.CHANGE_PRIORITY, priority=1))
+        with pytest.raises(RemoteProtocolError, match="too many tasks are running"):
+            rig.acts.start(Wanted(queue="q", act=Act.REMOVE))
+        for task in rig.acts_tasks.all():
+            await task.wait(10)
+        for _ in range(300):
+            await rig.act("q", Act.REMOVE)
+        known = rig.acts_tasks.all()
+        assert (len(known), known[-1].id) == (200, 316)
+        assert rig.acts_tasks.get(1) is None
+
+    on_rig(check)
