@@ -25,7 +25,7 @@ from vespiary_broker.engine.transactions import Acknowledgement, Outgoing, Trans
 from vespiary_broker.engine.xa_states import XaCall, XaCode
 from vespiary_codec.journal.branch import Xid, parse_xid
 from vespiary_codec.wire.stomp import Frame
-from vespiary_spec.errors import AddressFull, RemoteProtocolError, XaError
+from vespiary_spec.errors import AddressFull, JournalFull, RemoteProtocolError, XaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -190,8 +190,13 @@ class BranchFrames:
                 self._session.drop_bodies(await self._session.full_addresses.admit_all(work))
                 if not self._connection.is_open:
                     return
-                code = act()
-            except AddressFull as error:
+                try:
+                    code = act()
+                except NoRoom:
+                    if not self._session.drop_without_room(work):
+                        await self._cycle.space()
+                    continue
+            except (AddressFull, JournalFull) as error:
                 self._branches.rollback(xid, self._user)
                 raise XaError(
                     f"{XaCode.RBROLLBACK}: {error.what}",
@@ -201,9 +206,6 @@ class BranchFrames:
                     cure=error.cure,
                     xa_code=XaCode.RBROLLBACK,
                 ) from error
-            except NoRoom:
-                await self._cycle.space()
-                continue
             for member in work.acknowledgements:
                 self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
             self._session.confirm(frame, code or XaCode.OK)

@@ -310,15 +310,30 @@ class StompSession:
             try:
                 stage(self._core, self._registry, self._cycle.engine.duplicates, transaction)
             except NoRoom:
-                kept = [send for send in transaction.sends if not self.sending.is_dropped(send)]
-                if len(kept) == len(transaction.sends):
+                if not self.drop_without_room(transaction):
                     await self._cycle.space()
-                bodies = set(transaction.large_ids)
-                transaction.sends = kept
-                self.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
                 continue
             return True
         return False
+
+    def drop_without_room(self, transaction: Transaction) -> bool:
+        """Take out of a transaction for which there is no room what `disk-full-policy` drops.
+
+        Returns:
+            Whether anything was taken out; else it waits for room.
+
+        Raises:
+            JournalFull: One of its messages is refused, and so all of it.
+
+        Durability: what is dropped is confirmed and lost, as `DROP` asks for.
+        """
+        kept = [send for send in transaction.sends if not self.sending.is_dropped(send)]
+        if len(kept) == len(transaction.sends):
+            return False
+        bodies = set(transaction.large_ids)
+        transaction.sends = kept
+        self.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
+        return True
 
     def drop_bodies(self, large_ids: list[int]) -> None:
         """Remove bodies of messages that were never staged."""
