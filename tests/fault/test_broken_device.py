@@ -15,6 +15,7 @@ from vespiary_native import loader
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.small_disk import MIB, break_down, mounted_again, small_disk
 from vespiary_testkit.stomp_peer import Ended, StompPeer
+from vespiary_testkit.waiting import WAIT_S
 
 ENGINES = ["NIO", "ASYNCIO", "IO_URING"] if loader.is_wanted() else ["NIO"]
 SETTINGS = ("journal-file-size=1MiB", "max-disk-usage=100")
@@ -29,7 +30,7 @@ def send_one(peer: StompPeer, number: int) -> str:
     """Send a message; return the sentence of the ERROR, none when it was confirmed."""
     headers = {"destination": "/queue/q", "persistent": "true", "receipt": str(number)}
     peer.send("SEND", headers, body(number))
-    frame = peer.receive(20)
+    frame = peer.receive()
     if frame.command == "ERROR":
         return frame.get("message") or ""
     assert (frame.command, frame.get("receipt-id")) == ("RECEIPT", str(number))
@@ -51,7 +52,7 @@ def run_until_fenced(broker: BrokerProcess, engine: str, below: Path) -> None:
         with pytest.raises((Ended, ConnectionError)):
             peer.receive()  # no late confirm: nothing but the end
     assert broker.process is not None
-    assert broker.process.wait(20) == 1
+    assert broker.process.wait(WAIT_S) == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)

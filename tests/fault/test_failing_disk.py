@@ -15,6 +15,7 @@ from vespiary_native import loader
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import Ended, StompPeer
 from vespiary_testkit.system_call_faults import tracer
+from vespiary_testkit.waiting import WAIT_S
 
 SETTINGS = ("journal-file-size=1MiB",)
 FAULTS = [
@@ -42,7 +43,7 @@ class Probe:
         while not self._is_over.wait(0.01):
             with contextlib.suppress(OSError):  # the listener is gone
                 try:
-                    with urllib.request.urlopen(self._address, timeout=2) as answer:
+                    with urllib.request.urlopen(self._address, timeout=WAIT_S) as answer:
                         self.answers.append((answer.status, answer.read().decode()))
                 except urllib.error.HTTPError as error:
                     self.answers.append((error.code, error.read().decode()))

@@ -13,7 +13,7 @@ from vespiary_broker.cli.program import run_program
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.stomp_peer import StompPeer
-from vespiary_testkit.waiting import wait_for
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_consumers_are_bounded_and_purged(tmp_path: Path, clients: Any) -> None:
         first, second = clients(broker), clients(broker)
         first.subscribe("/queue/one")
         second.connection.subscribe("/queue/one", id="1")
-        error = second.recorder.errors.get(timeout=10)
+        error = second.recorder.errors.get(timeout=WAIT_S)
         assert "allowed: at most 1 (max-consumers)" in error.headers["message"]
         viewer = clients(broker)
         viewer.subscribe("/queue/live", "client-individual")
@@ -167,7 +167,7 @@ def test_limits(tmp_path: Path, clients: Any) -> None:
         first.send("/queue/a", "1")
         first.send("/queue/b", "2")
         third.connection.send("/queue/c", "3")
-        error = third.recorder.errors.get(timeout=10)
+        error = third.recorder.errors.get(timeout=WAIT_S)
         assert "at most 2 (max-queues of resource-limit-settings)" in error.headers["message"]
         for number in range(5):
             first.send(f"/topic/t{number}", "nobody listens")

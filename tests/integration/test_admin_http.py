@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -164,7 +164,5 @@ def test_a_scrape_does_not_disturb_messages(broker: BrokerProcess):
 
 def test_it_takes_no_more_memory_than_it_may_when_idle(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
-        end_s = time.monotonic() + 10
-        while ask(broker, "GET", "/readyz")[0] != 200 and time.monotonic() < end_s:
-            time.sleep(0.05)
+        wait_for(lambda: ask(broker, "GET", "/readyz")[0] == 200)
         assert broker.rss_bytes() < 70 * 1024**2

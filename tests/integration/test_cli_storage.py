@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/broker.yaml"
 
 

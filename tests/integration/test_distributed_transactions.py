@@ -19,7 +19,7 @@ from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_codec.wire.stomp import Frame
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
-from vespiary_testkit.waiting import WAIT_S
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/transactions.md"
 X = "7:0a0b:01"
@@ -79,20 +79,24 @@ def end(peer: StompPeer, command: str, *, xid: str = X, **headers: str) -> Frame
 
 
 def messages(broker: BrokerProcess) -> list[bytes]:
-    """Return what is in the queue, and leave it there."""
+    """Return what is in the queue and nobody has locked, and leave it there."""
+    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/a"
+
+    def state() -> dict[str, int]:
+        with urllib.request.urlopen(url) as answer:
+            found: dict[str, int] = json.load(answer)
+            return found
+
+    wait_for(lambda: not state()["delivering"], "a consumer that has gone holds something")
+    ready = state()["ready"]
     with connected(broker) as peer:
         peer.send(
             "SUBSCRIBE", {"id": "1", "destination": "/queue/a", "ack": "client", "receipt": "s"}
         )
-        found = []
-        frame = peer.receive()
-        while True:
-            if frame.command == "MESSAGE":
-                found.append(frame.body)
-            try:
-                frame = peer.receive(0.3)
-            except TimeoutError:
-                return found
+        found = [frame.body for frame in peer.receive_receipt("s")]
+        found += [frame.body for frame in peer.receive_messages(ready - len(found))]
+        peer.receive_nothing()
+        return found
 
 
 def test_the_example_of_the_page_runs_with_stomp_py(broker: BrokerProcess) -> None:

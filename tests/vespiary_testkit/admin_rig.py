@@ -52,7 +52,7 @@ from vespiary_spec.settings import Configuration, RoutingType
 from vespiary_testkit.admin_fakes import MemoryActs, MemoryBrowsing, MemoryTransactions
 from vespiary_testkit.memory_journal import MemoryBindings
 
-START_S = 10.0
+START_S = 60.0
 
 
 def journal_statistics(**changes: Any) -> JournalStatistics:

@@ -10,6 +10,7 @@ import random
 from typing import Any
 
 from vespiary_testkit.stomp_peer import Ended, StompPeer
+from vespiary_testkit.waiting import WAIT_S
 
 QUEUE = "/queue/ledger"
 _GONE = (Ended, ConnectionError, TimeoutError)
@@ -102,7 +103,7 @@ class Session:
         wanted = set(self.ledger.live)
         while not wanted <= set(found):
             try:
-                message = self.peer.receive(10.0)
+                message = self.peer.receive(WAIT_S)
             except TimeoutError:
                 break
             found.append(self._take(message))

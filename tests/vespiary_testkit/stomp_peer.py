@@ -20,8 +20,9 @@ from vespiary_codec.wire.stomp import (
     Version,
     encode,
 )
+from vespiary_testkit.waiting import WAIT_S
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = WAIT_S
 _LIMITS = StompLimits(header_bytes=1 << 20, header_line_bytes=1 << 20, before_login_bytes=1 << 20)
 
 

@@ -107,7 +107,7 @@ def test_open_loop_counts_a_stall_for_every_message_that_was_due(stompload: Path
         Faults(stall_after=100, stall_s=0.2),
     )  # fmt: skip
     assert closed.confirm_latency_us.max > 190_000
-    assert closed.confirm_latency_us.p99 < 100_000
+    assert closed.confirm_latency_us.p90 < 100_000, "one stall, and 399 that nothing held up"
 
 
 def test_the_window_bounds_what_is_unconfirmed(stompload: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server, "_SWEEP_S", 0.02)
     monkeypatch.setattr(server, "IDLE_S", 0.1)
     with admin_rig() as rig:
-        with socket.create_connection(("127.0.0.1", rig.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", rig.port), timeout=WAIT_S) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
             assert connection.recv(100) == b""
         assert rig.get("/healthz").status == 200

@@ -14,6 +14,7 @@ from vespiary_broker.cli.program import run_program
 from vespiary_broker.cli.stomp_connection import Target, parse_target
 from vespiary_broker.cli.terminal import CommandFailed
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder, encode
+from vespiary_testkit.waiting import WAIT_S
 
 Script = Callable[["Server", Frame], None]
 
@@ -25,7 +26,7 @@ class Server:
         self.script = script
         self.frames: list[Frame] = []
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.listening.settimeout(10)
+        self.listening.settimeout(WAIT_S)
         self.connection = self.listening
         self.url = f"stomp://127.0.0.1:{self.listening.getsockname()[1]}"
 

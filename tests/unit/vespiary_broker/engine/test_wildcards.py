@@ -68,10 +68,10 @@ def test_match_is_what_its_definition_says(parts: list[str], words: list[str]) -
 
 
 def test_no_pattern_takes_long() -> None:
-    begin_s = time.monotonic()
+    begin_s = time.process_time()
     assert Pattern(".".join(["#"] * 200)).is_match(".".join(["a"] * 200))
     assert not Pattern(".".join(["#", "x"] * 100)).is_match(".".join(["a"] * 400))
-    assert time.monotonic() - begin_s < 1
+    assert time.process_time() - begin_s < 1
 
 
 def test_another_syntax() -> None:
@@ -117,8 +117,8 @@ def test_many_patterns_are_found_quickly() -> None:
     for number in range(10_000):
         table.add(_address(f"tenant.{number}.#"))
     table.add(_address("tenant.#"))
-    begin_s = time.monotonic()
+    begin_s = time.process_time()
     for number in range(1000):
         found = table.covering(f"tenant.{number}.orders.eu")
         assert [address.name for address in found] == ["tenant.#", f"tenant.{number}.#"]
-    assert time.monotonic() - begin_s < 1
+    assert time.process_time() - begin_s < 1

@@ -42,7 +42,8 @@ async def test_only_periods_with_writes_are_logged(
     journal = await open_memory(tmp_path, disk, quiet_delay_s=1000.0, reclaim_period_s=1000.0)
     client = Client(journal, disk, 1)
     await client.send(1)  # and with it the checkpoint of the first file
-    await asyncio.sleep(0.01)
+    await until(lambda: journal.statistics().writes >= 2)
+    await journal.wait_durable()
     task = asyncio.create_task(log_write_rates(journal.statistics, period_s=0.02))
     await asyncio.sleep(0.05)
     assert [r for r in caplog.records if "writes/s" in r.message] == []
