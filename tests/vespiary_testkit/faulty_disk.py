@@ -282,9 +282,13 @@ class DiskState:
         elif op.kind in ("make", "rename", "remove"):
             self.names_pending.append(op)
         elif op.kind == "folder":
+            later = []
             for waiting in self.names_pending:
-                self.rename(self.names, waiting)
-            self.names_pending.clear()
+                if op.name in ("", str(Path(waiting.name.rpartition("\0")[2]).parent)):
+                    self.rename(self.names, waiting)
+                else:
+                    later.append(waiting)
+            self.names_pending = later
         elif op.kind == "mark":
             self.marks.append(op.name)
 

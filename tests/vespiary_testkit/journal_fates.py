@@ -33,19 +33,31 @@ class Tries:
             assert self._failed < 1000, f"slab {slab} of file {file_id} does not come back"
             await asyncio.sleep(0)
 
+    async def open_page(self, life: Life) -> None:
+        """Have the page opened that a consumer stands in front of.
+
+        Raises:
+            AssertionError: That was tried too often.
+        """
+        self._failed += 1
+        assert self._failed < 1000, f"a page does not open: {life.pages.pager.statistics()}"
+        life.pages.pager.serve()
+        await asyncio.sleep(0.0005)
+
 
 async def look(life: Life, queue_id: int) -> list[Key]:
     """Return the deliverable messages of a queue; what is not in memory is read back."""
     found: list[Key] = []
     sequence = 0
     tries = Tries()
-    while sequence < life.core.queue_statistics(queue_id).available:
-        seen = life.core.look(queue_id, sequence, life.chance.choice((1, 5, 100)))
-        assert seen.absent is not None or seen.next_sequence > sequence
-        found += [(queue_id, view.sequence) for view in seen.messages]
-        sequence = seen.next_sequence
-        if seen.absent is not None:
-            await tries.load(life, *seen.absent)
+    async with life.pages.opened(queue_id):
+        while sequence < life.core.queue_statistics(queue_id).available:
+            seen = life.core.look(queue_id, sequence, life.chance.choice((1, 5, 100)))
+            assert seen.absent is not None or seen.next_sequence > sequence
+            found += [(queue_id, view.sequence) for view in seen.messages]
+            sequence = seen.next_sequence
+            if seen.absent is not None:
+                await tries.load(life, *seen.absent)
     waiting = sorted(key for key in life.waiting if key[0] == queue_id)
     assert found == waiting, "what is seen is what was confirmed and not taken"
     return found

@@ -34,6 +34,12 @@ from vespiary_testkit.journal_features import (
     prepare_branch,
     send_large,
 )
+from vespiary_testkit.journal_pages import (
+    LifePages,
+    look_after_pages,
+    page,
+    page_beside_others,
+)
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     QUEUES,
@@ -58,6 +64,7 @@ class Life:
         waiting: Confirmed messages that were not delivered, by queue.
         branches: Prepared branches.
         large: Bodies of large messages.
+        pages: Messages that wait in files of their own.
     """
 
     def __init__(
@@ -66,9 +73,11 @@ class Life:
         disk: MemoryDisk,
         chance: random.Random,
         large: LargeMessages,
+        pages: LifePages,
     ) -> None:
         self.journal = journal
         self.large = large
+        self.pages = pages
         self.branches: dict[int, Doubt] = branches_of(journal.core)
         journal.on_durable = lambda: large.remove(done_bodies(journal.core))
         self.disk = disk
@@ -76,7 +85,8 @@ class Life:
         self.chance = chance
         self.held: list[Key] = []
         self.waiting: set[Key] = set()
-        self.transaction = chance.getrandbits(40) << 8
+        # Above those of earlier lives: a seed may come twice.
+        self.transaction = max([chance.getrandbits(40) << 8, *self.branches])
         self.routes = [self.core.open_route([queue_id]) for queue_id in QUEUES]
         self.routes.append(self.core.open_route(list(QUEUES)))
         self.connection = self.core.open_connection()
@@ -112,6 +122,7 @@ class Life:
     async def close(self) -> None:
         """Let go of everything."""
         await self.large.close()
+        await self.pages.pager.close()
         await self.journal.close()
 
     def body(self) -> bytes:
@@ -213,6 +224,8 @@ async def receive(life: Life) -> None:
             life.held += keys
             if status is DeliverStatus.ABSENT:
                 await tries.load(life, *life.core.absent_slab(consumer))
+            elif status is DeliverStatus.PAGED:
+                await tries.open_page(life)
 
 
 async def acknowledge(life: Life) -> None:
@@ -347,6 +360,9 @@ ACTS: dict[str, Act] = {
     "end unheld": Act(end_unheld, 2),
     "move": Act(move, 2),
     "set aside": Act(set_aside, 2),
+    "page": Act(page, 6),
+    "page beside others": Act(page_beside_others, 3),
+    "look after pages": Act(look_after_pages, 2),
 }
 """By name. What is added here is cut, replayed and counted without more ado."""
 
@@ -403,7 +419,8 @@ async def open_life(
         executor=InlineExecutor(),
     )
     large = await open_large(folder, disk, journal.core, chance.getrandbits(40))
-    return Life(journal, disk, chance, large)
+    pages = await LifePages.open(folder, disk, journal, chance)
+    return Life(journal, disk, chance, large, pages)
 
 
 async def live(

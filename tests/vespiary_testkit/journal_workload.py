@@ -27,6 +27,7 @@ from vespiary_broker.store.takeover import seal_tail
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.duplicate import DuplicateRecord
+from vespiary_codec.journal.page_record import PageDoneRecord, PagedRecord
 from vespiary_codec.journal.record import (
     AckRecord,
     AddRecord,
@@ -208,6 +209,7 @@ class LiveSet:
     def __init__(self) -> None:
         self.live: set[Key] = set()
         self._open: dict[int, _Open] = defaultdict(_Open)
+        self._pages: dict[int, set[Key]] = {}
         self._sequence = 0
         self._gaps = 0
 
@@ -280,6 +282,14 @@ class LiveSet:
         elif isinstance(record, AckRecord):
             for first, number in record.ranges:
                 self.live -= {(record.queue_id, first + index) for index in range(number)}
+        elif isinstance(record, PagedRecord):
+            # In place of all that was said of this page: what it no longer names has ended.
+            named = {(queue.queue_id, s) for queue in record.queues for s in queue.sequences}
+            self.live -= self._pages.get(record.page_id, set()) - named
+            self.live |= named
+            self._pages[record.page_id] = named
+        elif isinstance(record, PageDoneRecord):
+            self.live -= self._pages.pop(record.page_id, set())
 
 
 def recover(

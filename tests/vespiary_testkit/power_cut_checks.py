@@ -24,6 +24,7 @@ from vespiary_testkit.faulty_disk import MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_features import branches_of, lost_bodies
 from vespiary_testkit.journal_lives import MakeRing, Plan, plan, record_lives, record_more
+from vespiary_testkit.journal_pages import open_pages, remove_unnamed
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     QUEUES,
@@ -125,6 +126,7 @@ def recover_both(disk: MemoryDisk, folder: Path) -> Recovered:
     core.restore_done()
     rules = sink.rules
     live, in_doubt, wrong = rules.live, rules.in_doubt, lost_bodies(disk, folder, core)
+    open_pages(disk, folder, core)
     counts = {q: core.queue_statistics(q).ready for q in QUEUES}
     wanted = {q: sum(key[0] == q for key in live - rules.locked) for q in QUEUES}
     if counts != wanted:
@@ -140,6 +142,7 @@ def open_and_let_go(disk: MemoryDisk, folder: Path, options: dict[str, Any]) -> 
     """Open the journal as a broker does at its start, and end before anything is written."""
     parts = memory_parts(disk, MemoryRing, seed=len(disk.files))
     opened = open_folder(small_options(folder, **options), QUEUES, parts, NothingKept())
+    remove_unnamed(disk, folder, opened.core)
     opened.ring.close()
     opened.pool.close()
     opened.lock.close()
