@@ -214,7 +214,8 @@ def _check_destinations(match: _Match) -> None:
     ):
         if not match.value(name):
             continue
-        if match.value(needed) == "" or not match.is_given_anywhere(needed):
+        has_one = getattr(ADDRESS_DEFAULTS, needed) or match.is_given_anywhere(needed)
+        if match.value(needed) == "" or not has_one:
             raise match.refuse(
                 name,
                 f"such messages have no address to go to without {match.place(needed)}",

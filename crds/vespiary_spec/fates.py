@@ -25,12 +25,13 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
     dead_letter_address: Annotated[
         str | None,
         setting(
-            "Address that a message goes to after `max-delivery-attempts` deliveries; empty: such "
-            "a message is dropped (counted, and logged once for each queue).",
+            "Address that a message goes to after `max-delivery-attempts` deliveries; its queue is "
+            "made when the first one comes. Empty: such a message is dropped (counted, and logged "
+            "once for each queue).",
             change=Change.RESTART,
             pattern=_NAME_OR_NONE,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
-            default_text="none",
+            default_text="DLQ",
         ),
     ] = None
     auto_create_dead_letter_resources: Annotated[
@@ -215,7 +216,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
 
 
 FATE_DEFAULTS: dict[str, Any] = {
-    "dead_letter_address": "",
+    "dead_letter_address": "DLQ",
     "auto_create_dead_letter_resources": False,
     "dead_letter_queue_prefix": "DLQ.",
     "dead_letter_queue_suffix": "",

@@ -329,3 +329,20 @@ def test_wrong_times_are_refused_with_the_reason(start: Callable[..., BrokerProc
     client.connection.send("/queue/orders", "x", headers={"expires": "tomorrow"})
     wait_for(lambda: client.recorder.errors)
     assert "wrong expires" in client.recorder.errors[0].headers["message"]
+
+
+def test_without_any_setting_a_message_that_keeps_coming_back_is_not_lost(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = Client(broker)
+        client.send("/queue/orders", b"poison")
+        client.subscribe("/queue/orders")
+        for _ in range(10):
+            (message,) = client.take(1)
+            client.connection.nack(message.headers["ack"])
+        wait_for(lambda: ready(broker, "DLQ") == 1)
+        broker.kill()
+        broker.start()
+        assert (ready(broker, "DLQ"), ready(broker, "orders")) == (1, 0)
+        again = Client(broker)
+        again.subscribe("/queue/DLQ", "auto")
+        assert again.take(1)[0].body == "poison"

@@ -28,10 +28,15 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
         RemoteProtocolError: There is no dead letter address for the queue, or it is that itself.
     """
     assert mover.places is not None
-    if reason is not Reason.DELIVERIES:
+    if reason is Reason.RETRIED:
         return
     place = mover.places.find(queue, reason)
-    if place in (NoPlace.DROPPED, NoPlace.KEPT):
+    if place is NoPlace.LATER:
+        raise RemoteProtocolError(
+            f"the address for messages that leave the queue {queue.name} cannot be made now",
+            cure="make it, or its queue, by hand; the log says why",
+        )
+    if reason is Reason.DELIVERIES and place in (NoPlace.DROPPED, NoPlace.KEPT):
         raise RemoteProtocolError(
             f"the queue {queue.name} has no dead letter address to send its messages to",
             measured=str(place),

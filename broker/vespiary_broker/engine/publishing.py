@@ -28,7 +28,8 @@ class Target:
         is_teachable: Whether the next messages to the destination go the same way.
         switch: Chooses by message where filters stand in the way.
         dead_letter_address: Set when no queue of the address takes it: where it goes instead.
-        places: Queues there, then.
+        places: Most queues that it gets to, where that is not to be seen from its address.
+        instead: Where it goes if the switch lets it into no queue; None: nowhere.
     """
 
     route: int
@@ -36,6 +37,13 @@ class Target:
     switch: Switch | None = None
     dead_letter_address: str = ""
     places: int = 0
+    instead: Target | None = None
+
+    def is_nowhere(self, handle: int) -> bool:
+        """Whether a route of `route_for` leads to no queue, and there is an `instead`."""
+        return self.instead is not None and (
+            self.switch is not None and self.switch.is_nowhere(handle)
+        )
 
     def route_for(self, message: SentMessage) -> int:
         """Return the core's route for a message."""
@@ -52,33 +60,43 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
         queue = registry.queue_of(destination.address, destination.queue)
         if queue is None:
             return None
-        is_plain = not has_expiry_rules(registry.settings_for(destination.address))
-        return _target(registry.queue_route(queue).seen_by(destination.sender), is_plain=is_plain)
+        return _target(registry, destination, registry.queue_route(queue))
     address = registry.addresses.get(destination.address)
     if address is not None and address.is_wildcard:
         raise _refuse_wildcard(destination)
     if address is None or not address.serves(destination.routing_type):
         return None
     route = registry.route_of(address, destination.routing_type)
+    return _target(registry, destination, route)
+
+
+def _target(registry: Registry, destination: Destination, route: Route) -> Target | None:
+    """Return where messages of a route go; None: the place for those that it loses is missing."""
     settings = registry.settings_for(destination.address)
-    if not route.places_max and registry.unrouted is not None:
-        instead = registry.unrouted.unrouted_target(address.name)
-        if instead is not None and instead.route is None:
+    seen = route.seen_by(destination.sender)
+    instead: Target | None = None
+    if registry.unrouted is not None and (not route.places_max or seen.switch is not None):
+        unrouted = registry.unrouted.unrouted_target(destination.address)
+        if unrouted is not None and unrouted.route is None:
             return None
-        if instead is not None and instead.route is not None:
-            return Target(
-                instead.route.next_handle(),
+        if unrouted is not None and unrouted.route is not None:
+            instead = Target(
+                unrouted.route.next_handle(),
                 is_teachable=False,
-                switch=instead.route.switch,
-                dead_letter_address=instead.address,
-                places=instead.route.places_max,
+                switch=unrouted.route.switch,
+                dead_letter_address=unrouted.address,
+                places=unrouted.route.places_max,
             )
+            if not route.places_max:
+                return instead
     is_plain = not (settings.send_to_dla_on_no_route or has_expiry_rules(settings))
-    return _target(route.seen_by(destination.sender), is_plain=is_plain)
-
-
-def _target(route: Route, *, is_plain: bool) -> Target:
-    return Target(route.next_handle(), route.is_teachable and is_plain, route.switch)
+    return Target(
+        seen.next_handle(),
+        seen.is_teachable and is_plain,
+        seen.switch,
+        places=instead.places if instead is not None else 0,
+        instead=instead,
+    )
 
 
 async def make_target(registry: Registry, destination: Destination) -> Target:
@@ -92,6 +110,10 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
     """
     if registry.syntax.is_wildcard(destination.address):
         raise _refuse_wildcard(destination)
+    if await _make_unrouted(registry, destination):
+        target = find_target(registry, destination)
+        if target is not None:
+            return target
     settings = registry.settings_for(destination.address)
     address = registry.addresses.get(destination.address)
     kind = destination.routing_type or _default_type(registry, address, destination)
@@ -115,14 +137,27 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
         )
     else:
         await registry.create_address(destination.address, {kind}, is_auto_created=True)
-        if registry.unrouted is not None:
-            instead = registry.unrouted.unrouted_target(destination.address)
-            if instead is not None and instead.route is None:
-                await registry.unrouted.make_unrouted(destination.address)
+        await _make_unrouted(registry, destination)
     target = find_target(registry, destination)
+    if target is None and await _make_unrouted(registry, destination):
+        target = find_target(registry, destination)  # its only queue may have a filter
     if target is None:  # deleted again by somebody else between the two steps
         raise RemoteProtocolError(f"the address {destination.address} was deleted meanwhile")
     return target
+
+
+async def _make_unrouted(registry: Registry, destination: Destination) -> bool:
+    """Make the place for what no queue of an address takes, if it is missing; return whether so.
+
+    Durability: on return its queues survive a power loss.
+    """
+    if registry.unrouted is None or destination.address not in registry.addresses:
+        return False
+    instead = registry.unrouted.unrouted_target(destination.address)
+    if instead is None or instead.route is not None:
+        return False
+    await registry.unrouted.make_unrouted(destination.address)
+    return True
 
 
 def _default_type(

@@ -121,7 +121,10 @@ class Route:
         if self.switch is not None:
             self.switch.close()
             self.switch = None
-        self._set_groups(reach.groups())
+        groups = reach.groups()
+        # An exclusive divert may lead nowhere, whatever queues the address has.
+        self.places_max = max(map(len, groups))
+        self._set_groups(groups)
 
     def _set_groups(self, groups: list[list[int]]) -> None:
         core, handles = self._core, self._handles

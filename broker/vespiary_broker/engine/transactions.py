@@ -99,12 +99,17 @@ def publish(
         NoRoom: No slab or no file; nothing was staged.
         ValueError: The record would be too large.
     """
+    if not target.dead_letter_address:
+        handle = target.route_for(message)
+        if target.is_nowhere(handle) and target.instead is not None:
+            target = target.instead
     if target.dead_letter_address:
         origin = message.destination.address
         properties = unrouted_properties(message.properties, origin, target.dead_letter_address)
         message = replace(message, properties=properties)
+        handle = target.route_for(message)
     places = core.publish(
-        target.route_for(message),
+        handle,
         message.properties,
         message.body,
         persistent=message.is_persistent,

@@ -70,11 +70,15 @@ FIRST: list[tuple[dict[str, Any], str, str]] = [
     ({"no-expiry": True, "min-expiry-delay": 1}, "min-expiry-delay", "no-expiry = true"),
     ({"no-expiry": True, "max-expiry-delay": 1}, "max-expiry-delay", "no-expiry = true"),
     (
-        {"auto-create-dead-letter-resources": True},
+        {"auto-create-dead-letter-resources": True, "dead-letter-address": ""},
         "auto-create-dead-letter-resources",
         "dead-letter-address",
     ),
-    ({"send-to-dla-on-no-route": True}, "send-to-dla-on-no-route", "dead-letter-address"),
+    (
+        {"send-to-dla-on-no-route": True, "dead-letter-address": ""},
+        "send-to-dla-on-no-route",
+        "dead-letter-address",
+    ),
     ({"auto-create-expiry-resources": True}, "auto-create-expiry-resources", "expiry-address"),
     (
         {"default-group-rebalance-pause-dispatch": True, "default-group-rebalance": False},
@@ -127,6 +131,8 @@ def test_a_contradiction_in_one_match_is_refused_with_both_names(
         {"min-expiry-delay": 1, "max-expiry-delay": -1},
         {"no-expiry": True, "expiry-delay": -1},
         {"auto-create-dead-letter-resources": True, "dead-letter-address": "dead"},
+        {"auto-create-dead-letter-resources": True},
+        {"send-to-dla-on-no-route": True},
         {"default-consumers-before-dispatch": 2, "default-max-consumers": 2},
         {
             "default-consumers-before-dispatch": 3,

@@ -70,7 +70,7 @@ def test_a_message_whose_queue_is_gone_stays() -> None:
 
 
 def test_what_would_be_lost_is_refused() -> None:
-    rig, first, _ = rig_with()
+    rig, first, _ = rig_with(dead_letter_address="")
     send(rig, first, b"x")
     with pytest.raises(RemoteProtocolError, match="no dead letter address"):
         move(rig, first, Reason.DELIVERIES)
