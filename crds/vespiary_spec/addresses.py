@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.consumers import CONSUMER_DEFAULTS
 from vespiary_spec.fates import FATE_DEFAULTS, FateSettings
 from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS
 from vespiary_spec.memory import MESSAGES_MAX
@@ -140,6 +141,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
 
 
 ADDRESS_DEFAULTS = AddressSettings(
+    **CONSUMER_DEFAULTS,
     **LIFECYCLE_DEFAULTS,
     **KIND_DEFAULTS,
     **PAGE_DEFAULTS,

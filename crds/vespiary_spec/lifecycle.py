@@ -8,8 +8,7 @@ Called by: `addresses`.
 import enum
 from typing import Annotated, Any
 
-import msgspec
-
+from vespiary_spec.consumers import ConsumerSettings
 from vespiary_spec.model import Change, Unit, setting
 
 
@@ -21,7 +20,7 @@ class DeletionPolicy(enum.StrEnum):
 
 
 class LifecycleSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    ConsumerSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
     """What `AddressSettings` has about coming and going."""
 

@@ -52,10 +52,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "auto-delete-jms-queues": "the old JMS names (`auto-delete-queues` works)",
         "auto-delete-jms-topics": "the old JMS names (`auto-delete-addresses` works)",
         # slow consumers and the rest
-        "slow-consumer-threshold": "detection of slow consumers",
-        "slow-consumer-threshold-measurement-unit": "detection of slow consumers",
-        "slow-consumer-policy": "detection of slow consumers",
-        "slow-consumer-check-period": "detection of slow consumers",
         "redistribution-delay": "clustering",
         "message-counter-history-day-limit": "message counter history",
         "enable-metrics": "switching metrics by address",

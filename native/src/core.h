@@ -231,6 +231,7 @@ int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence
 /* What a consumer holds, pairs of (sequence, deliveries); returns how many there are. */
 int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t sequence, uint32_t deliveries,
                            uint64_t *out, uint64_t room);
+int64_t vespiary_core_held_count(const vespiary_core *core, uint32_t handle);
 int64_t vespiary_core_next_deliverable(vespiary_core *core, uint32_t queue_id);
 /* Returns the length of the body at *data, NULL: there is none; valid until the next call. */
 int64_t vespiary_core_body(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const uint8_t **data);

@@ -184,6 +184,14 @@ int vespiary_core_absent_for(vespiary_core *core, uint32_t queue_id, uint64_t se
     return 0;
 }
 
+/* How many messages a consumer holds. */
+int64_t vespiary_core_held_count(const vespiary_core *core, uint32_t handle)
+{
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open)
+        return -EINVAL;
+    return (int64_t)core->consumers[handle].held;
+}
+
 /* Held messages that give_back (close_consumer for sequence 0) would return, in any order. */
 int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t sequence, uint32_t deliveries,
                            uint64_t *out, uint64_t room)

@@ -71,6 +71,9 @@ class CoreInspection(Protocol):
             deliveries: Only those that came back as often as this, or more often.
         """
 
+    def held_count(self, consumer: int) -> int:
+        """Return how many messages a consumer holds."""
+
     def next_deliverable(self, queue_id: int) -> int:
         """Return the sequence of the message that `deliver` would give next; 0: there is none."""
 

@@ -89,6 +89,11 @@ class NativeInspection:
                 return sorted(zip(found[::2], found[1::2], strict=True))
             room = count
 
+    def held_count(self, consumer: int) -> int:
+        """See `CoreInspection.held_count`."""
+        count = lib.vespiary_core_held_count(self._core, consumer)
+        return check(count, f"held_count({consumer})")
+
     def next_deliverable(self, queue_id: int) -> int:
         """See `CoreInspection.next_deliverable`."""
         return check(

@@ -29,6 +29,7 @@ from vespiary_broker.engine.fates import FateStatistics
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
 from vespiary_broker.store.counters import (
@@ -294,6 +295,7 @@ class MemoryBroker:
                 dead_kept=36,
                 unreadable_parts=37,
             ),
+            slow_consumers=SlowConsumerStatistics(detected=3, killed=2),
             messages_unrouted=0,
             journal=self.journal,
             naming=NamingStatistics(

@@ -130,6 +130,8 @@ class InspectionCalls:
 
     def ask(self, queue: int, sequences: list[int]) -> None:
         self.core.next_deliverable(queue)
+        for consumer in sorted(self.consumers):
+            assert self.core.held_count(consumer) == len(self.core.held(consumer))
         for sequence in sequences:
             self.core.body(queue, sequence)
             self.core.absent_for(queue, sequence)

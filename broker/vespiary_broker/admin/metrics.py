@@ -32,6 +32,7 @@ from vespiary_broker.admin import (
     naming_records,
     paging_records,
     records,
+    slow_consumer_records,
     statistics_records,
 )
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
@@ -215,6 +216,7 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
     yield from _transactions(statistics.transactions)
     yield from _fates(statistics.fates)
+    yield from slow_consumer_records.metrics_of(statistics.slow_consumers, _PREFIX)
     yield _counter(
         "duplicates_discarded",
         "Messages discarded because their duplicate id was seen before.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vespiary_broker.admin import memory_records, records
 from vespiary_broker.admin.naming_records import Naming
+from vespiary_broker.admin.slow_consumer_records import SlowConsumers
 
 
 class Transactions(records.Record, frozen=True):
@@ -71,6 +72,7 @@ class Statistics(records.Record, frozen=True):
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
         fates: What became of dead letters, expired, delayed and scheduled messages.
+        slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that filters kept out of every queue.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
@@ -91,6 +93,7 @@ class Statistics(records.Record, frozen=True):
     logins_refused: int
     messages_dropped: int
     fates: Fates
+    slow_consumers: SlowConsumers
     messages_unrouted: int
     transactions: Transactions
     duplicates_discarded: int

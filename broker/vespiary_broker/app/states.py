@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.fates import FateStatistics
     from vespiary_broker.engine.queues import Consumer, Queue
+    from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
@@ -194,6 +195,7 @@ class BrokerStatistics:
         duplicate_ids: Duplicate ids remembered, over all addresses.
         messages_dropped: Messages dropped because the disk was full.
         fates: What became of dead letters, expired, delayed and scheduled messages.
+        slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
         naming: Limits of addresses and queues, and what went by itself.
@@ -218,6 +220,7 @@ class BrokerStatistics:
     duplicate_ids: int
     messages_dropped: int
     fates: FateStatistics
+    slow_consumers: SlowConsumerStatistics
     messages_unrouted: int
     journal: JournalStatistics
     naming: NamingStatistics
@@ -356,6 +359,7 @@ def broker_statistics(
         duplicate_ids=engine.duplicates.count,
         messages_dropped=engine.full_disk.dropped_count,
         fates=engine.fates.statistics(),
+        slow_consumers=engine.slow_consumers.statistics(),
         messages_unrouted=engine.registry.switch_counters.unrouted,
         journal=journal,
         naming=NamingStatistics(

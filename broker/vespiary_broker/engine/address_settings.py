@@ -57,6 +57,11 @@ class AddressSettingsTable:
         policies = {settings.disk_full_policy for _, settings in self._matches}
         return not policies <= {None, DiskFullPolicy.BLOCK}
 
+    @property
+    def has_slow_consumer_thresholds(self) -> bool:
+        """Whether any match asks for the measuring of consumers."""
+        return any((settings.slow_consumer_threshold or -1) > 0 for _, settings in self._matches)
+
     def settings_for(self, address: str) -> AddressSettings:
         """Return the settings of an address; no field is None but those of `OPEN_DEFAULTS`.
 

@@ -28,6 +28,7 @@ from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.slow_consumers import SlowConsumers
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.views import show_released
 from vespiary_spec.settings import AddressSettings
@@ -51,6 +52,7 @@ class Engine:
         quarantine: Holds messages whose body is lost.
         reaper: Deletes what is to go by itself.
         fates: Decides about messages that are not simply given to the next consumer.
+        slow_consumers: Measures consumers.
     """
 
     core: Core
@@ -66,6 +68,7 @@ class Engine:
     quarantine: Quarantine
     reaper: Reaper
     fates: Fates
+    slow_consumers: SlowConsumers
 
 
 def make_engine(
@@ -91,9 +94,7 @@ def make_engine(
     naming: NamingRules = DEFAULT_RULES,
     expiry_scan_period_ms: int = 30_000,
 ) -> Engine:
-    """Put an engine together.
-
-    `registry.restore`, `registry.configure` and `branches.restore` are the caller's to call.
+    """Put an engine together; `restore` and `configure` of its parts are the caller's to call.
 
     Args:
         core: The core, recovered.
@@ -137,6 +138,7 @@ def make_engine(
         duplicates, Logins(users, is_anonymous_allowed=is_anonymous_allowed), FullDisk(settings),
         memory, branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
         Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
+        SlowConsumers(core, registry, settings, naming.clock_s),
     )  # fmt: skip
 
 

@@ -104,6 +104,7 @@ class Outflow:
         """Send a consumer the frames of what it was given."""
         self.messages_out += count
         consumer.queue.delivered += count
+        consumer.given += count
         consumer.output.write(frames)
 
     def is_damaged(self, body: LargeBody) -> bool:
@@ -119,4 +120,5 @@ class Outflow:
         """Send a consumer a large message that it was given."""
         self.messages_out += 1
         consumer.queue.delivered += 1
+        consumer.given += 1
         consumer.output.stream(consumer, given)

@@ -45,6 +45,8 @@ class Consumer:
         priority: It is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
         is_open: False once it was closed; its handle must not be used then.
+        given: Messages that it was given so far.
+        given_back: Messages of these that came back while it was open.
         view: What it has seen of a non-destructive queue; None: it takes what it is given.
     """
 
@@ -58,6 +60,8 @@ class Consumer:
     priority: int = 0
     is_exclusive: bool = False
     is_open: bool = True
+    given: int = 0
+    given_back: int = 0
     view: View | None = None
 
 

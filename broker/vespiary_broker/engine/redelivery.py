@@ -114,6 +114,7 @@ class Redelivery:
             return consumer.view.give_back(sequence)
         marked = self.marked(consumer, sequence)
         count = self._core.give_back(consumer.handle, sequence)
+        consumer.given_back += count
         self.decide(consumer.queue, marked)
         return count
 

@@ -82,12 +82,14 @@ class Cycle:
         self._sweep: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._reaping = Reaping(engine.reaper, self.loop, self.touch)
+        self._measuring = Reaping(engine.slow_consumers, self.loop, self.touch)
 
     def start(self) -> None:
         """Begin to watch for connections that send too slowly, and transactions without end."""
         self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
         self._scan_transactions()
         self._reaping.start()
+        self._measuring.start()
         self.touch()  # what was restored may be due, or have expired
 
     def close(self) -> None:
@@ -97,6 +99,7 @@ class Cycle:
             if timer is not None:
                 timer.cancel()
         self._reaping.close()
+        self._measuring.close()
         self._let_go_on()
         self.producers.let_go_all()
         self.closed_clients.close()

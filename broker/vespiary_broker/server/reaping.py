@@ -1,15 +1,27 @@
-"""The timer of automatic deletion: a scan every period, one step a turn of the loop.
+"""The timers of scans: one every period, one step a turn of the loop.
 
-Owns the timer. Must never decide what goes: the engine's `Reaper` does. Called by `cycle`; owner:
-the event loop.
+Owns the timers of automatic deletion and of slow consumers. Must never decide what goes: the
+engine's `Reaper` and `SlowConsumers` do. Called by `cycle`; owner: the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from vespiary_broker.engine.automatic_deletion import Reaper
+
+class Scanner(Protocol):
+    """What scans in steps.
+
+    Attributes:
+        period_s: Seconds between two scans; 0 or less: never.
+    """
+
+    period_s: float
+
+    def scan(self) -> Iterator[int]:
+        """Look at everything once; yield after each step how much has gone in it."""
 
 
 class Reaping:
@@ -23,7 +35,7 @@ class Reaping:
 
     def __init__(
         self,
-        reaper: Reaper,
+        reaper: Scanner,
         loop: asyncio.AbstractEventLoop,
         touch: Callable[[], None],
     ) -> None:

@@ -62,6 +62,10 @@ class TwinInspection(Tables):
         pairs = ((one, counts.get(one, 0)) for one in covered)
         return sorted(pair for pair in pairs if pair[1] >= deliveries)
 
+    def held_count(self, consumer: int) -> int:
+        """See `CoreInspection.held_count`."""
+        return len(self._consumer(consumer).held)
+
     def next_deliverable(self, queue_id: int) -> int:
         """See `CoreInspection.next_deliverable`."""
         return delivery.next_sequence(self._queue(queue_id))

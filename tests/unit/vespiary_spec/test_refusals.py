@@ -126,7 +126,7 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
     for missing in (
         "managementBrowsePageSize",
         "hibernate",
-        "slowConsumerThreshold",
+        "redistributionDelay",
     ):
         assert missing not in offered
     assert {"journalMaxIo", "autoCreateQueues", "maxBodySize"} <= offered

@@ -76,6 +76,8 @@ async def test_figures_arrive_under_their_names():
         "messages_expired_dropped_total": 34,
         "delayed_messages": 35,
         "dead_letters_kept_total": 36,
+        "slow_consumers_total": 3,
+        "slow_consumers_killed_total": 2,
         "unreadable_parts": 37,
     }
     assert {name: found[f"vespiary_{name}"] for name in fates} == fates

@@ -1,0 +1,101 @@
+"""Settings of addresses about their consumers: which are too slow, and what becomes of those.
+
+Owns: these fields of `AddressSettings`.
+Never: measures anything (that is the engine).
+Called by: `lifecycle`, `addresses`.
+"""
+
+import enum
+from typing import Annotated, Any
+
+import msgspec
+
+from vespiary_spec.model import Change, Unit, setting
+
+SLOW_CONSUMER_CHECK_PERIOD_S_MAX = 86_400
+
+
+class SlowConsumerPolicy(enum.StrEnum):
+    """What becomes of a consumer that is too slow."""
+
+    NOTIFY = "NOTIFY"
+    KILL = "KILL"
+
+
+class SlowConsumerUnit(enum.StrEnum):
+    """What `slow-consumer-threshold` counts."""
+
+    MESSAGES_PER_SECOND = "MESSAGES_PER_SECOND"
+    MESSAGES_PER_MINUTE = "MESSAGES_PER_MINUTE"
+    MESSAGES_PER_HOUR = "MESSAGES_PER_HOUR"
+    MESSAGES_PER_DAY = "MESSAGES_PER_DAY"
+
+    @property
+    def seconds(self) -> int:
+        """Seconds of that time."""
+        return _SECONDS[self]
+
+
+_SECONDS = {
+    SlowConsumerUnit.MESSAGES_PER_SECOND: 1,
+    SlowConsumerUnit.MESSAGES_PER_MINUTE: 60,
+    SlowConsumerUnit.MESSAGES_PER_HOUR: 3600,
+    SlowConsumerUnit.MESSAGES_PER_DAY: 86_400,
+}
+
+
+class ConsumerSettings(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """What `AddressSettings` has about consumers."""
+
+    slow_consumer_threshold: Annotated[
+        int | None,
+        setting(
+            "A consumer that acknowledges fewer messages than this, while there were enough for "
+            "all, is slow. Counted as `slow-consumer-threshold-measurement-unit` says. -1 or 0: "
+            "none is.",
+            change=Change.RESTART,
+            unit=Unit.MESSAGES,
+            minimum=0,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    slow_consumer_threshold_measurement_unit: Annotated[
+        SlowConsumerUnit | None,
+        setting(
+            "What `slow-consumer-threshold` counts.",
+            change=Change.RESTART,
+            default_text="MESSAGES_PER_SECOND",
+        ),
+    ] = None
+    slow_consumer_policy: Annotated[
+        SlowConsumerPolicy | None,
+        setting(
+            "What becomes of a slow consumer: NOTIFY writes a warning to the log and counts it, "
+            "KILL ends its connection as well.",
+            change=Change.RESTART,
+            default_text="NOTIFY",
+        ),
+    ] = None
+    slow_consumer_check_period: Annotated[
+        int | None,
+        setting(
+            "Time over which consumers are measured, one period after the other.",
+            change=Change.RESTART,
+            unit=Unit.SECONDS,
+            minimum=1,
+            maximum=SLOW_CONSUMER_CHECK_PERIOD_S_MAX,
+            default_text="5",
+        ),
+    ] = None
+
+
+CONSUMER_DEFAULTS: dict[str, Any] = {
+    "slow_consumer_threshold": -1,
+    "slow_consumer_threshold_measurement_unit": SlowConsumerUnit.MESSAGES_PER_SECOND,
+    "slow_consumer_policy": SlowConsumerPolicy.NOTIFY,
+    "slow_consumer_check_period": 5,
+}
+"""What holds when no match says otherwise."""
