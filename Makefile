@@ -16,7 +16,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test mutants campaign check bench bench-journal bench-paging e2e image gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test mutants campaign check bench bench-journal bench-paging bench-engine e2e image gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -72,6 +72,9 @@ bench-journal: $(VENV)/.dev ## measure the journal alone, beside the raw disk, a
 
 bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a lazy queue beside a fast one
 	$(BIN)/python -m benchmarks.paging
+
+bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
+	$(BIN)/python -m benchmarks.engine
 
 e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
 	$(PYTEST) tests/e2e -m e2e

@@ -66,7 +66,7 @@ struct options {
     const char *host, *login, *passcode, *vhost, *destination, *destination_type, *ack,
                *prefetch_header, *send_header, *selector, *ledger;
     const char *verify[VERIFY_LIMIT];
-    double port, queues, producers, window, rate, consumers, prefetch, body_size, seconds, messages,
+    double fan, port, queues, producers, window, rate, consumers, prefetch, body_size, seconds, messages,
         warmup, drain_seconds, idle, run, variants;
 };
 
@@ -559,10 +559,14 @@ static bool check_body(struct load *l, const struct frame *f, struct stamp *stam
         l->checks.corrupt++; /* never sent by this run */
         return false;
     }
-    struct source *s = find_source(l, stamp->run, stamp->producer);
+    bool is_known = get_number(f->subscription, &queue) && queue < l->queues;
+    /* Of a fan each queue has its own ledger: it gets every message, once and in order. */
+    bool is_fan = l->options.fan > 0 && is_known;
+    struct source *s = find_source(
+        l, stamp->run, is_fan ? stamp->producer * l->queues + (uint32_t)queue : stamp->producer);
     uint8_t *flags = flags_of(s, stamp->seq);
     l->checks.duplicates += (*flags & RECEIVED) != 0;
-    if (!get_number(f->subscription, &queue) || queue >= l->queues ||
+    if (!is_known ||
         (l->producers > 0 && queue != queue_of(l, stamp->producer, stamp->seq)))
         l->checks.misrouted++;
     else if (l->order_checked && (*flags & RECEIVED) == 0) {
@@ -943,6 +947,7 @@ static const struct setting SETTINGS[] = {
     NUMBER("window", window, 1, 1000000, "closed loop: unconfirmed messages a producer"),
     NUMBER("rate", rate, 0, 1e7, "open loop: messages a second of all producers; 0 = closed loop"),
     NUMBER("consumers", consumers, 0, 4096, "consuming connections; 0 only produces"),
+    NUMBER("fan", fan, 0, 1, "1: every queue gets each message (needs producers 0)"),
     TEXT("ack", ack, "client-individual, client (cumulative) or auto"),
     NUMBER("prefetch", prefetch, 0, 1e6, "credit asked for by each subscription; 0 = the broker's"),
     TEXT("prefetch-header", prefetch_header, "name of the header that carries it"),
@@ -1025,6 +1030,8 @@ static void read_options(struct options *o, int argc, char **argv)
         die(EXIT_USAGE, "--producers 0 --consumers 0 leaves nothing to do: give one of them");
     if (o->queues > 1 && strstr(o->destination, "%d") == NULL)
         die(EXIT_USAGE, "--queues %.0f needs %%d in --destination %s", o->queues, o->destination);
+    if (o->fan > 0 && (o->producers > 0 || o->ledger != NULL || verify_count > 0))
+        die(EXIT_USAGE, "--fan 1 only drains, and without a ledger");
     if (o->producers * o->queues > 1e7)
         die(EXIT_USAGE, "--producers x --queues is %.0f, at most 1e7", o->producers * o->queues);
     if (o->messages / (o->producers > 0 ? o->producers : 1) >= (double)SEQ_LIMIT)

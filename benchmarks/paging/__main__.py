@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console
 
 from benchmarks import bytecode, generator, machine
@@ -21,6 +22,9 @@ _FOLDER = Path(__file__).parent.parent / "results"
 _MIB = 1024 * 1024
 SETTINGS = ("address-settings.#.max-size-bytes=16MiB", "global-max-size=64MiB")
 """Of every broker: what an address keeps in memory, and all together, the image included."""
+RATE = 120_000.0
+"""What a producer offers beside a lazy queue: the floor of a backlog. Flat out, the disk is the
+limit, and what nobody reads is written twice."""
 
 
 def backlog_figures(runs: list[measurement.Backlog]) -> list[Figure]:
@@ -55,31 +59,58 @@ def backlog_figures(runs: list[measurement.Backlog]) -> list[Figure]:
     ]
 
 
-def lazy_figures(runs: list[measurement.Lazy]) -> list[Figure]:
+def lazy_figures(runs: list[measurement.Lazy], *, has_floor: bool) -> list[Figure]:
     """Return the figures of a fast queue beside a lazy one."""
+    rate = runs[0].rate
+    offered = f"at {rate:,.0f} a second" if rate else "flat out"
     return [
-        Figure(name="fast queue alone, a second", values=[run.alone_per_s for run in runs]),
-        Figure(name="beside a lazy one, a second", values=[run.beside_lazy_per_s for run in runs]),
-        Figure(name="of its speed", values=[run.ratio for run in runs], bound=0.9, at_least=True),
+        Figure(name=f"fast queue {offered}, alone", values=[run.alone.per_s for run in runs]),
+        Figure(name="beside a lazy one", values=[run.beside_lazy.per_s for run in runs]),
+        Figure(
+            name="of its speed",
+            values=[run.ratio for run in runs],
+            bound=0.9 if has_floor else None,
+            at_least=True,
+        ),
+        Figure(name="p50 in us, alone", values=[run.alone.end_to_end_us.p50 for run in runs]),
+        Figure(name="p50 beside", values=[run.beside_lazy.end_to_end_us.p50 for run in runs]),
+        Figure(name="p99 in us, alone", values=[run.alone.end_to_end_us.p99 for run in runs]),
+        Figure(name="p99 beside", values=[run.beside_lazy.end_to_end_us.p99 for run in runs]),
     ]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """All rounds: backlogs, and lazy queues at the rate of the floor and flat out."""
+
+    backlogs: list[measurement.Backlog] = []
+    lazy_at_rate: list[measurement.Lazy] = []
+    lazy_flat_out: list[measurement.Lazy] = []
 
 
 def _measure(
     folder: Path, messages: int, rounds: int, seconds: float, console: Console
-) -> tuple[list[measurement.Backlog], list[measurement.Lazy]]:
+) -> Measured:
     binary = generator.build()
     bytecode.compile_packages()
-    backlogs, lazies = [], []
+    found = Measured([], [], [])
     for number in range(rounds):
         place = folder / f"{number}"
         place.mkdir()
         try:
             console.print(f"round {number + 1} of {rounds}", style="dim", highlight=False)
-            backlogs.append(measurement.measure_backlog(place, binary, messages, SETTINGS))
-            lazies.append(measurement.measure_lazy(place, binary, seconds, SETTINGS))
+            if messages:
+                backlog = measurement.measure_backlog(place, binary, messages, SETTINGS)
+                found.backlogs.append(backlog)
+            if seconds:
+                found.lazy_at_rate.append(
+                    measurement.measure_lazy(place, binary, seconds, SETTINGS, rate=RATE)
+                )
+                found.lazy_flat_out.append(
+                    measurement.measure_lazy(place, binary, seconds, SETTINGS)
+                )
         finally:
             shutil.rmtree(place, ignore_errors=True)
-    return backlogs, lazies
+    return found
 
 
 @click.command()
@@ -87,16 +118,16 @@ def _measure(
 @click.option(
     "--messages",
     default=10_000_000,
-    type=click.IntRange(100_000, 20_000_000),
+    type=click.IntRange(0, 20_000_000),
     show_default=True,
-    help="Messages of the backlog; each takes about 1.1 KiB twice, in the journal and in a page.",
+    help="Of the backlog; each takes about 1.1 KiB in the journal or in a page. 0: no backlog.",
 )
 @click.option(
     "--seconds",
     default=8.0,
-    type=click.FloatRange(4, 600),
+    type=click.FloatRange(0, 600),
     show_default=True,
-    help="Of each load beside a lazy queue.",
+    help="Of each load beside a lazy queue, 4 or more. 0: none.",
 )
 @click.option(
     "--directory",
@@ -130,16 +161,24 @@ def main(
             "500 in flight, then 1 consumer, acknowledged one by one",
             highlight=False,
         )
-        backlogs, lazies = _measure(folder, messages, rounds, seconds, console)
+        found = _measure(folder, messages, rounds, seconds, console)
     except (BrokerError, GeneratorError, measurement.PagingError) as error:
         raise click.ClickException(str(error)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    figures = [*backlog_figures(backlogs), *lazy_figures(lazies)]
+    figures: list[Figure] = []
+    if found.backlogs:
+        figures += backlog_figures(found.backlogs)
+    if found.lazy_at_rate:
+        figures += lazy_figures(found.lazy_at_rate, has_floor=True)
+        figures += lazy_figures(found.lazy_flat_out, has_floor=False)
     show(figures, "paging", console)
-    if picture is not None:
-        run = backlogs[-1]
-        title = f"{run.messages:,} messages of 1 KiB, {run.rss_peak_bytes // _MIB} MiB resident"
+    if picture is not None and found.backlogs:
+        run = found.backlogs[-1]
+        title = (
+            f"{run.messages:,} messages of 1 KiB through one queue: at most "
+            f"{run.rss_peak_bytes // _MIB} MiB resident"
+        )
         lines = [("in, a second", run.in_per_second), ("out, a second", run.out_per_second)]
         picture.write_text(plot.draw(title, lines))
     missed = [figure.name for figure in figures if figure.verdict == "MISSED"]

@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks import generator
 from benchmarks.broker import RunningBroker, running_broker
-from benchmarks.generator import Load, LoadReport
+from benchmarks.generator import Latency, Load, LoadReport
 
 _WINDOW = 500
 _PREFETCH = 500
@@ -52,16 +52,27 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         return last_per_first_tenth(self.out_per_second)
 
 
-class Lazy(msgspec.Struct, frozen=True, kw_only=True):
-    """A fast consumer's messages a second, alone and beside a queue that nobody reads."""
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fast consumer got: messages a second, and how long they took."""
 
-    alone_per_s: float
-    beside_lazy_per_s: float
+    per_s: float
+    end_to_end_us: Latency
+
+
+class Lazy(msgspec.Struct, frozen=True, kw_only=True):
+    """A fast consumer alone, and beside a queue that nobody reads and whose address pages.
+
+    `rate` is what the producer offered a second; 0: as fast as it was confirmed.
+    """
+
+    rate: float
+    alone: Beside
+    beside_lazy: Beside
 
     @property
     def ratio(self) -> float:
         """What is left of the speed."""
-        return self.beside_lazy_per_s / self.alone_per_s
+        return self.beside_lazy.per_s / self.alone.per_s
 
 
 def last_per_first_tenth(per_second: Sequence[int]) -> float:
@@ -141,7 +152,9 @@ def _rate(per_second: Sequence[int], reported_per_s: float) -> float:
 # --- a lazy subscriber --------------------------------------------------------------------------
 
 
-def measure_lazy(folder: Path, binary: Path, seconds: float, settings: Sequence[str]) -> Lazy:
+def measure_lazy(
+    folder: Path, binary: Path, seconds: float, settings: Sequence[str], *, rate: float = 0
+) -> Lazy:
     """Measure a multicast address with a fast queue, alone and beside a lazy one.
 
     Args:
@@ -149,20 +162,25 @@ def measure_lazy(folder: Path, binary: Path, seconds: float, settings: Sequence[
         binary: What `generator.build` returned.
         seconds: How long each runs.
         settings: Of the brokers.
+        rate: Messages a second that the producer offers; 0: as fast as it is confirmed.
 
     Raises:
-        PagingError: Messages were doubled or out of order.
+        PagingError: Messages were doubled or out of order, or the address did not page.
         BrokerError: A broker did not run.
         GeneratorError: A load did not.
     """
     settings = (*settings, "address-settings.#.auto-delete-queues=false")
-    rates = []
+    found = []
     for name, queues in (("alone", (_FAST,)), ("lazy", (_LAZY, _FAST))):
-        with running_broker(folder / name, settings=settings) as broker:
+        data = folder / f"{name}-{rate:.0f}"
+        with running_broker(data, settings=settings) as broker:
             for queue in queues:
                 _make(broker, binary, queue)
-            rates.append(_fast_per_s(broker, binary, seconds))
-    return Lazy(alone_per_s=rates[0], beside_lazy_per_s=rates[1])
+            found.append(_fast(broker, binary, seconds, rate))
+            pages = len(list((data / "paging").glob("*/*.page")))
+        if (name == "lazy") is not bool(pages):
+            raise PagingError(f"{pages} pages were written with the queues {', '.join(queues)}")
+    return Lazy(rate=rate, alone=found[0], beside_lazy=found[1])
 
 
 def _consume(
@@ -178,9 +196,9 @@ def _make(broker: RunningBroker, binary: Path, queue: str) -> None:
     _consume(broker, binary, queue, load, 0.1)
 
 
-def _fast_per_s(broker: RunningBroker, binary: Path, seconds: float) -> float:
-    """Return how many messages a second a consumer of the fast queue gets."""
-    produce = Load(window=_WINDOW, warmup=0, seconds=seconds, drain_seconds=1)
+def _fast(broker: RunningBroker, binary: Path, seconds: float, rate: float) -> Beside:
+    """Return what a consumer of the fast queue gets."""
+    produce = Load(window=_WINDOW, rate=rate, warmup=0, seconds=seconds, drain_seconds=1)
     arguments = ["--destination", "bench.0", "--destination-type", "MULTICAST"]
     failures: list[Exception] = []
 
@@ -201,4 +219,4 @@ def _fast_per_s(broker: RunningBroker, binary: Path, seconds: float) -> float:
         raise failures[0]
     if report.checks.duplicates or report.checks.out_of_order:
         raise PagingError(f"messages were doubled or out of order: {report.checks}")
-    return report.delivered_per_s
+    return Beside(per_s=report.delivered_per_s, end_to_end_us=report.end_to_end_latency_us)

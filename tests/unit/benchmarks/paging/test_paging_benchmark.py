@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import generator
+from benchmarks.generator import Latency
 from benchmarks.paging import measurement, plot
 from benchmarks.paging.__main__ import backlog_figures, lazy_figures
 
@@ -25,14 +26,27 @@ def test_figures_are_held_against_the_floors() -> None:
     )  # fmt: skip
     missed = [figure.name for figure in backlog_figures([run]) if figure.verdict == "MISSED"]
     assert missed == ["in a second", "out, last tenth per first"]
-    lazy = measurement.Lazy(alone_per_s=100, beside_lazy_per_s=91)
-    assert [figure.verdict for figure in lazy_figures([lazy])] == ["", "", "kept"]
+
+
+def test_a_lazy_queue_may_cost_a_tenth() -> None:
+    latency = Latency(count=1, mean=1, p50=1, p90=1, p99=1, p999=1, max=1)
+
+    def beside(per_s: float) -> measurement.Beside:
+        return measurement.Beside(per_s=per_s, end_to_end_us=latency)
+
+    kept = measurement.Lazy(rate=100, alone=beside(100), beside_lazy=beside(91))
+    slow = measurement.Lazy(rate=100, alone=beside(100), beside_lazy=beside(89))
+    assert [f.verdict for f in lazy_figures([kept], has_floor=True) if f.verdict] == ["kept"]
+    assert [f.verdict for f in lazy_figures([slow], has_floor=True) if f.verdict] == ["MISSED"]
+    assert not any(figure.verdict for figure in lazy_figures([slow], has_floor=False))
 
 
 def test_the_picture_is_svg() -> None:
     root = ET.fromstring(plot.draw("a < b", [("in", [1, 2, 3]), ("out", [3, 0])]))
     lines = [element for element in root if element.tag.endswith("polyline")]
     assert [len(line.attrib["points"].split()) for line in lines] == [3, 2]
+    assert not any(element.tag.endswith("rect") for element in root), "no ground of its own"
+    assert all("fill" in element.attrib for element in root if element.tag.endswith("text"))
 
 
 def test_a_backlog_goes_through(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
