@@ -37,6 +37,7 @@ from vespiary_testkit.journal_features import (
 from vespiary_testkit.journal_pages import (
     LifePages,
     look_after_pages,
+    name_anew,
     page,
     page_beside_others,
 )
@@ -363,6 +364,7 @@ ACTS: dict[str, Act] = {
     "page": Act(page, 6),
     "page beside others": Act(page_beside_others, 3),
     "look after pages": Act(look_after_pages, 2),
+    "name pages anew": Act(name_anew, 2),
 }
 """By name. What is added here is cut, replayed and counted without more ado."""
 
@@ -418,8 +420,12 @@ async def open_life(
         parts=dataclasses.replace(made, **parts),
         executor=InlineExecutor(),
     )
-    large = await open_large(folder, disk, journal.core, chance.getrandbits(40))
-    pages = await LifePages.open(folder, disk, journal, chance)
+    try:
+        large = await open_large(folder, disk, journal.core, chance.getrandbits(40))
+        pages = await LifePages.open(folder, disk, journal, chance)
+    except BaseException:
+        await journal.close()
+        raise
     return Life(journal, disk, chance, large, pages)
 
 

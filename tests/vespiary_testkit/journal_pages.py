@@ -99,6 +99,9 @@ class LifePages:
 
 async def page(life: Life) -> None:
     """Move what waits into pages, as far as that goes."""
+    sent = [key for _ in range(life.chance.choice((0, 5, 12))) for key in life.try_publish()]
+    await life.journal.wait_durable()
+    life.confirm(sent)
     life.pages.address.keep_bytes = life.chance.choice((0, 0, 2000, 20_000))
     for _ in range(life.chance.choice((1, 3))):
         if not await life.pages.move():
@@ -132,6 +135,15 @@ async def look_after_pages(life: Life) -> None:
     for _ in range(3):
         life.pages.pager._wake.set()  # or it would come after 250 rounds of the keeper
         await asyncio.sleep(0.002)
+
+
+async def name_anew(life: Life) -> None:
+    """Have the journal name pages again, with what is left of them."""
+    for facts in life.core.pages():
+        if facts.places and life.chance.random() < 0.8:
+            with contextlib.suppress(NoRoom):
+                life.core.page_restage(facts.page_id)
+    await life.journal.wait_durable()
 
 
 # --- the judge ------------------------------------------------------------------------------------

@@ -13,7 +13,43 @@ _PAGES: Final = "tests/unit/vespiary_native/test_core_pages.py::"
 
 _CALLS: Final = "tests/unit/vespiary_native/test_core_pages_calls.py::"
 
+_CUTS: Final = "tests/crash/test_power_cuts.py::test_every_power_cut_keeps_what_was_confirmed[0]"
+_STORE: Final = "broker/vespiary_broker/store/paging/"
+
 PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "page named before its flush",
+        "The journal names a page of which parts may be missing after a power cut.",
+        _STORE + "page_files.py",
+        "            file.flush()\n        except BaseException:\n",
+        "        except BaseException:\n",
+        _CUTS,
+    ),
+    Mutant(
+        "page named before its name is durable",
+        "The journal names a page whose file a power cut may leave without a name.",
+        _STORE + "page_files.py",
+        "            self.disk.flush_folder(folder)\n        except NativeError as error:\n"
+        "            self._throw_away",
+        "        except NativeError as error:\n            self._throw_away",
+        _CUTS,
+    ),
+    Mutant(
+        "page goes before its end is durable",
+        "A page's file is removed while the record that ends it may still be lost.",
+        _STORE + "pager.py",
+        "        await self._journal.wait_sequence(max(staged.values()))\n",
+        "",
+        "tests/unit/vespiary_broker/store/paging/test_pager_order.py",
+    ),
+    Mutant(
+        "page goes with live messages (twin)",
+        "A page is taken for done while messages stand in it.",
+        "native/vespiary_native/twin/pages.py",
+        "page.state is not PageState.LIVE or page.live or ",
+        "page.state is not PageState.LIVE or ",
+        _PAGES + "test_a_page_ends_when_all_of_it_is_acknowledged_durably",
+    ),
     Mutant(
         "page's record does not keep its file (twin)",
         "The journal's file with the PAGE record may go while the page is needed.",
@@ -33,6 +69,38 @@ PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
 )
 
 NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "page goes with live messages",
+        "A page is taken for done while messages stand in it.",
+        "native/src/pages.c",
+        "p->state != PAGE_LIVE || f->live || core->transaction",
+        "p->state != PAGE_LIVE || core->transaction",
+        _CUTS,
+    ),
+    Mutant(
+        "acknowledgement in a page forgotten",
+        "A recovery passes over acknowledgements of messages in pages: they come back.",
+        "native/src/page_recovery.c",
+        "            extent_end(core, q, e, at);\n        is_changed = true;\n",
+        "            (void)core;\n        is_changed = true;\n",
+        _CUTS,
+    ),
+    Mutant(
+        "page named anew without one of its queues",
+        "The PAGE record of later forgets an extent: its messages are lost.",
+        "native/src/pages.c",
+        "        if (!e)\n            continue;\n        r->items[r->count].q = q;\n",
+        "        if (!e || r->count)\n            continue;\n        r->items[r->count].q = q;\n",
+        _CUTS,
+    ),
+    Mutant(
+        "count goes before the page",
+        "After a restart the file of a COUNT on a page may go: its message passes for new.",
+        "native/src/page_recovery.c",
+        "    return bad ? bad : add_cancel(in, e->slot);\n",
+        "    return bad;\n",
+        _PAGES + "test_a_count_stays_as_long_as_the_page_needs_it",
+    ),
     Mutant(
         "page's record goes before what it voids",
         "The file of a PAGE record may go before those with the old records: they count again.",

@@ -245,6 +245,22 @@ def test_an_acknowledgement_stays_as_long_as_the_page_needs_it(
     assert again.core.queue_statistics(1).paged == 5
 
 
+def test_a_count_stays_as_long_as_the_page_needs_it(rig: CoreRig, pages: PageFiles) -> None:
+    publish(rig, 3)
+    page_id = pages.move(rig.core, [1])
+    rig.flush()
+    rig.fill(14)  # the count stands in another file
+    consumer = rig.consume()
+    pages.enter(rig.core, page_id, 1)
+    pages.load(rig.core, block_file_id(page_id), 0)
+    rig.deliver(consumer, 1)
+    rig.core.give_back(consumer, 1)
+    rig.flush()
+    own = rig.core.current_file()
+    assert block_file_id(page_id) in rig.core.cancels(own)
+    assert rig.restored().core.cancels(own) == rig.core.cancels(own)
+
+
 def test_an_acknowledgement_is_not_extended_across_the_page_record(
     rig: CoreRig, pages: PageFiles
 ) -> None:
