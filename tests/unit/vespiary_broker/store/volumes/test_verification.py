@@ -192,6 +192,20 @@ def test_one_refused_volume_keeps_all_of_them_untouched(machine: PaperMachine) -
     assert machine.asked == [str(machine.base / "bindings")]
 
 
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "overlay"])
+def test_pages_may_lie_nowhere_where_a_journal_may_not(machine: PaperMachine, kind: str) -> None:
+    machine.add("journal", "xfs", XFS)
+    machine.add("paging", kind, NFS, number="0:31", source="server:/export")
+    report = machine.verify()
+    assert report.exit_code is ExitCode.FOUND_BAD
+    level, reason = result(report, "paging")
+    assert level is VerdictLevel.DENY
+    assert "paging" in reason
+    assert kind in reason
+    assert report.answer.refusal == reason
+    assert list((machine.base / "paging").iterdir()) == []
+
+
 def test_a_type_that_statfs_contradicts_is_refused(machine: PaperMachine) -> None:
     machine.add("journal", "ext4", NFS)
     level, reason = result(machine.verify())
