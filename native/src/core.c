@@ -191,6 +191,7 @@ void vespiary_core_free(vespiary_core *core)
     free(core->connections);
     free(core->buffers);
     free(core->notes.items);
+    free(core->switched);
     free(core->pages);
     free(core->wanted);
     free(core->ready);
@@ -432,6 +433,7 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
     if (bad)
         return bad;
     core->routes[handle].is_open = true;
+    core->routes[handle].is_switch = false;
     core->routes[handle].generation++;
     if (handle == core->routes_count)
         core->routes_count++;
@@ -440,7 +442,7 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
 
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count)
 {
-    if (handle >= core->routes_count || !core->routes[handle].is_open)
+    if (handle >= core->routes_count || !core->routes[handle].is_open || core->routes[handle].is_switch)
         return -EINVAL;
     return route_fill(core, &core->routes[handle], queue_ids, count);
 }
@@ -497,6 +499,7 @@ int vespiary_core_close_connection(vespiary_core *core, uint32_t handle)
         return -EINVAL;
     connection *c = &core->connections[handle];
     bool is_listed = c->is_listed;
+    core->switched_count = 0; /* it may be its */
     connection_clear(c);
     c->is_listed = is_listed; /* the slot is used again when nothing refers to it */
     return 0;
@@ -521,5 +524,6 @@ int vespiary_core_detach_buffer(vespiary_core *core, uint32_t handle)
     if (handle >= core->buffers_count || !core->buffers[handle].is_open)
         return -EINVAL;
     core->buffers[handle].is_open = false;
+    core->switched_count = 0; /* it may stand there */
     return 0;
 }

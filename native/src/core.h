@@ -156,6 +156,7 @@ int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
+int vespiary_core_open_switch(vespiary_core *core);
 
 /* accounts */
 int vespiary_core_open_account(vespiary_core *core);
@@ -177,6 +178,9 @@ int vespiary_core_attach_buffer(vespiary_core *core, const uint8_t *memory, uint
 int vespiary_core_detach_buffer(vespiary_core *core, uint32_t handle);
 int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
                              vespiary_result *out);
+/* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
+int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
+int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);
 int vespiary_core_receipt(vespiary_core *core, uint32_t handle, const uint8_t *data, uint32_t length);
 /* Takes the next connection with output: 1 filled (valid until the next call), 0 none left. */
 int vespiary_core_take_receipt(vespiary_core *core, uint32_t *handle, const uint8_t **data, uint32_t *length);

@@ -234,6 +234,8 @@ int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *p
         return -EINVAL;
     if (handle >= core->routes_count || !core->routes[handle].is_open || transaction != core->transaction)
         return -EINVAL;
+    if (core->routes[handle].is_switch)
+        return -EINVAL;
     message m = {.properties = {{properties, properties_bytes}},
                  .body = {body, body_length},
                  .protocol = (uint8_t)protocol,

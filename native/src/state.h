@@ -225,8 +225,29 @@ typedef struct {
     bool is_open;
     uint32_t generation, count;
     bool is_durable; /* one of the queues is */
+    bool is_switch;  /* it has no queues: Python says of each message where it goes */
     queue **queues;
 } route;
+
+/* --- messages on their way in ------------------------------------------------------------------------------ */
+typedef struct {
+    const uint8_t *data;
+    uint32_t length;
+} piece;
+
+typedef struct {
+    piece properties[4]; /* joined in this order */
+    piece body;
+    uint8_t protocol, priority, flags;
+    bool is_persistent;
+} message;
+
+typedef struct {
+    uint64_t position; /* of its frame in the buffer that was scanned */
+    uint32_t length;
+    message message;
+    piece receipt;
+} switched_send;
 
 /* --- connections ----------------------------------------------------------------------------------------- */
 typedef struct {
@@ -364,6 +385,8 @@ struct vespiary_core {
     read_buffer *buffers;
     uint32_t buffers_count, buffers_capacity;
     note_ring notes;
+    switched_send *switched; /* frames of the last scan that Python has to choose for (stomp_switch.c) */
+    uint32_t switched_count, switched_capacity, switched_connection, switched_route;
     uint32_t *wanted; /* ids of queues whose consumers met a closed extent */
     uint32_t wanted_count, wanted_capacity;
     uint32_t *ready; /* ids of queues to look at */
@@ -501,18 +524,6 @@ uint8_t *output_room(vespiary_core *core, uint32_t handle, uint32_t length);
 int output_waits(vespiary_core *core, uint32_t handle, bool for_all);
 
 /* publish.c */
-typedef struct {
-    const uint8_t *data;
-    uint32_t length;
-} piece;
-
-typedef struct {
-    piece properties[4]; /* joined in this order */
-    piece body;
-    uint8_t protocol, priority, flags;
-    bool is_persistent;
-} message;
-
 int transaction_end(vespiary_core *core);
 bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item);
 void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
@@ -553,6 +564,12 @@ bool paged_is_locked(const queue *q, uint64_t sequence, uint32_t *slot);
 int paged_lock(queue *q, uint64_t sequence, uint32_t *slot); /* 1 locked, 0 it is not there, or -ENOMEM */
 uint32_t paged_count_delivery(queue *q, uint64_t sequence);  /* how often now */
 void paged_let_go(vespiary_core *core, queue *q, uint64_t sequence, bool is_commit);
+
+/* stomp_scan.c, stomp_switch.c */
+enum scan_status { NEED_DATA = 0, FRAME = 1, ODD = 2, BLOCKED = 3, SWITCHED = 4 };
+int stage_send(vespiary_core *core, uint32_t handle, const route *to, const message *m, piece receipt);
+bool switch_takes(const vespiary_core *core, uint32_t to); /* whether what waits goes through it, if anything does */
+int switch_keep(vespiary_core *core, uint32_t to, const switched_send *what);
 
 /* delivery.c */
 const uint8_t *properties_of(const entry *item, const uint8_t *record);

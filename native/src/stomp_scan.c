@@ -7,7 +7,6 @@
 #include "crc32c.h"
 #include "state.h"
 
-enum { NEED_DATA = 0, FRAME = 1, ODD = 2, BLOCKED = 3 };
 enum { LOGIN_BYTES_MAX = 8192, PRIORITY_USUAL = 4 };
 
 typedef struct {
@@ -354,15 +353,29 @@ static void stored_lines(const frame *f, message *m)
     m->properties[pieces] = (piece){from, (uint32_t)(end - from)};
 }
 
-/* 0 taken, 1 leave it to Python, else -errno. */
-static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64_t length)
+/* Stage a message and hold its receipt: 0 done, 1 leave it to Python, else -errno. */
+int stage_send(vespiary_core *core, uint32_t handle, const route *to, const message *m, piece receipt)
 {
-    connection *c = &core->connections[handle];
-    if (!f->destination.length)
+    if (core->accounts_full && is_route_held(core, to))
         return 1;
-    const route *to = find_route(core, c, f->destination, f->type);
-    if (!to || (core->accounts_full && is_route_held(core, to)))
-        return 1;
+    uint64_t block;
+    int places = publish(core, to, m, &block);
+    if (places < 0)
+        return places == -EMSGSIZE ? 1 : places;
+    if (block)
+        core->connections[handle].last_block = block;
+    return receipt.data ? stage_receipt(core, handle, receipt) : 0;
+}
+
+enum { TAKEN = 0, LEFT = 1, KEPT = 2 };
+
+/* Take a SEND, or keep it for its switch, or leave it; else -errno. Nothing is taken while others are kept. */
+static int take_send(vespiary_core *core, uint32_t handle, const frame *f, uint64_t position, int64_t length)
+{
+    const route *to =
+        f->destination.length ? find_route(core, &core->connections[handle], f->destination, f->type) : NULL;
+    if (!to || (core->switched_count && !to->is_switch))
+        return LEFT;
     uint8_t priority = f->has_priority ? f->priority : PRIORITY_USUAL;
     message m = {.body = {f->at + f->headers_end, (uint32_t)(length - f->headers_end - 1)},
                  .protocol = 1,
@@ -370,13 +383,15 @@ static int take_send(vespiary_core *core, uint32_t handle, const frame *f, int64
                  .flags = priority != PRIORITY_USUAL || f->is_grouped ? FLAG_SPECIAL : 0,
                  .is_persistent = f->is_persistent};
     stored_lines(f, &m);
-    uint64_t block;
-    int places = publish(core, to, &m, &block);
-    if (places < 0)
-        return places == -EMSGSIZE ? 1 : places;
-    if (block)
-        c->last_block = block;
-    return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
+    if (!to->is_switch)
+        return stage_send(core, handle, to, &m, f->receipt);
+    uint32_t number = (uint32_t)(to - core->routes);
+    if (!switch_takes(core, number))
+        return LEFT;
+    core->switched_connection = handle;
+    switched_send what = {position, (uint32_t)length, m, f->receipt};
+    int bad = switch_keep(core, number, &what);
+    return bad ? bad : KEPT;
 }
 
 /* Part of a message id: as `parse_number`, but there is one spelling only. */
@@ -415,15 +430,11 @@ static int take_ack(vespiary_core *core, uint32_t handle, const frame *f, int64_
     return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
 }
 
-int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
-                             vespiary_result *out)
+/* Take frames until one is not plain, or not whole, or has to wait; *out says why. */
+static int scan(vespiary_core *core, uint32_t handle, const uint8_t *memory, uint64_t at, uint64_t end,
+                vespiary_result *out)
 {
-    if (handle >= core->connections_count || !core->connections[handle].is_open || buffer >= core->buffers_count ||
-        !core->buffers[buffer].is_open || start > end || end > core->buffers[buffer].length)
-        return -EINVAL;
     connection *c = &core->connections[handle];
-    const uint8_t *memory = core->buffers[buffer].memory;
-    uint64_t at = start;
     for (;;) {
         if (!c->need && !c->scanned && !c->body_scanned) /* heart-beats, and the ends of lines after frames */
             while (at < end && (memory[at] == '\n' || (memory[at] == '\r' && at + 1 < end && memory[at + 1] == '\n')))
@@ -440,24 +451,36 @@ int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buff
             out->status = ODD;
             return 0;
         }
-        int left = 1;
+        int left = LEFT;
         if (f.is_plain && f.command_length == 4)
-            left = take_send(core, handle, &f, length);
-        else if (f.is_plain)
+            left = take_send(core, handle, &f, at, length);
+        else if (f.is_plain && !core->switched_count)
             left = take_ack(core, handle, &f, length);
         if (left < 0 && left != -ENOSPC)
             return left;
         c->need = c->scanned = c->body_scanned = 0;
-        if (left == -ENOSPC) {
-            out->status = BLOCKED;
-            out->detail = (uint32_t)length;
-            return 0;
-        }
-        if (left) {
-            out->status = FRAME;
+        if (left == -ENOSPC || left == LEFT) {
+            out->status = left == LEFT ? FRAME : BLOCKED;
             out->detail = (uint32_t)length;
             return 0;
         }
         at += (uint64_t)length;
     }
+}
+
+int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
+                             vespiary_result *out)
+{
+    if (handle >= core->connections_count || !core->connections[handle].is_open || buffer >= core->buffers_count ||
+        !core->buffers[buffer].is_open || start > end || end > core->buffers[buffer].length)
+        return -EINVAL;
+    core->switched_count = 0;
+    int bad = scan(core, handle, core->buffers[buffer].memory, start, end, out);
+    if (bad || !core->switched_count)
+        return bad;
+    connection *c = &core->connections[handle];
+    c->need = c->scanned = c->body_scanned = 0; /* what is behind them is looked at again */
+    *out = (vespiary_result){
+        .status = SWITCHED, .detail = core->switched_route, .position = core->switched[0].position};
+    return 0;
 }

@@ -90,6 +90,7 @@ from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
 from vespiary_native.abc_pages import CorePages as CorePages
+from vespiary_native.abc_switching import CoreSwitching as CoreSwitching
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
 from vespiary_native.values import WRITE_BYTES as WRITE_BYTES
@@ -108,7 +109,7 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, Protocol):
+class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, CoreSwitching, Protocol):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
@@ -371,7 +372,7 @@ class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, Protocol):
         Returns:
             (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller
             handles `buffer[position:position + detail]` itself and goes on behind it; after BLOCKED
-            it may, or scan from `position` on again when there is room.
+            it may, or scan from `position` again when there is room; SWITCHED: `abc_switching`.
         """
 
     def receipt(self, connection: int, data: bytes) -> None:

@@ -24,12 +24,12 @@ from vespiary_native.abc import (
     LargeDelivery,
     QueueStatistics,
     Relocation,
-    ScanStatus,
     WriteRequest,
 )
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_pages import NativePages
+from vespiary_native.core_switching import SCAN_STATUS, NativeSwitching
 from vespiary_native.inspection import NativeInspection
 from vespiary_native.loader import ffi, lib
 
@@ -37,7 +37,7 @@ _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every wri
 _BATCH = 1024  # ids fetched with one call
 
 
-class NativeCore(NativeAccounts, NativeInspection, NativePages):
+class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeSwitching):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(
@@ -286,7 +286,7 @@ class NativeCore(NativeAccounts, NativeInspection, NativePages):
         bad = lib.vespiary_core_scan_stomp(self._core, connection, buffer, start, end, out)
         if bad:
             check(bad, "scan_stomp")
-        return _SCAN[out.status], out.position, out.detail
+        return SCAN_STATUS[out.status], out.position, out.detail
 
     def receipt(self, connection: int, data: bytes) -> None:
         """See `Core.receipt`."""
@@ -542,9 +542,6 @@ class NativeCore(NativeAccounts, NativeInspection, NativePages):
     def restore_done(self) -> int:
         """See `Core.restore_done`."""
         return check(lib.vespiary_core_restore_done(self._core), "restore_done")
-
-
-_SCAN = [*ScanStatus]
 
 
 def verify_blocks(

@@ -22,6 +22,7 @@ class ScanStatus(IntEnum):
     FRAME = 1  # a complete frame that the fast path leaves to Python; detail = its length
     ODD = 2  # not a frame, or beyond a limit: let the codec say why, then close
     BLOCKED = 3  # no room for a SEND or ACK: stop reading, try again after space is made
+    SWITCHED = 4  # SENDs to a switch wait for `send_switched`; detail = the switch
 
 
 class DeliverStatus(IntEnum):

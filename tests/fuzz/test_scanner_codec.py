@@ -38,6 +38,7 @@ from vespiary_codec.wire.stomp import (
     receipt_frame,
 )
 from vespiary_native.abc import AckMode, ScanStatus
+from vespiary_native.values_inspection import MessageView
 from vespiary_testkit.core_rig import IMPLEMENTATIONS, SALT
 from vespiary_testkit.stomp_stream import FrameSource
 
@@ -47,6 +48,8 @@ LARGEST_FRAME_BYTES = LIMITS.header_bytes + LIMITS.body_bytes + 1
 BUFFER_BYTES = 1 << 18
 VERSIONS: dict[int, Version] = {10: "1.0", 11: "1.1", 12: "1.2"}
 TAUGHT = {b"/queue/%d" % n: n for n in range(4)} | {b"/queue/1\0ANYCAST": 3}
+SWITCHED = b"/queue/4"
+"""The destination that is a switch: where its messages go is chosen at random."""
 HELD = 9
 """Queue of the messages that ACKs name; the others stand for the destinations."""
 
@@ -83,6 +86,10 @@ class Bench:
             core.open_queue(queue)
             self.observers.append(core.open_consumer(observer, queue, AckMode.AUTO, 1, b"o", 12))
         core.open_queue(HELD)
+        self.routes = [core.open_route([queue]) for queue in (0, 1, 2, 3)]
+        self.switch = core.open_switch()
+        self.chosen: list[int] = []
+        self.shown: list[MessageView] = []
         self.added: list[AddRecord] = []
         self.given: list[tuple[int, int]] = []
         self.frames = FrameSource(self.random, self.given)
@@ -97,7 +104,8 @@ class Bench:
             (LIMITS.header_count, LIMITS.header_line_bytes, LIMITS.header_bytes, LIMITS.body_bytes),
         )
         for destination, queue in TAUGHT.items():
-            core.teach(self.connection, destination, core.open_route([queue]))
+            core.teach(self.connection, destination, self.routes[queue])
+        core.teach(self.connection, SWITCHED, self.switch)
         self.consumer = core.open_consumer(
             self.connection, HELD, AckMode.INDIVIDUAL, 1000, b"s1", self.number
         )
@@ -152,6 +160,12 @@ class Bench:
             status, position, detail = self.core.scan_stomp(self.connection, self.buffer, at, end)
             taken += self.check_taken(data[at:position])
             at = position
+            if status == ScanStatus.SWITCHED:
+                assert detail == self.switch
+                position = self.choose()
+                taken += self.check_taken(data[at:position])
+                at = position
+                continue
             if status == ScanStatus.FRAME:
                 self.check_left(data[at : at + detail])
                 at += detail
@@ -166,6 +180,16 @@ class Bench:
                 self.check_incomplete(rest)
                 return taken, bool(rest)
             end = min(len(data), end + self.random.choice([1, 7, 60, 4096, 10**6, 10**6]))
+
+    def choose(self) -> int:
+        """Have what a switch keeps go somewhere; return where the scan goes on."""
+        shown = self.core.switched()
+        chosen = [self.random.randrange(len(self.routes)) for _ in shown]
+        status, position, detail = self.core.send_switched([self.routes[one] for one in chosen])
+        assert (status, detail) == (ScanStatus.NEED_DATA, 0)
+        self.shown += shown
+        self.chosen += chosen
+        return position
 
     def decode(self, data: bytes) -> tuple[list[Frame], RemoteProtocolError | None, int]:
         """Return the frames in `data`, the error, and the bytes that wait for more."""
@@ -214,7 +238,12 @@ class Bench:
                 key = (frame.get("destination") or "").encode()
                 if (kind := frame.get("destination-type")) is not None:
                     key += b"\0" + kind.encode()
-                queue, properties = TAUGHT[key], canonical_properties(frame)
+                properties = canonical_properties(frame)
+                if key == SWITCHED:
+                    queue = self.chosen.pop(0)
+                    self.check_shown(self.shown.pop(0), frame)
+                else:
+                    queue = TAUGHT[key]
                 expected[queue].append((properties, frame.body))
                 if frame.get("persistent") == "true":
                     journalled.append((queue, properties, frame.body, *order_of(frame)))
@@ -225,6 +254,7 @@ class Bench:
             for one in self.added
         ]
         assert found == journalled
+        assert not self.chosen, "more was sent on than came"
         for queue, messages in expected.items():
             head = self.core.queue_statistics(queue).next
             sequences = list(range(head, head + len(messages)))
@@ -240,6 +270,12 @@ class Bench:
             )
         wanted = [id_ for frame in taken if (id_ := frame.get("receipt")) is not None]
         assert receipts == b"".join(encode(receipt_frame(id_), self.version) for id_ in wanted)
+
+    def check_shown(self, view: MessageView, frame: Frame) -> None:
+        assert view.properties == canonical_properties(frame)
+        assert (view.priority, view.is_special) == order_of(frame)
+        assert view.is_journalled is (frame.get("persistent") == "true")
+        assert view.body_length == len(frame.body)
 
     def check_ack(self, frame: Frame) -> None:
         """Compare with what `vespiary_broker.server.session` does with an ACK."""

@@ -20,6 +20,7 @@ from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
 from vespiary_testkit.core_driver_inspection import InspectionCalls
 from vespiary_testkit.core_driver_pages import PagingCalls
+from vespiary_testkit.core_driver_switching import SwitchingCalls
 from vespiary_testkit.core_driver_transactions import TransactionCalls
 from vespiary_testkit.core_pair import Both
 from vespiary_testkit.stomp_stream import FrameSource
@@ -29,7 +30,7 @@ LIMITS = (12, 300, 1200, 30_000)
 SALT = 0x9E3779B97F4A7C15
 
 
-class Driver(InspectionCalls, PagingCalls, TransactionCalls):
+class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
     """One run: two cores, the files they write, the clients that use them."""
 
     def __init__(self, seed: int) -> None:
@@ -76,6 +77,7 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
         self.keep_files()
         while len(self.queues) < 4:
             self.open_queue()
+        self.open_switches()
         for _ in range(3):
             self.open_route()
             self.open_connection()
@@ -114,6 +116,7 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
             self.core.teach(handle, b"/queue/%d" % number, route)
             if self.random.random() < 0.3:
                 self.core.teach(handle, b"/queue/%d\0ANYCAST" % number, route)
+        self.teach_switch(handle)
 
     def close_connection(self, handle: int) -> None:
         for consumer in [c for c, owner in self.consumers.items() if owner == handle]:
@@ -235,6 +238,12 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
     def scan(self, handle: int, attached: int, at: int, end: int) -> tuple[int, int]:
         while True:
             status, at, detail = self.core.scan_stomp(handle, attached, at, end)
+            if status == ScanStatus.SWITCHED:
+                if self.random.random() < 0.1:
+                    return at, ScanStatus.NEED_DATA  # nothing is taken until it is sent on
+                status, at, detail = self.choose()
+                if status == ScanStatus.NEED_DATA:
+                    continue
             is_passed = status == ScanStatus.BLOCKED and self.random.random() < 0.3
             if status != ScanStatus.FRAME and not is_passed:
                 return at, status
@@ -365,6 +374,8 @@ class Driver(InspectionCalls, PagingCalls, TransactionCalls):
             (1, self.core.stage_empty_block),
             (1, self.append),
             (1, self.churn),
+            (1, self.replace_switch),
+            (1, self.misuse_switch),
             (2, self.account),
             (2, self.core.take_changed_accounts),
             (5, self.keep_files),

@@ -34,8 +34,8 @@ PYTHON_MEMORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         "the scanner takes for a full address (twin)",
         "The fast path goes on while an address is full.",
-        "native/vespiary_native/twin/stomp.py",
-        "    if staging.accounts.is_held(plan.route):\n",
+        "native/vespiary_native/twin/switching.py",
+        "    if staging.accounts.is_held(route):\n",
         "    if False:\n",
         _ACCOUNTS + "test_the_scanner_leaves_sends_to_a_full_address_to_python",
     ),
@@ -110,8 +110,8 @@ NATIVE_MEMORY: Final[tuple[Mutant, ...]] = (
         "the scanner takes for a full address",
         "The fast path goes on while an address is full.",
         "native/src/stomp_scan.c",
-        "    if (!to || (core->accounts_full && is_route_held(core, to)))\n",
-        "    if (!to)\n",
+        "    if (core->accounts_full && is_route_held(core, to))\n",
+        "    if (false)\n",
         _ACCOUNTS + "test_the_scanner_leaves_sends_to_a_full_address_to_python",
     ),
 )

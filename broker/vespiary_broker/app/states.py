@@ -360,7 +360,7 @@ def broker_statistics(
         messages_dropped=engine.full_disk.dropped_count,
         fates=engine.fates.statistics(),
         slow_consumers=engine.slow_consumers.statistics(),
-        messages_unrouted=engine.registry.switch_counters.unrouted,
+        messages_unrouted=engine.registry.switches.unrouted,
         journal=journal,
         naming=NamingStatistics(
             addresses_max=registry.limits.addresses_max,

@@ -14,7 +14,7 @@ from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
-from vespiary_broker.engine.switching import SwitchCounters
+from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable
 from vespiary_spec.settings import RoutingType
 
@@ -32,16 +32,16 @@ class AddressTable:
         core: The core.
         rules: What wildcards look like, and the clock.
         diverts: Where messages go instead or as well.
-        counters: Counts messages that filters kept out of every queue.
+        switches: All switches of the broker.
     """
 
     def __init__(
-        self, core: Core, rules: NamingRules, diverts: Diverts, counters: SwitchCounters
+        self, core: Core, rules: NamingRules, diverts: Diverts, switches: Switches
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
         self._diverts = diverts
-        self._counters = counters
+        self._switches = switches
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
         self._wildcards = WildcardTable(rules.syntax)
@@ -51,7 +51,7 @@ class AddressTable:
         route = address.routes.get(routing_type)
         if route is None:
             reach = self._reach(address, routing_type)
-            route = Route(self._core, reach, address.name, self._counters)
+            route = Route(self._core, reach, address.name, self._switches)
             address.routes[routing_type] = route
             for wildcard in address.wildcards:
                 wildcard.routed[address] = None

@@ -25,7 +25,8 @@ class Target:
 
     Attributes:
         route: The core's route; -1 where it depends on the message.
-        is_teachable: Whether the next messages to the destination go the same way.
+        is_teachable: Whether the core may take the next messages to the destination by itself, or
+            through the switch.
         switch: Chooses by message where filters stand in the way.
         dead_letter_address: Set when no queue of the address takes it: where it goes instead.
         places: Most queues that it gets to, where that is not to be seen from its address.
@@ -44,6 +45,11 @@ class Target:
         return self.instead is not None and (
             self.switch is not None and self.switch.is_nowhere(handle)
         )
+
+    @property
+    def taught_handle(self) -> int:
+        """What connections are taught, if it is teachable: the route, or its switch."""
+        return self.route if self.switch is None else self.switch.handle
 
     def route_for(self, message: SentMessage) -> int:
         """Return the core's route for a message."""

@@ -40,7 +40,7 @@ from vespiary_broker.engine.returns import Returns, Unrouted
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.settling import Judge
-from vespiary_broker.engine.switching import SwitchCounters
+from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
@@ -73,7 +73,7 @@ class Registry:
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
         diverts: Where messages go instead or as well.
-        switch_counters: Counts messages that filters kept out of every queue.
+        switches: All switches, and how many messages their filters kept out of every queue.
         large_bodies: Bodies in files; None: there are none.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         returns: Takes messages back from consumers; set by who puts the engine together.
@@ -125,14 +125,14 @@ class Registry:
         self.queues_by_id: dict[int, Queue] = {}
         self.dropped_added = 0
         self.dropped_acknowledged = 0
-        self.switch_counters = SwitchCounters()
+        self.switches = Switches()
         self.diverts = Diverts(
             bindings,
             lock=lock,
             syntax=naming.syntax,
             on_changed=lambda: self._table.refresh_all_routes(),
         )
-        self._table = AddressTable(core, naming, self.diverts, self.switch_counters)
+        self._table = AddressTable(core, naming, self.diverts, self.switches)
         self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
@@ -257,7 +257,7 @@ class Registry:
         """Return the route to one queue alone."""
         if queue.route is None:
             reach = reach_of_queue(queue)
-            queue.route = Route(self._core, reach, queue.address.name, self.switch_counters)
+            queue.route = Route(self._core, reach, queue.address.name, self.switches)
         return queue.route
 
     # --- making ---------------------------------------------------------------------------------

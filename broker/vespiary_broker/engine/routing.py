@@ -17,7 +17,7 @@ from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
-from vespiary_broker.engine.switching import Switch, SwitchCounters
+from vespiary_broker.engine.switching import Switch, Switches
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Route:
     """Where the messages of an address go, for one routing type.
 
     Invariant: a connection knows `handles[0]` only while it is the only one, and there is no
-        switch.
+        switch; or the switch's handle, as long as there is one.
 
     Attributes:
         places_max: Most queues that a message can get to.
@@ -49,17 +49,17 @@ class Route:
         core: The core.
         reach: What messages can get to.
         address: Name of the address that they are sent to.
-        counters: Where what goes nowhere is counted.
+        switches: All switches of the broker.
     """
 
     __slots__ = (
-        "_address", "_core", "_counters", "_handles", "_partings", "_turn", "places_max", "switch",
+        "_address", "_core", "_handles", "_partings", "_switches", "_turn", "places_max", "switch",
     )  # fmt: skip
 
-    def __init__(self, core: Core, reach: Reach, address: str, counters: SwitchCounters) -> None:
+    def __init__(self, core: Core, reach: Reach, address: str, switches: Switches) -> None:
         self._core = core
         self._address = address
-        self._counters = counters
+        self._switches = switches
         self._handles: list[int] = []
         self._turn = 0
         self._partings: _Partings | None = None
@@ -69,8 +69,8 @@ class Route:
 
     @property
     def is_teachable(self) -> bool:
-        """Whether all messages go the same way, so that connections may be taught the handle."""
-        return len(self._handles) == 1
+        """Whether connections may be taught a handle: all messages go one way, or by the switch."""
+        return len(self._handles) == 1 or self.switch is not None
 
     def next_handle(self) -> int:
         """Return the core's route for the next message; -1 if the switch has to be asked."""
@@ -93,7 +93,7 @@ class Route:
         route = partings.routes.get(own)
         if route is None:
             reach = partings.reach.without(own)
-            route = Route(self._core, reach, self._address, self._counters)
+            route = Route(self._core, reach, self._address, self._switches)
             partings.routes[own] = route
         return route
 
@@ -102,7 +102,8 @@ class Route:
         queues = tuple(queue for queue in reach.queues if queue.traits.is_no_local)
         before = () if self._partings is None else self._partings.queues
         if not set(queues).issubset(before):
-            self._close_handles()  # their subscribers were taught a route that leads there
+            self._close_handles()  # their subscribers were taught what leads there
+            self._close_switch()
         self._close_partings()
         if queues:
             self._partings = _Partings(queues, reach)
@@ -114,13 +115,11 @@ class Route:
         if next(reach.selectors, None) is not None:
             self._close_handles()
             if self.switch is None:
-                self.switch = Switch(self._core, reach, self._address, self._counters)
+                self.switch = Switch(self._core, reach, self._address, self._switches)
             else:
                 self.switch.lead(reach)
             return
-        if self.switch is not None:
-            self.switch.close()
-            self.switch = None
+        self._close_switch()
         groups = reach.groups()
         # An exclusive divert may lead nowhere, whatever queues the address has.
         self.places_max = max(map(len, groups))
@@ -151,5 +150,9 @@ class Route:
         """Forget it; connections that were taught it ask again."""
         self._close_partings()
         self._close_handles()
+        self._close_switch()
+
+    def _close_switch(self) -> None:
         if self.switch is not None:
             self.switch.close()
+            self.switch = None

@@ -1,9 +1,11 @@
 """Switches: routes that depend on the message, since queues or diverts have filters.
 
 Owns the core's routes to sets of queues, one for each set that came up, and whose turn it is among
-ANYCAST queues. Nobody is taught such a route: each message comes to Python, which takes the values
-that the filters need out of it and chooses. Must never look at a body. Made by `routing` and
-`registry`, asked by `transactions`; owner: the event loop.
+ANYCAST queues. Connections are taught the switch itself: the core hands over the headers of all
+messages to it that one read has brought, Python takes the values that the filters need out of them
+and chooses, and the core stages them, in one call each. Must never look at a body. Made by
+`routing` and `registry`, asked by the server's `intake` and by `transactions`; owner: the event
+loop.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.core import Core, ScanStatus
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Passes, Reach
-from vespiary_broker.engine.selection.message_values import Extractor
+from vespiary_broker.engine.selection.message_values import Extractor, StoredMessage
 from vespiary_broker.engine.selection.selector import Selector
 
 if TYPE_CHECKING:
@@ -85,35 +87,57 @@ class _Arriving:
         return len(message.body) if message.large is None else message.large.size_bytes
 
 
-class SwitchCounters:
-    """What all switches of a broker count together.
+class Switches:
+    """All switches of a broker.
 
     Attributes:
         unrouted: Messages that no filter let into any queue.
+        by_handle: The switches that connections may be taught, by the core's handle.
     """
 
-    __slots__ = ("unrouted",)
+    __slots__ = ("by_handle", "unrouted")
 
     def __init__(self) -> None:
         self.unrouted = 0
+        self.by_handle: dict[int, Switch] = {}
+
+    def send(self, core: Core, handle: int) -> tuple[ScanStatus, int, int]:
+        """Choose for what the core's last scan kept for a switch, and have it staged.
+
+        Args:
+            core: The core.
+            handle: The switch.
+
+        Returns:
+            As `Core.send_switched`.
+        """
+        switch = self.by_handle[handle]
+        return core.send_switched([switch.choose(message) for message in core.switched()])
 
 
 class Switch:
     """Chooses queues by message.
 
+    Attributes:
+        handle: The core's handle, which connections are taught.
+
     Args:
         core: The core.
         reach: What messages can get to.
         address: Name of the address that they are sent to.
-        counters: Where what goes nowhere is counted.
+        switches: All switches of the broker.
     """
 
-    __slots__ = ("_address", "_core", "_counters", "_extractor", "_reach", "_routes", "_turns")
+    __slots__ = (
+        "_address", "_core", "_extractor", "_reach", "_routes", "_switches", "_turns", "handle",
+    )  # fmt: skip
 
-    def __init__(self, core: Core, reach: Reach, address: str, counters: SwitchCounters) -> None:
+    def __init__(self, core: Core, reach: Reach, address: str, switches: Switches) -> None:
         self._core = core
         self._address = address
-        self._counters = counters
+        self._switches = switches
+        self.handle = core.open_switch()
+        switches.by_handle[self.handle] = self
         self._routes: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._turns: dict[Address, int] = {}
         self.lead(reach)
@@ -123,11 +147,15 @@ class Switch:
         self._reach = reach
         names = frozenset[str]().union(*(selector.names for selector in reach.selectors))
         self._extractor = Extractor(names, address=self._address)
-        self.close()
+        self._close_routes()
 
     def handle_for(self, message: SentMessage) -> int:
         """Return the core's route for a message, and take the turns that it uses up."""
-        values = self._extractor.values_of(_Arriving(message))
+        return self.choose(_Arriving(message))
+
+    def choose(self, message: StoredMessage) -> int:
+        """As `handle_for`, for a message as selectors see it."""
+        values = self._extractor.values_of(message)
 
         def passes(selector: Selector | None) -> bool:
             return selector is None or selector.matches(values)
@@ -140,7 +168,7 @@ class Switch:
             if queue is not None:
                 multicast[queue.id] = None
         if not multicast:
-            self._counters.unrouted += 1
+            self._switches.unrouted += 1
         return self._route(tuple(multicast))
 
     def _next(self, address: Address, choice: tuple[Queue, ...], passes: Passes) -> Queue | None:
@@ -168,7 +196,12 @@ class Switch:
         return handle
 
     def close(self) -> None:
-        """Give the core's routes back."""
+        """Give the core's routes back; connections that were taught it ask again."""
+        self._close_routes()
+        self._core.close_route(self.handle)
+        del self._switches.by_handle[self.handle]
+
+    def _close_routes(self) -> None:
         for handle in self._routes.values():
             self._core.close_route(handle)
         self._routes.clear()

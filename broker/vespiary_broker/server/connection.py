@@ -86,7 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         sink = None
         if cycle.large is not None and listener.large is not None:
             sink = LargeSink(cycle.large, listener.large)
-        self._intake = Intake(cycle.core, cycle.buffer, self, listener.limits, sink)
+        switches = cycle.engine.registry.switches
+        self._intake = Intake(cycle.core, cycle.buffer, self, listener.limits, switches, sink)
         self._stream: LargeStream | None = None  # a large message is on its way out
         self._is_backlogged = False  # bytes of a large body wait for the disk
         self._state = State.OPEN

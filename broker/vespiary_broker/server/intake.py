@@ -13,6 +13,7 @@ import logging
 from typing import Final, Protocol
 
 from vespiary_broker.engine.core import Core, ScanStatus
+from vespiary_broker.engine.switching import Switches
 from vespiary_broker.server import detection
 from vespiary_broker.server.buffers import (
     HEADROOM_BYTES,
@@ -104,6 +105,7 @@ class Intake:
         shared: The buffer of all connections.
         taker: The connection.
         limits: Bounds of a frame.
+        switches: Choose for messages whose route depends on them.
         large: Where large bodies go; None: there are none.
     """
 
@@ -113,8 +115,10 @@ class Intake:
         shared: SharedBuffer,
         taker: Taker,
         limits: StompLimits,
+        switches: Switches,
         large: LargeSink | None = None,
     ) -> None:
+        self._switches = switches
         self._large = large
         self._receiving: LargeBodyIntake | None = None
         self._core = core
@@ -297,6 +301,10 @@ class Intake:
         begin, needed = position, 0
         while position < end and taker.is_taking:
             status, position, detail = core.scan_stomp(taker.handle, handle, position, end)
+            if status == ScanStatus.SWITCHED:
+                status, position, detail = self._switches.send(core, detail)
+                if status == ScanStatus.NEED_DATA:
+                    continue
             if status == ScanStatus.NEED_DATA:
                 needed = detail
                 break

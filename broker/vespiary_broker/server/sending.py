@@ -174,7 +174,7 @@ class Sending:
             and not any(character in key for character in "\\\r\n")
         ):
             self._taught += 1
-            self._core.teach(self._connection.handle, key.encode(), target.route)
+            self._core.teach(self._connection.handle, key.encode(), target.taught_handle)
 
     def outgoing(self, frame: Frame) -> Outgoing:
         """Return the message of a SEND frame.

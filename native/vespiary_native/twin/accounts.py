@@ -6,7 +6,6 @@ scanner, which then leaves the frame to Python. Called by the core, its staging 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from vespiary_codec.journal.record import ADD, PLACE
@@ -188,8 +187,6 @@ class Accounts:
 
 class AccountCalls(Tables):
     """The calls of `abc_accounts.CoreAccounts`; base class of `TwinCore`."""
-
-    _route: Callable[[int], Route]
 
     def open_account(self) -> int:
         """See `CoreAccounts.open_account`."""

@@ -7,8 +7,6 @@ package. Never does I/O, knows no clock. Called by the engine and the store, thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from vespiary_codec.journal.record import QUEUE_STATE, RecordFlag
 from vespiary_native.abc import (
     BLOCK_BYTES,
@@ -34,6 +32,8 @@ from vespiary_native.twin.pages import Pages
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, Consumer, Queue, Route
+from vespiary_native.twin.switching import Switched, TwinSwitching
+from vespiary_native.twin.tables import free_handle
 
 QUEUE_ID_MAX = 2**31 - 1
 CREDIT_MAX = 2**31 - 1
@@ -42,7 +42,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls, TwinInspection, TwinPages):
+class TwinCore(AccountCalls, TwinInspection, TwinPages, TwinSwitching):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -71,7 +71,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
         self._recovery = Recovery(self._image, self._staging.large, self._staging.accounts)
         self._branches = Branches(self._queues)
         self._pages = Pages(self._staging, self._queues, self._branches)
-        self._routes: dict[int, Route] = {}
+        self._switched = Switched()
         self._connections: dict[int, Connection] = {}
         self._buffers: dict[int, memoryview] = {}
 
@@ -252,19 +252,13 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
     def open_route(self, queue_ids: list[int]) -> int:
         """See `abc.Core.open_route`."""
         queues = self._route_queues(queue_ids)
-        handle = _free_handle(self._routes)
-        self._routes[handle] = Route(queues)
+        handle = free_handle(self._routes)
+        self._routes[handle] = Route(handle, queues)
         return handle
-
-    def _route(self, handle: int) -> Route:
-        route = self._routes.get(handle)
-        if route is None:
-            raise ValueError(f"route {handle} is not open")
-        return route
 
     def set_route(self, route: int, queue_ids: list[int]) -> None:
         """See `abc.Core.set_route`."""
-        self._route(route).set(self._route_queues(queue_ids))
+        self._queues_route(route).set(self._route_queues(queue_ids))
 
     def close_route(self, route: int) -> None:
         """See `abc.Core.close_route`."""
@@ -278,7 +272,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
             # A handle is used again when nothing of its old connection waits any more.
             if not (known.is_open or known.notes_pending or known in self._staging.released):
                 del self._connections[handle]
-        handle = _free_handle(self._connections)
+        handle = free_handle(self._connections)
         self._connections[handle] = Connection(handle)
         return handle
 
@@ -313,11 +307,12 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
         known = self._connection(connection)
         if any(known.consumers.values()):
             raise ValueError(f"connection {connection} has open consumers")
+        self._switched.clear()
         known.is_open = False
 
     def attach_buffer(self, buffer: bytearray) -> int:
         """See `abc.Core.attach_buffer`."""
-        handle = _free_handle(self._buffers)
+        handle = free_handle(self._buffers)
         self._buffers[handle] = memoryview(buffer)
         return handle
 
@@ -329,6 +324,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
 
     def detach_buffer(self, buffer: int) -> None:
         """See `abc.Core.detach_buffer`."""
+        self._switched.clear()
         self._buffer(buffer).release()
         del self._buffers[buffer]
 
@@ -339,7 +335,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
         known, view = self._connection(connection), self._buffer(buffer)
         if not 0 <= start <= end <= len(view):
             raise ValueError(f"bytes {start} to {end} are not in a buffer of {len(view)}")
-        return stomp.scan(self._staging, known, view, start, end)
+        return stomp.scan(self._staging, known, self._switched, view, start, end)
 
     def receipt(self, connection: int, data: bytes) -> None:
         """See `abc.Core.receipt`."""
@@ -383,7 +379,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
         transaction: int = 0,
     ) -> int:
         """See `abc.Core.publish`."""
-        to = self._route(route)
+        to = self._queues_route(route)
         self._check_transaction(transaction)
         self._staging.add(
             to,
@@ -461,7 +457,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
                 f"a subscription's id has {len(subscription)} bytes:"
                 f" at most {SUBSCRIPTION_BYTES_MAX} are allowed"
             )
-        handle = _free_handle(self._consumers)
+        handle = free_handle(self._consumers)
         consumer = Consumer(handle, known, queue, AckMode(mode), credit, subscription, version)
         self._consumers[handle] = consumer
         known.consumers.setdefault(queue_id, []).append(consumer)
@@ -570,11 +566,6 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages):
             queue.restored()
             self._staging.queue_ready(queue)
         return dropped
-
-
-def _free_handle(table: Mapping[int, object]) -> int:
-    """Return the lowest number that is no handle; handles are used again."""
-    return next(handle for handle in range(len(table) + 1) if handle not in table)
 
 
 def _check_credit(credit: int) -> None:

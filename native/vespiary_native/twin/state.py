@@ -310,10 +310,12 @@ class Queue:
 class Route:
     """Queues that a destination leads to."""
 
-    __slots__ = ("has_durable", "is_open", "queues")
+    __slots__ = ("handle", "has_durable", "is_open", "is_switch", "queues")
 
-    def __init__(self, queues: list[Queue]) -> None:
+    def __init__(self, handle: int, queues: list[Queue], *, is_switch: bool = False) -> None:
+        self.handle = handle
         self.is_open = True
+        self.is_switch = is_switch
         self.set(queues)
 
     def set(self, queues: list[Queue]) -> None:

@@ -17,6 +17,7 @@ from vespiary_native.abc import AckMode, NoRoom, ScanStatus
 from vespiary_native.twin import delivery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, SendPlan, SendShape
+from vespiary_native.twin.switching import KeptSend, Switched, stage_send
 
 LOGIN_BYTES_MAX: Final = 8192
 PLANS_MAX: Final = 64
@@ -70,9 +71,31 @@ _BLOCKED: Final = -2
 
 
 def scan(
-    staging: Staging, connection: Connection, view: memoryview, start: int, end: int
+    staging: Staging,
+    connection: Connection,
+    switched: Switched,
+    view: memoryview,
+    start: int,
+    end: int,
 ) -> tuple[int, int, int]:
     """Take complete frames from `view[start:end]` (see `abc.Core.scan_stomp`)."""
+    switched.begin(connection, view)
+    answer = _scan(staging, connection, switched, view, start, end)
+    if not switched.sends:
+        return answer
+    connection.frame_taken()  # what is behind them is looked at again
+    return switched.answer
+
+
+def _scan(
+    staging: Staging,
+    connection: Connection,
+    switched: Switched,
+    view: memoryview,
+    start: int,
+    end: int,
+) -> tuple[int, int, int]:
+    """Take frames until one is not plain, or not whole, or has to wait; return why."""
     data = view.obj
     assert isinstance(data, bytearray)
     at = start
@@ -87,8 +110,8 @@ def scan(
         taken = _LEFT
         if connection.is_ready:
             if data[at] == _S and data.startswith(b"SEND\n", at):
-                taken = _take_send(staging, connection, data, view, at, end)
-            elif data.startswith(b"ACK\n", at):
+                taken = _take_send(staging, connection, switched, data, view, at, end)
+            elif not switched.sends and data.startswith(b"ACK\n", at):
                 taken = _take_ack(staging, connection, data, at, end)
         if taken > 0:
             at += taken
@@ -208,6 +231,7 @@ def _body_end(
 def _take_send(
     staging: Staging,
     connection: Connection,
+    switched: Switched,
     data: bytearray,
     view: memoryview,
     at: int,
@@ -233,31 +257,15 @@ def _take_send(
         length = _body_end(connection, data, at, end, head, announced)
         if length <= 0:
             return _LEFT
-    if staging.accounts.is_held(plan.route):
+    send = KeptSend(at, at + head, at + length, plan, receipt)
+    if plan.route.is_switch:
+        return length if switched.keep(send) else _LEFT
+    if switched.sends:  # nothing is taken before them
         return _LEFT
-    try:
-        block = staging.add(
-            plan.route,
-            plan.properties,
-            view[at + head : at + length - 1],
-            is_persistent=plan.is_persistent,
-            priority=plan.priority,
-            flags=plan.flags,
-        )
-    except NoRoom:
-        return _BLOCKED
-    except ValueError:
-        return _LEFT  # too large: the slow path says so to the client
-    if block:
-        connection.last_block = block
-    if receipt is not None:
-        frame = b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
-        note = connection.note
-        if block and note is not None and note.block == block:
-            note.receipts.append(frame)  # what `staging.receipt` would do
-        else:
-            staging.receipt(connection, frame, is_for_all=False)
-    return length
+    status = stage_send(staging, connection, plan.route, view, send)
+    if status is ScanStatus.NEED_DATA:
+        return length
+    return _BLOCKED if status is ScanStatus.BLOCKED else _LEFT
 
 
 def _read_send(

@@ -6,11 +6,18 @@ them. Base of `TwinCore` and of its mix-ins.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vespiary_native.twin.staging import Staging
-    from vespiary_native.twin.state import Consumer, Queue
+    from vespiary_native.twin.state import Consumer, Queue, Route
+    from vespiary_native.twin.switching import Switched
+
+
+def free_handle(table: Mapping[int, object]) -> int:
+    """Return the lowest number that is no handle; handles are used again."""
+    return next(handle for handle in range(len(table) + 1) if handle not in table)
 
 
 class Tables:
@@ -20,12 +27,15 @@ class Tables:
         staging: The journal's end.
     """
 
+    _switched: Switched
+
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._image = staging.image
         self._blocks = staging.blocks
         self._queues: dict[int, Queue] = {}
         self._consumers: dict[int, Consumer] = {}
+        self._routes: dict[int, Route] = {}
 
     def _queue(self, queue_id: int) -> Queue:
         queue = self._queues.get(queue_id)
@@ -38,6 +48,18 @@ class Tables:
         if consumer is None:
             raise ValueError(f"consumer {handle} is not open")
         return consumer
+
+    def _route(self, handle: int) -> Route:
+        route = self._routes.get(handle)
+        if route is None:
+            raise ValueError(f"route {handle} is not open")
+        return route
+
+    def _queues_route(self, handle: int) -> Route:
+        route = self._route(handle)
+        if route.is_switch:
+            raise ValueError(f"route {handle} is a switch, and has no queues")
+        return route
 
     def _check_transaction(self, transaction: int) -> None:
         if transaction != self._staging.transaction:

@@ -91,20 +91,22 @@ def test_a_diverted_message_is_one_record() -> None:
     assert rig.core.image_statistics().records_added == before + 1
 
 
-def test_without_filters_connections_are_taught() -> None:
+def test_connections_are_taught_the_route_or_the_switch() -> None:
     rig = _rig("a", "b")
     _divert(rig, "d", "a", "b")
     target = find_target(rig.registry, destination("a"))
     assert target is not None
-    assert target.is_teachable
+    assert (target.is_teachable, target.switch) == (True, None)
     _divert(rig, "e", "a", "b", filter_string="x = 1")
     target = find_target(rig.registry, destination("a"))
     assert target is not None
-    assert not target.is_teachable
+    assert target.is_teachable
+    assert target.switch is not None
+    assert target.taught_handle == target.switch.handle
     do(rig.registry.diverts.delete("e"))
     target = find_target(rig.registry, destination("a"))
     assert target is not None
-    assert target.is_teachable
+    assert (target.is_teachable, target.switch) == (True, None)
 
 
 def test_chains_and_two_ways_to_one_queue() -> None:

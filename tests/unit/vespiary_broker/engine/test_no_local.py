@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.core import AckMode, ScanStatus
 from vespiary_broker.engine.names import Destination, Sender
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Consumer
@@ -112,6 +112,36 @@ def test_a_route_that_was_taught_before_is_not_used_any_more() -> None:
     assert scan() == 0  # taken
     subscribe(rig, rig.output(), "/topic/t", own)
     assert scan() == 1  # asks
+    rig.core.detach_buffer(at)
+
+
+def test_a_switch_that_was_taught_before_is_not_used_any_more() -> None:
+    rig, own = Rig(), Sender()
+    subscribe(rig, rig.output(), "/topic/t", Sender(), is_no_local=False, selector="a IS NULL")
+    sending = rig.output()
+    buffer = bytearray(b"SEND\ndestination:/topic/t\n\nx\0")
+    at = rig.core.attach_buffer(buffer)
+
+    def teach() -> None:
+        target = find_target(rig.registry, where("/topic/t", own))
+        assert target is not None
+        rig.core.teach(sending.handle, b"/topic/t", target.taught_handle)
+
+    def scan() -> ScanStatus:
+        status, _, switch = rig.core.scan_stomp(sending.handle, at, 0, len(buffer))
+        if status == ScanStatus.SWITCHED:
+            rig.registry.switches.send(rig.core, switch)
+        return ScanStatus(status)
+
+    teach()
+    assert scan() is ScanStatus.SWITCHED
+    mine = rig.output()
+    subscribe(rig, mine, "/topic/t", own)
+    assert scan() is ScanStatus.FRAME, "what it was taught leads to its own subscription"
+    teach()
+    assert scan() is ScanStatus.SWITCHED
+    rig.turns()
+    assert mine.bodies() == []
     rig.core.detach_buffer(at)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine import switching
-from vespiary_broker.engine.core import LargeBody
+from vespiary_broker.engine.core import LargeBody, ScanStatus
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.registry import durable_queue_ids
@@ -21,6 +21,7 @@ from vespiary_broker.engine.transactions import (
     stage,
     stage_once,
 )
+from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Address, Queue, RoutingType
 from vespiary_testkit.engine_rig import Rig, destination, do
@@ -49,7 +50,7 @@ def test_only_what_passes_comes_in() -> None:
     rig.send("/topic/x", b"3", colour="blue", price="5")
     rig.send("/topic/x", b"4")
     assert _ready(rig, "red", "cheap", "all") == [2, 2, 4]
-    assert rig.registry.switch_counters.unrouted == 0
+    assert rig.registry.switches.unrouted == 0
 
 
 def test_what_passes_nowhere_is_counted() -> None:
@@ -58,7 +59,7 @@ def test_what_passes_nowhere_is_counted() -> None:
     rig.send("/queue/x", b"1", colour="blue")
     rig.send("/queue/x", b"2", colour="red")
     assert _ready(rig, "red") == [1]
-    assert rig.registry.switch_counters.unrouted == 1
+    assert rig.registry.switches.unrouted == 1
 
 
 def test_anycast_takes_the_next_in_turn_that_lets_a_message_in() -> None:
@@ -77,29 +78,102 @@ def test_anycast_takes_the_next_in_turn_that_lets_a_message_in() -> None:
     assert _ready(rig, "a", "b", "c") == [5, 2, 7]
 
 
-def test_connections_are_not_taught_and_those_that_were_ask_again() -> None:
+class _Sender:
+    """A connection whose frames come to the core as a read would bring them."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.handle = rig.output().handle
+        self.memory = bytearray(1 << 20)
+        self.buffer = rig.core.attach_buffer(self.memory)
+
+    def teach(self, name: str) -> None:
+        target = find_target(self.rig.registry, destination(name))
+        assert target is not None
+        assert target.is_teachable
+        self.rig.core.teach(self.handle, name.encode(), target.taught_handle)
+
+    def send(self, *headers: str, to: str = "x") -> list[ScanStatus]:
+        """Send messages in one read; return what the scans said."""
+        data = b"".join(
+            f"SEND\ndestination:{to}\npersistent:true\n{lines}\nbody\0".encode()
+            for lines in headers
+        )
+        self.memory[: len(data)] = data
+        at, said = 0, []
+        while at < len(data):
+            status, at, detail = self.rig.core.scan_stomp(self.handle, self.buffer, at, len(data))
+            said.append(ScanStatus(status))
+            if status == ScanStatus.SWITCHED:
+                status, at, _ = self.rig.registry.switches.send(self.rig.core, detail)
+                said.append(status)
+            if status != ScanStatus.NEED_DATA:
+                break
+        return said
+
+
+def test_who_was_taught_the_route_asks_again_and_is_taught_the_switch() -> None:
     rig = Rig()
-    output = rig.output()
-    buffer = bytearray(b"SEND\ndestination:x\n\nbody\0")
-    handle = rig.core.attach_buffer(buffer)
+    sender = _Sender(rig)
     _queue(rig, "all", MULTICAST)
-    target = find_target(rig.registry, destination("x"))
-    assert target is not None
-    assert target.is_teachable
-    rig.core.teach(output.handle, b"x", target.route)
-    assert rig.core.scan_stomp(output.handle, handle, 0, len(buffer))[0] == 0
-    _queue(rig, "some", MULTICAST, "TRUE AND a IS NULL")
-    target = find_target(rig.registry, destination("x"))
-    assert target is not None
-    assert not target.is_teachable
-    status, position, length = rig.core.scan_stomp(output.handle, handle, 0, len(buffer))
-    assert (status, position, length) == (1, 0, len(buffer))
+    sender.teach("x")
+    assert sender.send("") == [ScanStatus.NEED_DATA]
+    _queue(rig, "some", MULTICAST, "a IS NULL")
+    assert sender.send("") == [ScanStatus.FRAME]
+    sender.teach("x")
+    assert sender.send("", "a:1\n", "") == [ScanStatus.SWITCHED, ScanStatus.NEED_DATA]
+    assert _ready(rig, "all", "some") == [4, 2]
     rig.registry.drop_queue(rig.registry.queues["some"])
-    target = find_target(rig.registry, destination("x"))
-    assert target is not None
-    assert target.is_teachable
-    rig.send("x", b"")
-    assert _ready(rig, "all") == [2]
+    assert sender.send("") == [ScanStatus.FRAME]
+    assert not rig.registry.switches.by_handle
+    sender.teach("x")
+    assert sender.send("") == [ScanStatus.NEED_DATA]
+    assert _ready(rig, "all") == [5]
+
+
+def test_a_switch_goes_on_when_filters_change() -> None:
+    rig = Rig()
+    sender = _Sender(rig)
+    _queue(rig, "red", MULTICAST, "colour = 'red'")
+    sender.teach("x")
+    sender.send("colour:red\n", "colour:blue\n")
+    _queue(rig, "low", MULTICAST, "JMSPriority < 4 AND JMSDeliveryMode = 'PERSISTENT'")
+    assert sender.send("priority:1\n", "priority:9\ncolour:red\n", "priority:4\n") == [
+        ScanStatus.SWITCHED,
+        ScanStatus.NEED_DATA,
+    ]
+    assert _ready(rig, "red", "low") == [2, 1]
+    assert rig.registry.switches.unrouted == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from(["1", "5", "x", ""]), st.booleans()), max_size=30))
+def test_the_core_and_the_frames_go_the_same_ways(messages: list[tuple[str, bool]]) -> None:
+    rigs = Rig(), Rig()
+    for rig in rigs:
+        _queue(rig, "a", ANYCAST, "size < 3")
+        _queue(rig, "b", ANYCAST, "size > 3 OR size IS NULL")
+        _queue(rig, "c", ANYCAST)
+        _queue(rig, "m", MULTICAST, "size = 5")
+    sender = _Sender(rigs[0])
+    sender.teach("x")
+    headers = [f"size:{size}\n" if has else "" for size, has in messages]
+    sender.send(*headers)
+    for size, has in messages:
+        named = {"size": size} if has else {}
+        rigs[1].send("x", b"body", **named)
+    names = ("a", "b", "c", "m")
+    assert _ready(rigs[0], *names) == _ready(rigs[1], *names)
+    assert rigs[0].registry.switches.unrouted == rigs[1].registry.switches.unrouted
+
+
+def test_more_messages_than_a_switch_takes_at_once() -> None:
+    rig = Rig()
+    sender = _Sender(rig)
+    _queue(rig, "even", ANYCAST, "half = TRUE OR n IN ('0', '2')")
+    sender.teach("x")
+    said = sender.send(*[f"n:{number % 4}\n" for number in range(SWITCHED_MAX + 100)])
+    assert said == [ScanStatus.SWITCHED, ScanStatus.NEED_DATA] * 2
+    assert _ready(rig, "even") == [(SWITCHED_MAX + 100) // 2]
 
 
 def test_a_queue_by_its_full_name_keeps_its_filter() -> None:
@@ -108,7 +182,7 @@ def test_a_queue_by_its_full_name_keeps_its_filter() -> None:
     rig.send("x::red", b"", colour="red")
     rig.send("x::red", b"", colour="blue")
     assert _ready(rig, "red") == [1]
-    assert rig.registry.switch_counters.unrouted == 1
+    assert rig.registry.switches.unrouted == 1
 
 
 def test_a_wildcard_queue_with_a_filter() -> None:

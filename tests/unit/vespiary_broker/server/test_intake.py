@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.engine.switching import Switches
 from vespiary_broker.server import intake as intake_module
 from vespiary_broker.server.buffers import HEADROOM_BYTES, READ_BYTES, SharedBuffer
 from vespiary_broker.server.detection import Foreign
@@ -34,7 +35,7 @@ class FakeTaker:
         self.failed = self.blocked = 0
         self.takes_blocked = False
         self.partial = False
-        self.intake: Intake = Intake(self.core, SharedBuffer(self.core), self, LIMITS)
+        self.intake: Intake = Intake(self.core, SharedBuffer(self.core), self, LIMITS, Switches())
 
     @property
     def is_taking(self) -> bool:
