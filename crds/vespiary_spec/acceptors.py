@@ -112,15 +112,17 @@ class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         ),
     ] = 64
     prefetch: Annotated[
-        int,
+        int | None,
         setting(
-            "Messages sent to one subscription before it acknowledges any.",
+            "Messages sent to one subscription before it acknowledges any, unless it asks for "
+            "another number.",
             unit=Unit.MESSAGES,
             change=Change.RESTART,
             minimum=1,
             maximum=1_000_000,
+            default_text="`queue-prefetch` of its address",
         ),
-    ] = 1000
+    ] = None
 
 
 class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Settings of addresses about their consumers: which are too slow, and what becomes of those.
+"""Settings of addresses about their consumers: which are too slow, and how much they get ahead.
 
 Owns: these fields of `AddressSettings`.
 Never: measures anything (that is the engine).
@@ -13,6 +13,9 @@ import msgspec
 from vespiary_spec.model import Change, Unit, setting
 
 SLOW_CONSUMER_CHECK_PERIOD_S_MAX = 86_400
+PREFETCH_MAX = 1_000_000
+WINDOW_BYTES_PER_MESSAGE = 1024
+"""What a window in bytes counts a message as."""
 
 
 class SlowConsumerPolicy(enum.StrEnum):
@@ -90,6 +93,44 @@ class ConsumerSettings(
             default_text="5",
         ),
     ] = None
+    queue_prefetch: Annotated[
+        int | None,
+        setting(
+            "Messages that a consumer gets before it acknowledges any, unless it asks for another "
+            "number, or its acceptor has a `prefetch`.",
+            change=Change.RESTART,
+            unit=Unit.MESSAGES,
+            minimum=1,
+            maximum=PREFETCH_MAX,
+            default_text="1000",
+        ),
+    ] = None
+    default_consumer_window_size: Annotated[
+        int | None,
+        setting(
+            "The same in bytes, counted as one message for each KiB; the smaller of the two holds. "
+            "-1 is no limit of this kind.",
+            change=Change.RESTART,
+            unit=Unit.BYTES,
+            minimum=0,
+            special=-1,
+            default_text="1MiB",
+        ),
+    ] = None
+
+
+def prefetch_of(settings: ConsumerSettings) -> int:
+    """Return how many messages a consumer gets ahead that asks for no number.
+
+    Args:
+        settings: Of its address; no field is None.
+    """
+    prefetch, window_bytes = settings.queue_prefetch, settings.default_consumer_window_size
+    assert prefetch is not None
+    assert window_bytes is not None
+    if window_bytes < 0:
+        return prefetch
+    return max(1, min(prefetch, window_bytes // WINDOW_BYTES_PER_MESSAGE))
 
 
 CONSUMER_DEFAULTS: dict[str, Any] = {
@@ -97,5 +138,7 @@ CONSUMER_DEFAULTS: dict[str, Any] = {
     "slow_consumer_threshold_measurement_unit": SlowConsumerUnit.MESSAGES_PER_SECOND,
     "slow_consumer_policy": SlowConsumerPolicy.NOTIFY,
     "slow_consumer_check_period": 5,
+    "queue_prefetch": 1000,
+    "default_consumer_window_size": 1024 * 1024,
 }
 """What holds when no match says otherwise."""

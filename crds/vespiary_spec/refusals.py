@@ -40,11 +40,9 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ADDRESS_SETTINGS: {
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
-        "queue-prefetch": "a prefetch by address (an acceptor's `stomp.prefetch` works)",
         "management-message-attribute-size-limit": "management messages",
         "management-browse-page-size": "management messages",
         # kinds of queues
-        "default-consumer-window-size": "a window by address (the acceptor's prefetch works)",
         "retroactive-message-count": "retroactive addresses",
         # creation and deletion
         "auto-create-jms-queues": "the old JMS names (`auto-create-queues` works)",

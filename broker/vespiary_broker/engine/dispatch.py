@@ -24,6 +24,7 @@ from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import Judge
+from vespiary_broker.engine.upkeep import ALWAYS_MS
 from vespiary_broker.engine.view_giver import ViewGiver
 
 SLICE_MESSAGES: Final = 32
@@ -164,9 +165,10 @@ class Dispatcher:
             How much of the budget was used, and whether nothing is left to go.
         """
         used, is_kept_up = 0, True
+        now_ms = ALWAYS_MS if self._judge is None else self._judge.now_ms()
         for upkeep in queue.upkeeps:
             before = upkeep.replaced
-            looked = upkeep.tend(budget - used)
+            looked = upkeep.tend(budget - used, now_ms)
             self.messages_replaced += upkeep.replaced - before
             if upkeep.absent is not None:
                 self._outflow.load(upkeep.absent, queue.id)

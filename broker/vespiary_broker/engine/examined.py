@@ -172,7 +172,20 @@ class ExaminedQueue:
         if not lane.users:
             del self._lanes[lane.match.text if lane.match is not None else ""]
             self._lanes_changed()
+            self._forget(lane)
         self.look_at_returned()
+
+    def _forget(self, lane: Lane) -> None:
+        """Drop what is known of messages that stood in a lane that is gone, and in no other."""
+        if not (self._expires or self._group_of or self._closing):
+            return
+        others = [one.keys for one in self._lanes.values()]
+        others += [taker.own for taker in self._takers.values()]
+        known = {key & SEQUENCE_MASK for keys in others for key in keys}
+        for sequence in {key & SEQUENCE_MASK for key in lane.keys} - known:
+            self._expires.pop(sequence, None)
+            self._group_of.pop(sequence, None)
+            self._closing.discard(sequence)
 
     def _find_left(self) -> None:
         """Look anew for what lanes have left to the owner of a group in another lane."""

@@ -145,6 +145,8 @@ class Switch:
     def lead(self, reach: Reach) -> None:
         """Choose among other queues from now on."""
         self._reach = reach
+        there = {queue.address for queue in reach.queues}
+        self._turns = {key: turn for key, turn in self._turns.items() if key in there}
         names = frozenset[str]().union(*(selector.names for selector in reach.selectors))
         self._extractor = Extractor(names, address=self._address)
         self._close_routes()

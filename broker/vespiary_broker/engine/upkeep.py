@@ -11,13 +11,17 @@ durable it is there again, and is given up again with the queue's next turn.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from vespiary_broker.engine.core import Core, MessageView, NoRoom
+from vespiary_broker.engine.message_times import read_times
 from vespiary_broker.engine.queue_kinds import QueueKind
 
 LAST_VALUE_KEY: Final = "_AMQ_LVQ_NAME"
 """Header whose value counts when the queue names no other."""
+ALWAYS_MS: Final = 2**63
+"""A time at which everything is due."""
 _LOOK_MESSAGES: Final = 256
 _LOOK_COST: Final = 16
 _FORGET_ABOVE: Final = 4096
@@ -36,11 +40,12 @@ class Upkeep(Protocol):
     is_starved: bool
     replaced: int
 
-    def tend(self, budget: int) -> int:
+    def tend(self, budget: int, now_ms: int = ALWAYS_MS) -> int:
         """Give up what is to go.
 
         Args:
             budget: Messages that may be looked at, about.
+            now_ms: Milliseconds since 1970: what is scheduled for later does not count yet.
 
         Returns:
             How many it was, with something for each call of the core; not below `budget` if there
@@ -100,7 +105,7 @@ class Ring(_Rule):
         super().__init__(core, queue_id)
         self._size = size
 
-    def tend(self, budget: int) -> int:
+    def tend(self, budget: int, now_ms: int = ALWAYS_MS) -> int:  # noqa: ARG002
         """See `Upkeep.tend`."""
         used = 0
         while used < budget:
@@ -123,7 +128,8 @@ class LastValues(_Rule):
     """A last-value queue: of messages with the same value of a header, the latest stays.
 
     Those without the header stay all. An older one that a consumer holds stays with it, and goes if
-    it comes back.
+    it comes back. A scheduled one counts from its time on, as if it came then: until that the value
+    stays that was there, and what came meanwhile is older (as in the reference system).
 
     Args:
         core: The core.
@@ -135,12 +141,14 @@ class LastValues(_Rule):
         super().__init__(core, queue_id)
         self._line = f"\n{key}:".encode()
         self._latest: dict[bytes, int] = {}
+        self._scheduled: list[tuple[int, int]] = []  # (when, sequence), a heap
+        self._ranks: dict[int, int] = {}  # as if they had these sequences: what was scheduled
         self._cursor = 0
         self._returned_at = -1  # where the walk over returned messages is; -1: it has ended
         self._came_back = (0, 0)
         self._resolved = self._paged = 0
 
-    def tend(self, budget: int) -> int:
+    def tend(self, budget: int, now_ms: int = ALWAYS_MS) -> int:
         """See `Upkeep.tend`."""
         self.absent = None
         statistics = self._core.queue_statistics(self._queue_id)
@@ -150,6 +158,9 @@ class LastValues(_Rule):
         if is_crowded or is_late:
             # What branches or pages held is there where it stands, maybe before the cursor.
             self._latest.clear()
+            self._scheduled.clear()
+            if is_crowded:
+                self._ranks.clear()
             self._cursor = 0
         self._resolved, self._paged = statistics.resolved, statistics.paged
         came_back = (statistics.redelivered, statistics.put_back)
@@ -159,9 +170,11 @@ class LastValues(_Rule):
         used = 0
         while used < budget and self._end_doomed():
             if self._cursor < statistics.available:
-                used += self._look(is_returned=False)
+                used += self._look(now_ms, is_returned=False)
+            elif self._scheduled and self._scheduled[0][0] <= now_ms:
+                used += self._look_at_due(statistics.available)
             elif self._returned_at >= 0:
-                used += self._look(is_returned=True)
+                used += self._look(now_ms, is_returned=True)
                 if self._returned_at >= statistics.available:
                     self._returned_at = -1
             else:
@@ -170,7 +183,21 @@ class LastValues(_Rule):
                 break
         return used
 
-    def _look(self, *, is_returned: bool) -> int:
+    def _look_at_due(self, rank: int) -> int:
+        """Let a message count whose time has come, as if it came now."""
+        when_ms, sequence = heappop(self._scheduled)
+        found = self._core.look(self._queue_id, sequence, 1, everything=True)
+        for message in found.messages:
+            if message.sequence == sequence:
+                self._ranks[sequence] = rank
+                self._note(message, ALWAYS_MS)
+                return _LOOK_COST
+        if found.absent is not None:
+            heappush(self._scheduled, (when_ms, sequence))
+            self.absent = found.absent
+        return _LOOK_COST
+
+    def _look(self, now_ms: int, *, is_returned: bool) -> int:
         core = self._core
         if is_returned:
             found = core.look(self._queue_id, self._returned_at, _LOOK_MESSAGES, returned_only=True)
@@ -179,11 +206,14 @@ class LastValues(_Rule):
             found = core.look(self._queue_id, self._cursor, _LOOK_MESSAGES, everything=True)
             self._cursor = found.next_sequence
         for message in found.messages:
-            self._note(message)
+            self._note(message, now_ms)
         self.absent = found.absent
         return len(found.messages) + _LOOK_COST
 
-    def _note(self, message: MessageView) -> None:
+    def _rank(self, sequence: int) -> int:
+        return self._ranks.get(sequence, sequence)
+
+    def _note(self, message: MessageView, now_ms: int) -> None:
         lines = b"\n" + message.properties
         start = lines.find(self._line)
         if start < 0:
@@ -191,10 +221,15 @@ class LastValues(_Rule):
         start += len(self._line)
         value = lines[start : lines.index(b"\n", start)]
         sequence = message.sequence
+        if message.is_special:
+            due_ms = read_times(message.properties).deliver_at_ms
+            if due_ms > now_ms:
+                heappush(self._scheduled, (due_ms, sequence))
+                return
         latest = self._latest.get(value, 0)
-        if sequence < latest:
+        if latest and self._rank(sequence) < self._rank(latest):
             self._doomed.append(sequence)
-        elif sequence > latest:
+        elif sequence != latest:
             if latest:
                 self._doomed.append(latest)
             self._latest[value] = sequence

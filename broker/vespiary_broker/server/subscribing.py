@@ -20,6 +20,7 @@ from vespiary_broker.engine.subscriptions import (
 )
 from vespiary_codec.wire.stomp import Frame, parse_ack_mode
 from vespiary_codec.wire.stomp.escapes import escape
+from vespiary_spec.consumers import WINDOW_BYTES_PER_MESSAGE, prefetch_of
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 CREDIT_MAX: Final = 1_000_000
 SUBSCRIPTIONS_MAX: Final = 10_000
-_WINDOW_BYTES_PER_MESSAGE: Final = 1024
 _DURABLE_NAMES: Final = (
     "durable-subscription-name",
     "durable-subscriber-name",
@@ -130,13 +130,14 @@ class Subscriptions:
         kinds = [(header, frame.get(header)) for header in _SUBSCRIPTION_TYPES]
         routing_type = next((parse_routing_type(k, h) for h, k in kinds if k is not None), None)
         header = frame.get("id")
+        destination = self._session.sending.destination(frame, routing_type)
         return SubscriptionRequest(
-            destination=self._session.sending.destination(frame, routing_type),
+            destination=destination,
             subscription=name,
             header=escape(name if header is None else header, version).encode(),
             version=int(version.replace(".", "")),
             mode=_MODES[parse_ack_mode(frame)],
-            credit=self._credit(frame),
+            credit=self._credit(frame, destination.address),
             client_id=self._session.client_id,
             durable_name=_first(frame, _DURABLE_NAMES),
             selector=frame.get("selector", ""),
@@ -145,12 +146,12 @@ class Subscriptions:
             is_no_local=any(_is_on(frame, header) for header in _NO_LOCAL),
         )
 
-    def _credit(self, frame: Frame) -> int:
-        """Return how many messages may be out unacknowledged."""
+    def _credit(self, frame: Frame, address: str) -> int:
+        """Return how many messages of an address may be out unacknowledged."""
         for header, divisor in (
             ("prefetch-count", 1),
             ("activemq.prefetchSize", 1),
-            ("consumer-window-size", _WINDOW_BYTES_PER_MESSAGE),
+            ("consumer-window-size", WINDOW_BYTES_PER_MESSAGE),
         ):
             text = frame.get(header)
             if text is None:
@@ -165,7 +166,8 @@ class Subscriptions:
                     allowed="a number, or -1 for no limit",
                 )
             return max(1, min(int(digits) // divisor, CREDIT_MAX))
-        return self._listener.acceptor.stomp.prefetch
+        prefetch = self._listener.acceptor.stomp.prefetch
+        return prefetch or prefetch_of(self._registry.settings_for(address))
 
     async def _open(self, frame: Frame, request: SubscriptionRequest) -> None:
         consumer = await open_subscription(self._core, self._registry, self._connection, request)

@@ -268,3 +268,19 @@ def test_a_group_whose_owner_takes_nothing_is_passed_and_fills_no_memory(
         rig.turns()
     assert came == [b"first", *[b"hot"] * 3900]
     assert other_output.bodies() == [b"behind"]
+
+
+def test_nothing_is_kept_of_messages_whose_lane_has_gone() -> None:
+    rig = Rig({"#": AddressSettings(auto_delete_queues=False)})
+    keeper, going = rig.output(), rig.output()
+    kept = rig.subscribe(keeper, "/queue/q", selector="n = 1", credit=1)
+    leaving = rig.subscribe(going, "/queue/q", selector="n = 2", credit=1)
+    for number in range(10):
+        rig.send("/queue/q", b"%d" % number, properties=b"JMSXGroupID:g\nn:2\n")
+        rig.send("/queue/q", b"%d" % number, properties=b"JMSXGroupID:h\nn:1\n")
+    rig.turns()
+    examined = kept.queue.examined
+    assert examined is not None
+    assert len(examined._group_of) == 18
+    close_subscription(rig.core, rig.registry, leaving)
+    assert len(examined._group_of) == 9

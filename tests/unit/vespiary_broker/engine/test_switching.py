@@ -10,6 +10,7 @@ from vespiary_broker.engine import switching
 from vespiary_broker.engine.core import LargeBody, ScanStatus
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.reach import reach_of
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transactions import (
@@ -23,7 +24,7 @@ from vespiary_broker.engine.transactions import (
 )
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_spec.errors import ConfigError
-from vespiary_spec.settings import Address, Queue, RoutingType
+from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
 from vespiary_testkit.engine_rig import Rig, destination, do
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -380,3 +381,21 @@ def test_a_duplicate_id_counts_whether_a_filter_lets_the_message_in_or_not() -> 
         assert target is not None
         assert stage_once(rig.core, rig.registry, rig.duplicates, message, target) is is_new
     assert _ready(rig, "red") == [0]
+
+
+def test_turns_of_addresses_that_are_gone_are_forgotten() -> None:
+    rig = Rig({"#": AddressSettings(auto_delete_queues=False)})
+    for name in ("a", "b"):
+        do(
+            rig.registry.create_queue(
+                name, name, RoutingType.ANYCAST, traits=QueueTraits(selector=compile_filter("n=1"))
+            )
+        )
+    route = rig.registry.route_of(rig.registry.addresses["a"], None)
+    switch = route.switch
+    assert switch is not None
+    reach = reach_of([rig.registry.queues["a"], rig.registry.queues["b"]], None)
+    route.lead(reach)
+    rig.send("/queue/a", b"", n="1")
+    route.lead(reach_of([rig.registry.queues["a"]], None))
+    assert set(switch._turns) <= {rig.registry.addresses["a"]}

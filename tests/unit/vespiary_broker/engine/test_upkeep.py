@@ -193,3 +193,46 @@ def test_a_configured_queue_has_a_kind_of_its_own_also_after_a_restart() -> None
     assert kinds["q"].ring_size == 2
     assert kinds["latest"].last_value_key == "stock"
     assert kinds["usual"] is ORDINARY
+
+
+def _schedule(rig: Rig, body: bytes, at_ms: int, value: str) -> None:
+    queue = rig.registry.queues["q"]
+    properties = f"destination:x\n_AMQ_LVQ_NAME:{value}\nAMQ_SCHEDULED_TIME:{at_ms}\n".encode()
+    handle = rig.registry.queue_route(queue).next_handle()
+    rig.core.publish(handle, properties, body, persistent=True, special=True)
+    rig.engine.fates.special_sent()
+
+
+def test_a_scheduled_value_counts_from_its_time_on() -> None:
+    rig = _rig(default_last_value_queue=True)
+    rig.send("/queue/q", b"now", _AMQ_LVQ_NAME="a")
+    _schedule(rig, b"later", rig.now_ms + 5000, "a")
+    rig.turns()
+    statistics = rig.core.queue_statistics(rig.registry.queues["q"].id)
+    assert (statistics.ready, statistics.aside) == (1, 1)
+    rig.now_ms += 6000
+    rig.turns()
+    rig.turns()
+    statistics = rig.core.queue_statistics(rig.registry.queues["q"].id)
+    assert (statistics.ready, statistics.aside) == (1, 0)
+    assert _drain(rig) == [b"later"]
+
+
+def test_what_came_before_the_time_of_a_scheduled_value_is_older() -> None:
+    rig = _rig(default_last_value_queue=True)
+    rig.send("/queue/q", b"first", _AMQ_LVQ_NAME="a")
+    _schedule(rig, b"scheduled", rig.now_ms + 5000, "a")
+    rig.send("/queue/q", b"meanwhile", _AMQ_LVQ_NAME="a")
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", AckMode.INDIVIDUAL, credit=1)
+    rig.turns()
+    [held] = output.frames()
+    assert held.body == b"meanwhile"
+    rig.now_ms += 6000
+    rig.turns()
+    rig.turns()
+    rig.registry.returns.give_back(consumer, sequence_of(held))
+    rig.dispatcher.poke(consumer.queue.id)
+    rig.turns()
+    assert output.bodies() == [b"scheduled"]
+    assert rig.core.queue_statistics(consumer.queue.id).ready == 0
