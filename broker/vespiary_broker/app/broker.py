@@ -33,13 +33,14 @@ from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limits
 from vespiary_broker.app.naming import naming_rules
+from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
-from vespiary_broker.engine.engine import make_engine
+from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
@@ -55,6 +56,7 @@ from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOption
 from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
+from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_spec.errors import (
     CorruptRecord,
@@ -240,9 +242,6 @@ class BrokerApp(Administration):
             naming=naming_rules(configuration),
         )
         self._engine = engine
-        if configuration.log_journal_write_rate:
-            rates = self._group.create_task(log_write_rates(journal.statistics))
-            stack.callback(rates.cancel)
         engine.registry.restore()
         engine.branches.restore()
         await engine.registry.configure(configuration.addresses)
@@ -258,6 +257,7 @@ class BrokerApp(Administration):
         stack.push_async_callback(self._disconnect)
         cycle.start()
         begin_paging(self._pager, engine, cycle)
+        self._begin_background(stack, engine, cycle, journal)
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
 
@@ -502,6 +502,24 @@ class BrokerApp(Administration):
             log.error("background work failed reason=%r", str(error))  # noqa: TRY400
         except Exception:
             log.exception("background work failed")
+
+    def _begin_background(
+        self, stack: AsyncExitStack, engine: Engine, cycle: Cycle, journal: Journal
+    ) -> None:
+        """Begin what is done every period, if it is wanted.
+
+        Write rates are logged; pages are looked at for messages that have expired.
+        """
+        assert self._group is not None
+        if self.configuration.log_journal_write_rate:
+            rates = self._group.create_task(log_write_rates(journal.statistics))
+            stack.callback(rates.cancel)
+        period_s = self.configuration.message_expiry_scan_period / 1000
+        if self._pager is None or not isinstance(journal, MessageJournal) or period_s <= 0:
+            return
+        expiry = PagedExpiry(engine, journal, self._pager, cycle.touch, period_s=period_s)
+        task = self._group.create_task(run_paged_expiry(expiry), name="paged-expiry")
+        stack.callback(task.cancel)
 
     def _load_slab(self, file_id: int, slab: int) -> None:
         assert self._journal is not None

@@ -77,6 +77,18 @@ class ExpiryScan:
         self._resolved.pop(queue_id, None)
         self.late.pop(queue_id, None)
 
+    def suspect(self, queue_id: int, first: int, last: int) -> None:
+        """Look at a part of a queue in the next scan: it came back from a page.
+
+        Args:
+            queue_id: The queue.
+            first: Lowest sequence.
+            last: Highest sequence.
+        """
+        runs = self._first.setdefault(queue_id, {})
+        for run in range(first >> _RUN_BITS, (last >> _RUN_BITS) + 1):
+            runs[run] = 1
+
     def give_up(self) -> None:
         """Say that the slab that the scan waits for was not read: the next scan asks again."""
         self._is_given_up = True

@@ -310,6 +310,15 @@ class Fates:
         if self._slab == (file_id, slab):
             self._slab = None
 
+    @property
+    def has_specials(self) -> bool:
+        """Whether any special message was met or sent since the start."""
+        return self._has_specials
+
+    def suspect(self, queue_id: int, first: int, last: int) -> None:
+        """Have the scan look at a part of a queue that came back from a page."""
+        self._expiry.suspect(queue_id, first, last)
+
     def slab_lost(self, file_id: int, slab: int) -> bool:
         """Go on without a slab that does not verify any more: what stands there stays there.
 

@@ -265,6 +265,18 @@ class Pager:
         """Return the salt of a page."""
         return self._pages[page_id].salt
 
+    async def footer(self, page_id: int) -> bytes:
+        """Read the index of a page, to look at its messages where they stand.
+
+        Raises:
+            KeyError: There is no such page (any more).
+            PageDamaged: It is missing or damaged.
+            NativeError: It can't be read now.
+        """
+        page = self._pages[page_id]
+        loop = asyncio.get_running_loop()
+        return await finished(loop.run_in_executor(self._executor, self._files.read_footer, page))
+
     async def open_page(self, page_id: int) -> DiskFile:
         """Open a page for reading its blocks.
 
