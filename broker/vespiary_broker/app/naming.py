@@ -5,6 +5,7 @@ Owns the way from the settings to the engine's values. Must never hold state. Ca
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from vespiary_broker.app.memory import memory_limit_bytes
@@ -48,7 +49,12 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
             entry.match: UserLimit(sessions_max=entry.max_sessions, queues_max=entry.max_queues)
             for entry in configuration.resource_limit_settings
         },
+        pause=_next_turn,
     )
+
+
+async def _next_turn() -> None:
+    await asyncio.sleep(0)
 
 
 def _bound(wanted: int, memory_bytes: int, each_bytes: int) -> int:

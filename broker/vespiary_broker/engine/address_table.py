@@ -6,6 +6,7 @@ Owns these links. Must never make or bind an address. Called by `registry`; owne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
@@ -17,6 +18,9 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable
 from vespiary_spec.settings import RoutingType
+
+STEP_ADDRESSES: Final = 100
+"""Addresses whose routes are changed in one turn: about a millisecond."""
 
 
 class AddressTable:
@@ -44,6 +48,8 @@ class AddressTable:
         self._switches = switches
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
+        self._pause = rules.pause
+        self._coming: set[int] = set()
         self._wildcards = WildcardTable(rules.syntax)
 
     def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
@@ -103,9 +109,61 @@ class AddressTable:
 
     def refresh_routes(self, address: Address) -> None:
         """Lead senders to the queues that an address has now, itself or through others."""
-        self._lead(address)
         for other in address.routed:
             self.refresh_routes(other)
+        self._lead_others(address)
+
+    async def lead_to(self, queue: Queue) -> None:
+        """Lead senders to a queue that is new, in steps: a wildcard may cover very many addresses.
+
+        Meanwhile it gets messages of some of them: nobody was told yet that it is there.
+        """
+        address = queue.address
+        if not address.routed:
+            self.refresh_routes(address)
+            return
+        self._coming.add(queue.id)
+        try:
+            for count, other in enumerate(list(address.routed), 1):
+                if other in address.routed:
+                    self._lead(other)
+                if count % STEP_ADDRESSES == 0:
+                    await self._pause()
+                if queue.is_deleted:
+                    return
+        except BaseException:
+            self.refresh_routes(address)  # it is there: all of them have to lead to it
+            raise
+        finally:
+            self._coming.discard(queue.id)
+        self._lead_others(address)
+
+    def lead_away(self, queue: Queue) -> None:
+        """Lead senders away from a queue that is about to be dropped from the core.
+
+        The core takes it out of its routes by itself. That is all for a plain route to MULTICAST
+        queues, so a wildcard subscription ends fast, whatever it covers.
+        """
+        address = queue.address
+        is_everywhere = queue.is_open and queue.id not in self._coming
+        if queue.routing_type is not RoutingType.MULTICAST or not is_everywhere:
+            self.refresh_routes(address)
+            return
+        for other in address.routed:
+            routes = other.routes.items()
+            if self._diverts.is_root(other.name) or not all(
+                route.is_plain for kind, route in routes if kind is not RoutingType.ANYCAST
+            ):
+                self._lead(other)
+                continue
+            for kind, route in routes:
+                if kind is not RoutingType.ANYCAST:
+                    route.places_max -= 1
+        self._lead_others(address)
+
+    def _lead_others(self, address: Address) -> None:
+        """Change the routes of an address itself, and of those that diverts lead here."""
+        self._lead(address)
         for name in self._diverts.roots_of(address.name, is_wildcard=address.is_wildcard):
             if name in self.by_name and name != address.name:
                 self._lead(self.by_name[name])

@@ -208,6 +208,10 @@ class Diverts:
             return list(self._reached)
         return list(self._roots.get(address, ()))
 
+    def is_root(self, address: str) -> bool:
+        """Whether diverts take messages of an address, as its routes are now."""
+        return address in self._reached
+
     def forget(self, root: str) -> None:
         """Forget an address: it has no routes any more."""
         for target in self._reached.pop(root, ()):

@@ -7,7 +7,7 @@ Made by `app`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,10 @@ class UserLimit:
     queues_max: int = -1
 
 
+async def no_pause() -> None:
+    """Go on at once: there are no others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamingRules:
     """The rules.
@@ -42,6 +46,7 @@ class NamingRules:
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
         users: Limits by user; EVERYBODY stands for those without.
+        pause: Lets others have their turn in the middle of work that is long.
     """
 
     syntax: WildcardSyntax = DEFAULT_SYNTAX
@@ -50,6 +55,7 @@ class NamingRules:
     addresses_max: int = 0
     queues_max: int = 0
     users: Mapping[str, UserLimit] = field(default_factory=dict)
+    pause: Callable[[], Awaitable[None]] = no_pause
 
 
 DEFAULT_RULES: Final = NamingRules()

@@ -196,6 +196,7 @@ class Registry:
         )
         queue.is_paused = queue.is_pause_kept = bool(value.get("paused", False))
         self._enter(queue)
+        self._table.refresh_routes(address)
 
     async def configure(self, addresses: Iterable[ConfiguredAddress]) -> None:
         """Make the addresses and queues of the configuration that do not exist yet.
@@ -419,6 +420,7 @@ class Registry:
         if owner.name not in self.addresses:
             self._table.admit(owner)
         self._enter(queue)
+        await self._table.lead_to(queue)
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
@@ -432,7 +434,6 @@ class Registry:
         queue.is_open = not self.usage.is_purged_when_unused(queue)
         address.was_used = True
         self._memory.enter(queue)
-        self._table.refresh_routes(address)
 
     async def change_traits(self, queue: Queue, traits: QueueTraits) -> None:
         """Give a queue other traits.
@@ -505,7 +506,7 @@ class Registry:
         queue.is_deleted = True
         self.limits.queue_gone(queue.traits.user)
         del address.queues[queue.name], self.queues[queue.name], self.queues_by_id[queue.id]
-        self._table.refresh_routes(address)
+        self._table.lead_away(queue)
         if queue.route is not None:
             queue.route.close()
             queue.route = None

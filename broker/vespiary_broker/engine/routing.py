@@ -72,6 +72,11 @@ class Route:
         """Whether connections may be taught a handle: all messages go one way, or by the switch."""
         return len(self._handles) == 1 or self.switch is not None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one route of the core, the same for all messages and senders."""
+        return len(self._handles) == 1 and self.switch is None and self._partings is None
+
     def next_handle(self) -> int:
         """Return the core's route for the next message; -1 if the switch has to be asked."""
         handles = self._handles

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from vespiary_broker.engine.address_table import STEP_ADDRESSES
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.registry import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
+from vespiary_native.twin import TwinCore
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 from vespiary_testkit.engine_rig import Rig, do
+from vespiary_testkit.memory_journal import MemoryJournal
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
@@ -120,6 +126,110 @@ def test_another_delimiter() -> None:
     rig.send("/topic/a/b.c", b"1")
     rig.send("/topic/a/b/c", b"2")
     assert _bodies(rig, output) == [b"1"]
+
+
+class CountedCore(TwinCore):
+    """Counts the routes that are set."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.routes_set = 0
+        super().__init__(*arguments, **named)
+
+    def set_route(self, route: int, queue_ids: list[int]) -> None:
+        self.routes_set += 1
+        super().set_route(route, queue_ids)
+
+
+class Turns:
+    """Takes note of the routes that were set in each turn."""
+
+    def __init__(self) -> None:
+        self.core: CountedCore | None = None
+        self.seen: list[int] = []
+        self.act: Callable[[], None] = lambda: None
+
+    async def pause(self) -> None:
+        assert self.core is not None
+        self.seen.append(self.core.routes_set)
+        self.act()
+
+
+def _wide(turns: Turns, *, count: int = 350) -> Rig:
+    """Return a rig with many addresses that somebody has sent to."""
+    rig = Rig(
+        journal=MemoryJournal(CountedCore(slabs_max=16, record_bytes_max=490 * 1024)),
+        naming=NamingRules(pause=turns.pause),
+    )
+    turns.core = rig.core
+    for number in range(count):
+        rig.send(f"/topic/wide.{number}", b"nobody listens")
+    return rig
+
+
+def test_a_wildcard_subscription_is_made_in_steps() -> None:
+    turns = Turns()
+    rig = _wide(turns)
+    begin = rig.core.routes_set
+    output = rig.output()
+    consumer = rig.subscribe(output, "/topic/#", AckMode.AUTO)
+    each = [after - before for before, after in pairwise([begin, *turns.seen, rig.core.routes_set])]
+    assert sum(each) == 350
+    assert max(each) <= STEP_ADDRESSES, "nobody waits for all of it"
+    for number in range(350):
+        rig.send(f"/topic/wide.{number}", b"%d" % number)
+    assert _bodies(rig, output) == [b"%d" % number for number in range(350)]
+    ended = rig.core.routes_set
+    close_subscription(rig.core, rig.registry, consumer)
+    assert rig.core.routes_set == ended, "the core takes a queue out of its routes by itself"
+    address = rig.registry.addresses["wide.7"]
+    assert rig.registry.route_of(address, MULTICAST).places_max == 0
+    rig.send("/topic/wide.7", b"nobody listens")
+    assert _bodies(rig, output) == []
+
+
+def test_a_wildcard_queue_that_goes_while_it_is_made_leaves_nothing() -> None:
+    turns = Turns()
+    rig = _wide(turns)
+
+    def drop() -> None:
+        rig.registry.drop_queue(rig.registry.queues["q"])
+        turns.act = lambda: None
+
+    turns.act = drop
+    do(rig.registry.create_queue("q", "wide.#", MULTICAST, is_auto_created=True))
+    for number in range(350):
+        address = rig.registry.addresses[f"wide.{number}"]
+        assert rig.registry.route_of(address, MULTICAST).places_max == 0
+        rig.send(f"/topic/wide.{number}", b"x")
+
+
+def test_a_wildcard_queue_whose_making_is_broken_off_gets_everything() -> None:
+    turns = Turns()
+    rig = _wide(turns)
+
+    def stop() -> None:
+        raise asyncio.CancelledError
+
+    turns.act = stop
+    with pytest.raises(asyncio.CancelledError):
+        do(rig.registry.create_queue("q", "wide.#", MULTICAST))
+    for number in range(350):
+        rig.send(f"/topic/wide.{number}", b"x")
+    assert _ready(rig) == {"q": 350}
+
+
+def test_what_is_no_plain_route_is_led_anew_when_a_wildcard_queue_goes() -> None:
+    rig = Rig()
+    do(rig.registry.create_queue("all", "#", MULTICAST))
+    do(rig.registry.create_queue("one", "a", ANYCAST))
+    do(rig.registry.create_queue("two", "a", ANYCAST))
+    for _ in range(2):
+        rig.send("a", b"x")
+    rig.registry.drop_queue(rig.registry.queues["all"])
+    for _ in range(2):
+        rig.send("a", b"x")
+    assert _ready(rig) == {"one": 2, "two": 2}
+    assert rig.registry.route_of(rig.registry.addresses["a"], None).places_max == 1
 
 
 def _ready(rig: Rig) -> dict[str, int]:
