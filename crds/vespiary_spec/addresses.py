@@ -14,6 +14,7 @@ from vespiary_spec import limits
 from vespiary_spec.consumers import CONSUMER_DEFAULTS
 from vespiary_spec.fates import FATE_DEFAULTS, FateSettings
 from vespiary_spec.lifecycle import LIFECYCLE_DEFAULTS
+from vespiary_spec.management import MANAGEMENT_DEFAULTS
 from vespiary_spec.memory import MESSAGES_MAX
 from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.paging import PAGE_DEFAULTS
@@ -142,6 +143,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
 
 ADDRESS_DEFAULTS = AddressSettings(
     **CONSUMER_DEFAULTS,
+    **MANAGEMENT_DEFAULTS,
     **LIFECYCLE_DEFAULTS,
     **KIND_DEFAULTS,
     **PAGE_DEFAULTS,

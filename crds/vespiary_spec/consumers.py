@@ -8,8 +8,7 @@ Called by: `lifecycle`, `addresses`.
 import enum
 from typing import Annotated, Any
 
-import msgspec
-
+from vespiary_spec.management import AddressManagementSettings
 from vespiary_spec.model import Change, Unit, setting
 
 SLOW_CONSUMER_CHECK_PERIOD_S_MAX = 86_400
@@ -48,7 +47,7 @@ _SECONDS = {
 
 
 class ConsumerSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    AddressManagementSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
     """What `AddressSettings` has about consumers."""
 

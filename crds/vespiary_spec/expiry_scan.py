@@ -7,19 +7,14 @@ Called by: `naming`.
 
 from typing import Annotated
 
-import msgspec
-
+from vespiary_spec.management import CounterSettings
 from vespiary_spec.model import Change, Unit, setting
 
 
 class ExpiryScanSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    CounterSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """How often expired messages that nobody asks for are looked for.
-
-    The first link in the chain of Structs that `BrokerSettings` is made of: they can't have two
-    bases.
-    """
+    """How often expired messages that nobody asks for are looked for."""
 
     message_expiry_scan_period: Annotated[
         int,

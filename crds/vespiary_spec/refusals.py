@@ -40,8 +40,6 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ADDRESS_SETTINGS: {
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
-        "management-message-attribute-size-limit": "management messages",
-        "management-browse-page-size": "management messages",
         # kinds of queues
         "retroactive-message-count": "retroactive addresses",
         # creation and deletion
@@ -51,9 +49,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "auto-delete-jms-topics": "the old JMS names (`auto-delete-addresses` works)",
         # slow consumers and the rest
         "redistribution-delay": "clustering",
-        "message-counter-history-day-limit": "message counter history",
-        "enable-metrics": "switching metrics by address",
-        "enable-ingress-timestamp": "ingress time stamps",
     },
     ACCEPTOR: {
         "amqp-min-large-message-size": "AMQP and large messages",

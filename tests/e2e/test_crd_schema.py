@@ -194,8 +194,8 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
         ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
         ({"config": {"readWholePage": True}}, "spec.config.readWholePage"),
         (
-            {"addressSettings": [{"match": "#", "managementBrowsePageSize": 1}]},
-            "spec.addressSettings[0].managementBrowsePageSize",
+            {"addressSettings": [{"match": "#", "autoCreateJmsQueues": True}]},
+            "spec.addressSettings[0].autoCreateJmsQueues",
         ),
         ({"hibernate": True}, "spec.hibernate"),
     ],

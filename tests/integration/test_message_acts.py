@@ -199,7 +199,6 @@ def test_what_is_wrong_is_said(tmp_path: Path):
             (("copy", "nowhere", "orders"), "There is no queue 'nowhere'"),
             (("remove", "orders", "--id", "x", "--yes"), "this is no message-id of the queue"),
             (("count", "orders", "--filter", "n ="), "selector"),
-            (("send-to-dead-letter", "orders"), "has no dead letter address"),
         ):
             assert says in vespiary(broker, "queue", *arguments, code=1)
         assert "There is no task '9'" in vespiary(broker, "task", "show", "9", code=1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.counting import Counted
+from vespiary_broker.app.counting_messages import CounterState, state_of
 from vespiary_broker.app.tasks import Task
 from vespiary_broker.app.transactions import BranchMembers, BranchState
+from vespiary_broker.engine.message_counters import Counts, MessageCounter
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError, XaError
 
@@ -98,12 +101,13 @@ class MemoryBrowsing:
         self.failure: Exception | None = None
 
     async def page(
-        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
     ) -> BrowsedPage:
         if self.failure is not None:
             raise self.failure
         if filter_text:
             raise InvalidSelector("the filter is none", selector=filter_text)
+        limit, body_bytes = limit or 200, 256 if body_bytes is None else body_bytes
         left = self._left(name, after)
         items = tuple(replace(m, body=m.body[:body_bytes]) for m in left[:limit])
         return BrowsedPage(items, items[-1].sequence if len(left) > limit else None)
@@ -137,3 +141,44 @@ def browsed(sequence: int, body: bytes = b"hello", **changes: Any) -> BrowsedMes
         "body": body,
     }
     return BrowsedMessage(**values | changes)
+
+
+class MemoryCounters:
+    """Counters of a `MemoryBroker`: those of queues and addresses that it has, all alike."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self.is_enabled = True
+        self.resets: list[str] = []
+
+    def queue(self, name: str) -> CounterState | None:
+        return self._state(name, self._broker.queue_states)
+
+    def address(self, name: str) -> CounterState | None:
+        return self._state(name, self._broker.address_types)
+
+    def reset_queue(self, name: str) -> bool:
+        return self._reset(name, self._broker.queue_states)
+
+    def reset_address(self, name: str) -> bool:
+        return self._reset(name, self._broker.address_types)
+
+    def reset_all(self) -> None:
+        self._check()
+        self.resets.append("all")
+
+    def _state(self, name: str, known: Container[str]) -> CounterState | None:
+        self._check()
+        counter = MessageCounter()
+        counter.enter(Counts(9, 8, 7, 6, 5), 1_700_000_000_000)
+        counter.hours[472_222] = Counts(9, 8, 7, 6, 5)
+        return state_of(name, counter) if name in known else None
+
+    def _reset(self, name: str, known: Container[str]) -> bool:
+        self._check()
+        self.resets.append(name)
+        return name in known
+
+    def _check(self) -> None:
+        if not self.is_enabled:
+            raise RemoteProtocolError("there are no message counters")

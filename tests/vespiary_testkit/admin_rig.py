@@ -50,7 +50,12 @@ from vespiary_spec.errors import (
     WriterFailed,
 )
 from vespiary_spec.settings import Configuration, RoutingType
-from vespiary_testkit.admin_fakes import MemoryActs, MemoryBrowsing, MemoryTransactions
+from vespiary_testkit.admin_fakes import (
+    MemoryActs,
+    MemoryBrowsing,
+    MemoryCounters,
+    MemoryTransactions,
+)
 from vespiary_testkit.memory_journal import MemoryBindings
 
 START_S = 60.0
@@ -242,8 +247,10 @@ class MemoryBroker:
         self.transactions = MemoryTransactions()
         self.naming = MemoryNaming(self)
         self.browsing = MemoryBrowsing()
+        self.without_metrics: set[str] = set()
         self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)
         self.message_acts = MemoryActs(self)
+        self.counters = MemoryCounters(self)
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )
@@ -332,6 +339,9 @@ class MemoryBroker:
         return states.AddressState(
             name=name, routing_types=types, is_auto_created=False, queues=queues, messages=0
         )
+
+    def has_metrics(self, address: str) -> bool:
+        return address not in self.without_metrics
 
     def address_memory(self, name: str) -> AddressMemoryState | None:
         return ADDRESS_MEMORY if name == ADDRESS_MEMORY.name else None

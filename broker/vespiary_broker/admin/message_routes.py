@@ -16,7 +16,7 @@ from vespiary_broker.admin import (
     tasks,
 )
 from vespiary_broker.admin.handlers import Handler
-from vespiary_broker.admin.route import BODY_BYTES_SHOWN_MAX, PAGE, QueryParameter, Route
+from vespiary_broker.admin.route import BODY_BYTES_SHOWN_MAX, LIMIT_MAX, PAGE, QueryParameter, Route
 
 _FILTER: Final = QueryParameter(
     name="filter", kind=str, default="", description="Only messages that match this selector."
@@ -60,13 +60,20 @@ MESSAGE_ROUTES: Final = (
         answers={200: message_records.MessagePage},
         problems=(400, 404, 409),
         query=(
-            *PAGE,
+            QueryParameter(
+                name="limit",
+                kind=int,
+                default=None,
+                description=f"Most messages, 1 to {LIMIT_MAX}; else management-browse-page-size.",
+            ),
+            PAGE[1],
             _FILTER,
             QueryParameter(
                 name="bodyBytes",
                 kind=int,
-                default=256,
-                description=f"Bytes of each body to show, 0 to {BODY_BYTES_SHOWN_MAX}.",
+                default=None,
+                description=f"Bytes of each body to show, 0 to {BODY_BYTES_SHOWN_MAX}; else "
+                "management-message-attribute-size-limit.",
                 range=(0, BODY_BYTES_SHOWN_MAX),
             ),
         ),

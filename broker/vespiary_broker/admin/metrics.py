@@ -81,7 +81,8 @@ async def gather(broker: Broker) -> Scrape:
     queues = await queue_records(broker, broker.queue_names())
     lasting = [queue for queue in queues if not queue.is_temporary]
     lasting_count = len(lasting)
-    if lasting_count > QUEUES_MAX:
+    lasting = [queue for queue in lasting if broker.has_metrics(queue.address)]
+    if len(lasting) > QUEUES_MAX:
         lasting.sort(key=lambda queue: (-queue.messages, queue.name))
         del lasting[QUEUES_MAX:]
     connections: Counter[tuple[str, str]] = Counter()
@@ -108,7 +109,7 @@ async def _address_memory(broker: Broker) -> tuple[memory_records.AddressMemory,
         if index % _STEP == _STEP - 1:
             await asyncio.sleep(0)
         state = broker.address_memory(name)
-        if state is not None:
+        if state is not None and broker.has_metrics(name):
             found.append(shown(state, memory_records.AddressMemory))
     found.sort(key=lambda address: (-address.size_bytes, address.name))
     return tuple(found[:QUEUES_MAX])

@@ -70,16 +70,16 @@ class Browsing(Protocol):
     """Messages in queues, to be looked at."""
 
     async def page(
-        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
     ) -> object:
         """Return what `message_records.MessagePage` has, with bytes for bodies.
 
         Args:
             name: Name of the queue.
             after: Begin behind this sequence.
-            limit: Most messages.
+            limit: Most messages; None: as the settings say.
             filter_text: Selector that they match; empty for all.
-            body_bytes: Bytes of each body.
+            body_bytes: Bytes of each body; None: as the settings say.
         """
 
     async def count(self, name: str, *, after: int, filter_text: str) -> object:
@@ -120,6 +120,25 @@ class Tasks(Protocol):
 
     def cancel(self, task: Any) -> None:
         """Have one end soon."""
+
+
+class Counters(Protocol):
+    """Message counters; its calls raise `RemoteProtocolError` where there are none."""
+
+    def queue(self, name: str) -> object | None:
+        """Return what `counter_records.MessageCounter` has; None: no such queue."""
+
+    def address(self, name: str) -> object | None:
+        """Return what `counter_records.MessageCounter` has; None: no such address."""
+
+    def reset_queue(self, name: str) -> bool:
+        """Have a queue's begin anew; False: no such queue."""
+
+    def reset_address(self, name: str) -> bool:
+        """Have an address' begin anew; False: no such address."""
+
+    def reset_all(self) -> None:
+        """Have all begin anew."""
 
 
 class MessageActs(Protocol):
@@ -182,6 +201,10 @@ class Broker(Protocol):
         """Messages in queues; only once `logins` is there."""
 
     @property
+    def counters(self) -> Counters:
+        """Message counters; only once `logins` is there."""
+
+    @property
     def message_acts(self) -> MessageActs:
         """Acts on messages of queues; only once `logins` is there."""
 
@@ -218,6 +241,9 @@ class Broker(Protocol):
 
     def address(self, name: str) -> object | None:
         """Return what `records.Address` has, or None if there is no such address."""
+
+    def has_metrics(self, address: str) -> bool:
+        """Return whether an address and its queues have series of their own in the metrics."""
 
     def address_memory(self, name: str) -> object | None:
         """Return what `memory_records.AddressMemory` has; None for an address without queues."""

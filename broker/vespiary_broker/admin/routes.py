@@ -14,6 +14,7 @@ import msgspec
 from vespiary_broker.admin.address_routes import ADDRESS_ROUTES
 from vespiary_broker.admin.broker_routes import BROKER_ROUTES
 from vespiary_broker.admin.client_routes import CLIENT_ROUTES
+from vespiary_broker.admin.counter_routes import COUNTER_ROUTES
 from vespiary_broker.admin.jms_routes import JMS_ROUTES
 from vespiary_broker.admin.message_routes import MESSAGE_ROUTES
 from vespiary_broker.admin.queue_routes import QUEUE_ROUTES
@@ -32,6 +33,7 @@ ROUTES: Final = (
     *ADDRESS_ROUTES,
     *CLIENT_ROUTES,
     *JMS_ROUTES,
+    *COUNTER_ROUTES,
 )
 
 

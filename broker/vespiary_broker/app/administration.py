@@ -13,6 +13,7 @@ from typing import Any
 
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
+from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.message_acts import MessageActs
@@ -50,6 +51,7 @@ class Administration:
         self._journal: Journal | None = None
         self._jms: JmsAdministration | None = None
         self._pager: Pager | None = None
+        self._counters: CountingMessages | None = None
         self._listeners: tuple[Listener, ...] = ()
 
     @property
@@ -89,6 +91,12 @@ class Administration:
         """Messages in the queues of a broker that has started."""
         assert self._journal is not None
         return Browsing(self.engine, self._journal, self._pager)
+
+    @property
+    def counters(self) -> CountingMessages:
+        """Message counters of a broker that has started."""
+        assert self._counters is not None
+        return self._counters
 
     @property
     def message_acts(self) -> MessageActs:
@@ -163,6 +171,10 @@ class Administration:
         """Return the state of one address, or None if there is none of that name."""
         address = self.engine.registry.addresses.get(name)
         return None if address is None else states.address_state(self.engine, address)
+
+    def has_metrics(self, address: str) -> bool:
+        """Return whether an address and its queues have series of their own in the metrics."""
+        return bool(self.engine.registry.settings_for(address).enable_metrics)
 
     def address_memory(self, name: str) -> AddressMemoryState | None:
         """Return what the messages of an address take; None if it has no queues."""

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.filters import check_filters
@@ -143,6 +144,7 @@ class BrokerApp(Administration):
         self._stop = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._admin: AdminServer | None = None
+        self._sampling: asyncio.Task[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -313,7 +315,14 @@ class BrokerApp(Administration):
         event = {"event": "listening", "name": name, "protocols": list(protocols)}
         self._on_event(event | {"host": host, "port": port})
 
+    def _begin_counting(self) -> None:
+        """Let message counters be sampled from now on."""
+        assert self._group is not None
+        self._counters = CountingMessages(self.engine, self.configuration)
+        self._sampling = self._group.create_task(self._guard(self._counters.run()))
+
     def _become_ready(self, journal: Journal) -> None:
+        self._begin_counting()
         self._ready_s = time.monotonic()
         self._not_ready_reason = ""
         seconds = round(self._ready_s - self._started_s, 3)
@@ -344,6 +353,8 @@ class BrokerApp(Administration):
     async def _disconnect(self) -> None:
         """Stop listening, tell the clients, and wait until they are gone."""
         self.tasks.close()
+        if self._sampling is not None:
+            self._sampling.cancel()
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         log.info("stopping connections=%d", sum(len(x.connections) for x in self._listeners))
         if self._cycle is not None:

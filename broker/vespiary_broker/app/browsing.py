@@ -20,6 +20,7 @@ from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.wire.stomp.properties import parse_properties
 from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.management import ATTRIBUTE_BYTES_MAX
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.engine import Engine
@@ -94,16 +95,17 @@ class Browsing:
         self._journal = journal
 
     async def page(
-        self, name: str, *, after: int, limit: int, filter_text: str, body_bytes: int
+        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
     ) -> BrowsedPage:
         """Return messages of a queue that are durable and not yet acknowledged.
 
         Args:
             name: Name of the queue.
             after: Begin behind this sequence.
-            limit: Most messages to return, 1 or more.
+            limit: Most messages to return, 1 or more; None: `management-browse-page-size`.
             filter_text: Selector that they match; empty for all.
-            body_bytes: Bytes of each body to return, 0 or more.
+            body_bytes: Bytes of each body to return, 0 or more; None:
+                `management-message-attribute-size-limit`, which bounds headers in any case.
 
         Returns:
             The page; it may hold fewer than `limit`, and none, although more follow.
@@ -115,6 +117,12 @@ class Browsing:
         """
         selector = compile_selector(filter_text) if filter_text else None
         queue = self._queue(name)
+        settings = self._engine.registry.settings_for(queue.address.name)
+        cut_bytes = settings.management_message_attribute_size_limit
+        assert cut_bytes is not None
+        cut_bytes = cut_bytes if cut_bytes >= 0 else ATTRIBUTE_BYTES_MAX
+        body_bytes = cut_bytes if body_bytes is None else body_bytes
+        limit = settings.management_browse_page_size if limit is None else limit
         matches = _matcher(selector, queue)
         found: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
@@ -123,7 +131,7 @@ class Browsing:
             for view in look.messages:
                 if not matches(view):
                     continue
-                message = self._message(queue, view, body_bytes)
+                message = self._message(queue, view, body_bytes, cut_bytes)
                 found.append(message)
                 size_bytes += len(view.properties) + len(message.body)
                 if len(found) == limit or size_bytes >= _PAGE_BYTES_MAX:
@@ -198,7 +206,9 @@ class Browsing:
             # It came by another way, or there is no memory for it now.
             await asyncio.sleep(_LOAD_AGAIN_S)
 
-    def _message(self, queue: Queue, view: MessageView, body_bytes: int) -> BrowsedMessage:
+    def _message(
+        self, queue: Queue, view: MessageView, body_bytes: int, cut_bytes: int
+    ) -> BrowsedMessage:
         # `look` stops in front of what is not in memory, and this is the same turn of the loop.
         stored = self._core.body(queue.id, view.sequence) or b""
         length = decode_large_reference(stored).size_bytes if view.is_large else view.body_length
@@ -212,9 +222,18 @@ class Browsing:
             is_persistent=view.is_journalled,
             is_large=view.is_large,
             body_bytes=length,
-            headers=dict(reversed(parse_properties(view.properties))),
+            headers={
+                name: _cut(value, cut_bytes)
+                for name, value in reversed(parse_properties(view.properties))
+            },
             body=b"" if view.is_large else stored[:body_bytes],
         )
+
+
+def _cut(value: str, most: int) -> str:
+    """Return a header's value, cut as the reference system does it."""
+    left = len(value) - most
+    return value if left <= 0 else f"{value[:most]}, + {left} more"
 
 
 def _matcher(selector: Selector | None, queue: Queue) -> Callable[[MessageView], bool]:

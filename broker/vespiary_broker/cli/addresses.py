@@ -20,6 +20,7 @@ from vespiary_broker.cli.administration import (
     yes_option,
 )
 from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+from vespiary_broker.cli.counters import counter_commands
 
 _ADDRESS_COLUMNS: Final = (
     ("address", "name"),
@@ -132,3 +133,7 @@ def delete_address(
         terminal.show_json({"deleted": name})
     else:
         click.echo(f"address {name} deleted")
+
+
+for _command in counter_commands("addresses", "address"):
+    address.add_command(_command)

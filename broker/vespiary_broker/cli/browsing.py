@@ -34,9 +34,7 @@ _PAGE: Final = 100
 @click.option(
     "--body-bytes",
     type=click.IntRange(0, _BODY_BYTES),
-    default=256,
-    show_default=True,
-    help="Bytes of each body to show.",
+    help="Bytes of each body to show (default: management-message-attribute-size-limit, 256).",
 )
 @click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
 @api_options
@@ -45,7 +43,7 @@ def browse(
     count: int,
     is_all: bool,
     filter_text: str | None,
-    body_bytes: int,
+    body_bytes: int | None,
     is_with_headers: bool,
     api_url: str,
     password_file: Path | None,

@@ -20,6 +20,7 @@ from vespiary_broker.cli.administration import (
     yes_option,
 )
 from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+from vespiary_broker.cli.counters import counter_commands, counter_of, show_histories
 from vespiary_broker.cli.message_acts import MESSAGE_COMMANDS
 from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
 
@@ -196,6 +197,7 @@ def resume_queue(name: str, api_url: str, password_file: Path | None, is_json: b
 @click.option(
     "--max-rows", type=click.IntRange(min=1), default=50, show_default=True, help="Most queues."
 )
+@click.option("--history", is_flag=True, help="What happened in these queues, by hour.")
 @api_options
 def queue_statistics(
     field: str,
@@ -205,6 +207,7 @@ def queue_statistics(
     descending: bool,
     fields: str | None,
     max_rows: int,
+    history: bool,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
@@ -215,8 +218,13 @@ def queue_statistics(
     """
     columns = _QUEUE_COLUMNS if fields is None else columns_of(fields)
     condition = None if value is None else condition_on(field, operation, value)
-    found = list(ApiClient(api_url, password_file).items("/queues"))
+    client = ApiClient(api_url, password_file)
+    found = list(client.items("/queues"))
     shown, count = chosen(found, condition, sort, is_descending=descending, count_max=max_rows)
+    if history:
+        counters = [counter_of(client, "queues", item["name"]) for item in shown]
+        show_histories(counters, is_json=is_json)
+        return
     if is_json and fields is not None:
         shown = [{key: item[key] for _, key in columns} for item in shown]
     show_all(shown, columns, is_json)
@@ -238,5 +246,5 @@ def purge_queue(
     show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
 
 
-for _command in MESSAGE_COMMANDS:
+for _command in (*MESSAGE_COMMANDS, *counter_commands("queues", "queue")):
     queue.add_command(_command)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vespiary_broker.engine.addresses import Address
-from vespiary_broker.engine.message_times import has_expiry_rules
+from vespiary_broker.engine.ingress import has_stamps
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.registry import Registry
@@ -95,7 +95,7 @@ def _target(registry: Registry, destination: Destination, route: Route) -> Targe
             )
             if not route.places_max:
                 return instead
-    is_plain = not (settings.send_to_dla_on_no_route or has_expiry_rules(settings))
+    is_plain = not (settings.send_to_dla_on_no_route or has_stamps(settings))
     return Target(
         seen.next_handle(),
         seen.is_teachable and is_plain,

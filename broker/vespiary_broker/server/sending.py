@@ -13,6 +13,7 @@ from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
+from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
 from vespiary_broker.engine.publishing import Target, find_target, make_target
@@ -198,7 +199,9 @@ class Sending:
         is_ordered = priority != "4" or frame.get("JMSXGroupID") is not None
         return Outgoing(
             destination=destination,
-            properties=stamp(canonical_properties(frame), times),
+            properties=ingress_stamp(
+                stamp(canonical_properties(frame), times), settings, fates.clock_ms()
+            ),
             is_special=times != NO_TIMES or is_ordered,
             body=frame.body,
             is_persistent=frame.get("persistent") == "true",

@@ -122,8 +122,8 @@ def test_a_name_in_the_files_spelling_is_corrected_in_a_resource() -> None:
         ({"config": {"journalType": "MAPPED"}}, "spec.config.journalType"),
         ({"upgrade": {"strategy": "Canary"}}, "spec.upgrade.strategy"),
         (
-            {"addressSettings": [{"match": "#", "managementBrowsePageSize": 1}]},
-            "spec.addressSettings[0].managementBrowsePageSize",
+            {"addressSettings": [{"match": "#", "autoCreateJmsQueues": True}]},
+            "spec.addressSettings[0].autoCreateJmsQueues",
         ),
         (
             {"acceptors": [{"name": "a", "port": 1, "protocols": ["STOMP", "MQTT"]}]},

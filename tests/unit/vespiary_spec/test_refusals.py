@@ -124,7 +124,7 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
     offered = names(struct_schema(BrokerSpec, Target.CRD))
     offered |= names(struct_schema(BrokerNodeTuningSpec, Target.CRD))
     for missing in (
-        "managementBrowsePageSize",
+        "autoCreateJmsQueues",
         "hibernate",
         "redistributionDelay",
     ):

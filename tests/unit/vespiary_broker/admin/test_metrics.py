@@ -101,6 +101,18 @@ async def test_temporary_queues_are_counted_and_have_no_series():
 
 
 @run
+async def test_addresses_may_have_no_series():
+    broker = filled_broker()
+    label = "address=orders,queue=orders"
+    assert f"vespiary_queue_messages{{{label}}}" in await values_of(broker)
+    assert "vespiary_address_bytes{address=orders}" in await values_of(broker)
+    broker.without_metrics = {"orders"}
+    values = await values_of(broker)
+    assert not [name for name in values if "=orders" in name]
+    assert values["vespiary_queues"] == 1
+
+
+@run
 async def test_only_the_fullest_queues_have_series(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(metrics, "QUEUES_MAX", 3)
     broker = MemoryBroker()

@@ -366,6 +366,28 @@ def test_messages_are_counted(rig: AdminRig):
     assert ask(rig, "countMessages").status == 409
 
 
+def test_counters_are_shown_and_reset(rig: AdminRig):
+    for kind in ("Queue", "Address"):
+        shown = ask(rig, f"show{kind}Counter").json
+        assert (shown["killed"], shown["addedDelta"], shown["lastAckMs"]) == (
+            5,
+            9,
+            1_700_000_000_000,
+        )
+        (day,) = shown["days"]
+        assert (day["date"], day["hours"][0]["hour"]) == ("2023-11-14", 22)
+        assert day["hours"][0]["counts"] == day["counts"]
+        assert ask(rig, f"reset{kind}Counter").status == 204
+    assert ask(rig, "resetAllCounters").status == 204
+    assert rig.broker.counters.resets == ["orders", "orders", "all"]
+    acts = [f"{act}{kind}Counter" for act in ("show", "reset") for kind in ("Queue", "Address")]
+    for name in acts:
+        assert ask(rig, name, "nowhere").status == 404
+    rig.broker.counters.is_enabled = False
+    for name in (*acts, "resetAllCounters"):
+        assert ask(rig, name).status == 409
+
+
 def test_a_connection_is_closed(rig: AdminRig):
     before = list(rig.broker.connection_states)
     assert ask(rig, "closeConnection", "2").json["user"] == "alice"

@@ -324,7 +324,7 @@ def test_what_cannot_be_done_is_refused_at_once(wanted: Wanted, error: type, say
             rig.acts.start(wanted)
         assert rig.acts_tasks.all() == []
 
-    on_rig(check)
+    on_rig(check, dead_letter_address="")
 
 
 def test_so_many_tasks_may_run_and_so_many_are_remembered():

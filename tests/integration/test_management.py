@@ -1,0 +1,121 @@
+"""Message counters, ingress time stamps, browsing and metrics by address, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import wait_for
+
+
+def vespiary(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:
+    """Run a command of the CLI; return what it says."""
+    url = f"http://127.0.0.1:{broker.port('http')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "vespiary_broker", *arguments, "--api", url],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done
+    return done.stdout + done.stderr
+
+
+def get(broker: BrokerProcess, path: str) -> str:
+    url = f"http://127.0.0.1:{broker.port('http')}{path}"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def fill(peer: StompPeer, address: str, count: int, body: bytes = b"x", **more: str) -> None:
+    for number in range(count):
+        headers = {"destination": f"/queue/{address}", "n": str(number), **more}
+        if number == count - 1:
+            headers["receipt"] = f"{address}-all"
+        peer.send("SEND", headers, body)
+    peer.receive_receipt(f"{address}-all")
+
+
+def test_counters_are_sampled_shown_and_reset(tmp_path: Path):
+    settings = ("message-counter-enabled=true", "message-counter-sample-period=1000")
+    with BrokerProcess(tmp_path / "data", *settings) as broker, StompPeer(broker.port()) as peer:
+        peer.connect()
+        fill(peer, "orders", 5)
+
+        def counter(kind: str = "queue") -> Any:
+            return json.loads(vespiary(broker, kind, "counter", "orders", "--json"))
+
+        wait_for(lambda: counter()["added"] == 5)
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "ack": "auto"})
+        assert len(peer.receive_messages(5)) == 5
+        wait_for(lambda: counter("address")["acknowledged"] == 5)
+        found = counter()
+        assert (found["delivered"], found["expired"], found["killed"]) == (5, 0, 0)
+        assert sum(day["counts"]["added"] for day in found["days"]) == 5
+        assert abs(found["updatedMs"] / 1000 - time.time()) < 60
+        said = vespiary(broker, "queue", "stat", "--value", "orders", "--history")
+        assert said.splitlines()[0].split()[:3] == ["name", "date", "hour"]
+        assert said.splitlines()[1].split()[0] == "orders"
+        assert "acknowledged      5" in vespiary(broker, "queue", "counter", "orders")
+        vespiary(broker, "queue", "reset-counter", "orders")
+        assert (counter()["added"], counter()["days"]) == (0, [])
+        vespiary(broker, "queue", "reset-counter", "--all")
+        assert counter("address")["added"] == 0
+        assert "There is no queue" in vespiary(broker, "queue", "counter", "nowhere", code=1)
+
+
+def test_without_counters_that_is_said(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        vespiary(broker, "queue", "create", "orders")
+        said = vespiary(broker, "queue", "counter", "orders", code=1)
+        assert "message-counter-enabled" in said
+
+
+def test_settings_of_addresses_about_looking(tmp_path: Path):
+    address = "address-settings.watched"
+    settings = (
+        f"{address}.enable-metrics=false",
+        f"{address}.enable-ingress-timestamp=true",
+        f"{address}.management-browse-page-size=3",
+        f"{address}.management-message-attribute-size-limit=4",
+        "min-large-message-size=100KiB",
+    )
+    with BrokerProcess(tmp_path / "data", *settings) as broker, StompPeer(broker.port()) as peer:
+        peer.connect()
+        before_ms = time.time_ns() // 1_000_000
+        for name in ("watched", "plain"):
+            fill(peer, name, 5, b"0123456789", note="abcdefgh")
+        fill(peer, "watched", 1, b"x" * 200_000, big="yes")
+        after_ms = time.time_ns() // 1_000_000
+        page = json.loads(get(broker, "/api/v1/queues/watched/messages"))
+        assert (len(page["items"]), page["items"][0]["body"]) == (3, "0123")
+        assert page["items"][0]["headers"]["note"] == "abcd, + 4 more"
+        assert page["items"][0]["bodyBytes"] == 10
+        page = json.loads(get(broker, "/api/v1/queues/watched/messages?limit=5&bodyBytes=9"))
+        assert (len(page["items"]), page["items"][0]["body"]) == (5, "012345678")
+        page = json.loads(get(broker, "/api/v1/queues/plain/messages"))
+        assert (len(page["items"]), page["next"]) == (5, None)
+        assert page["items"][0]["headers"]["note"] == "abcdefgh"
+        lines = get(broker, "/metrics").splitlines()
+        assert any('queue="plain"' in line for line in lines)
+        assert any(line.startswith('vespiary_address_bytes{address="plain"}') for line in lines)
+        assert not any('"watched"' in line for line in lines)
+        for name in ("watched", "plain"):
+            peer.send("SUBSCRIBE", {"id": name, "destination": f"/queue/{name}", "ack": "auto"})
+        frames = peer.receive_messages(11)
+        stamped = [frame for frame in frames if frame.get("subscription") == "watched"]
+        assert len(stamped) == 6
+        for frame in stamped:
+            assert before_ms <= int(frame.get("ingress-timestamp") or 0) <= after_ms
+        others = [frame for frame in frames if frame.get("subscription") == "plain"]
+        assert [frame.get("ingress-timestamp") for frame in others] == [None] * 5
