@@ -14,6 +14,7 @@ from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
 from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
 from vespiary_testkit.mutant_memory import NATIVE_MEMORY, PYTHON_MEMORY
+from vespiary_testkit.mutant_order import NATIVE_ORDER, PYTHON_ORDER
 from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 
 _STORE: Final = "broker/vespiary_broker/store/"
@@ -575,6 +576,8 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY + PYTHON_PAGES),
-    *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY + NATIVE_PAGES),
+    *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
+    *(PYTHON_ORDER + PYTHON_PAGES),
+    *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
+    *(NATIVE_ORDER + NATIVE_PAGES),
 )

@@ -180,6 +180,23 @@ def test_priorities_are_in_order_within_and_across_what_came_back() -> None:
     assert output.bodies() == [b"9a", b"9b", b"9c", b"4a", b"4b", b"0a"]
 
 
+def test_nothing_is_given_before_all_that_came_back_was_looked_at() -> None:
+    rig = Rig()
+    first = rig.subscribe(rig.output(), "/queue/q", credit=10_000, selector="a = 'b'")
+    rest = rig.output()
+    rig.subscribe(rest, "/queue/q", credit=1, selector="a = 'b'")
+    rest.room = 0
+    _send(rig, *[b"4"] * 3 * LOOKS_PER_TURN)
+    _send(rig, b"9", priority=9)
+    rig.turns()
+    assert rig.core.queue_statistics(first.queue.id).ready == 0
+    close_subscription(rig.core, rig.registry, first)
+    rest.room = 1 << 20
+    rig.dispatcher.output_ready(rest)
+    rig.turns()
+    assert rest.bodies() == [b"9"]
+
+
 def test_a_queue_is_plain_until_a_special_message_is_next_and_again_afterwards() -> None:
     rig = Rig()
     output = rig.output()

@@ -31,10 +31,12 @@ def _acknowledge(rig: Rig, consumer: Consumer, output: FakeOutput) -> list[bytes
 def test_a_group_stays_with_one_consumer_and_groups_are_shared_out() -> None:
     rig = Rig()
     consumers = [_consumer(rig) for _ in range(3)]
+    groups = [b"a", b"b", b"c"]
     for turn in range(4):
-        for group in (b"a", b"b", b"c"):
+        for group in groups:
             _send(rig, group, group + b"%d" % turn)
         rig.turns()
+        groups.append(groups.pop(0))  # or whose turn it is would keep them together
     shares = sorted(output.bodies() for _, output in consumers)
     assert shares == [[group + b"%d" % n for n in range(4)] for group in (b"a", b"b", b"c")]
 
