@@ -337,3 +337,35 @@ def check_kept(port: int, confirmed: int, queue: str = "waiting") -> None:
             frames.append(peer.receive(0.5))
     numbers = [int(frame.body.split()[0]) for frame in frames]
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("policy", ["none", "another address has one"])
+def test_what_a_client_held_that_died_on_a_full_disk_goes_to_others(
+    volume: Path, tmp_path: Path, policy: str
+) -> None:
+    ballast = Ballast(volume)
+    settings = SETTINGS if policy != "none" else SETTINGS[:2] + SETTINGS[4:]
+    broker = BrokerProcess(volume / "data", *settings, "max-disk-usage=100", log=tmp_path / "log")
+    subscription = {"id": "1", "destination": "/queue/drained", "ack": "client-individual"}
+    with broker:
+        preload(broker.port())
+        ballast.fill()
+        waiting = Sender(broker.port(), "waiting", first=PRELOADED)
+        waiting.start()
+        wait_until_blocked(broker, waiting, ballast)
+        with StompPeer(broker.port()) as both:
+            both.connect()
+            both.send("SUBSCRIBE", {**subscription, "prefetch-count": "5"})
+            assert [int(frame.body.split()[0]) for frame in both.receive_messages(5)] == [*range(5)]
+            headers = {"destination": "/queue/waiting", "persistent": "true", "receipt": "late"}
+            both.send("SEND", headers, bytes(BODY_BYTES))
+            both.send("SEND", headers, bytes(BODY_BYTES))
+            both.receive_nothing()
+        with StompPeer(broker.port()) as other:
+            other.connect()
+            other.send("SUBSCRIBE", {**subscription, "prefetch-count": "-1"})
+            frames = other.receive_messages(PRELOADED)
+            assert sorted(int(frame.body.split()[0]) for frame in frames) == [*range(PRELOADED)]
+        ballast.remove()
+        waiting.is_over.set()
+        waiting.join(WAIT_S)

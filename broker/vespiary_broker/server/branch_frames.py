@@ -194,7 +194,7 @@ class BranchFrames:
                     code = act()
                 except NoRoom:
                     if not self._session.drop_without_room(work):
-                        await self._cycle.space()
+                        await self._cycle.space(self._connection)
                     continue
             except (AddressFull, JournalFull) as error:
                 self._branches.rollback(xid, self._user)
@@ -220,7 +220,7 @@ class BranchFrames:
             try:
                 act()
             except NoRoom:
-                await self._cycle.space()
+                await self._cycle.space(self._connection)
                 continue
             self._session.confirm(frame, XaCode.OK)
             return

@@ -1,10 +1,10 @@
 """Clients that close while their connection is not read: seen without reading.
 
-Owns the watching of their sockets. A connection that waits for room in an address is not read, so
-its end of file stays behind bytes that nobody takes; but what it holds of other queues belongs to
-other consumers. Linux tells the end of the peer's side apart (EPOLLRDHUP), so an epoll descriptor
-of its own, which the loop reads, has the sockets of those that wait. Must never read from a socket,
-nor watch one that is read. Called by `full_addresses`; owner: the event loop.
+Owns the watching of their sockets. A connection that waits for room (in an address, or in the
+journal) is not read, so its end of file stays behind bytes that nobody takes; but what it holds of
+other queues belongs to other consumers. Linux tells the end of the peer's side apart (EPOLLRDHUP),
+so an epoll descriptor of its own, which the loop reads, has the sockets of those that wait. Must
+never read from a socket, nor watch one that is read. Called by `cycle`; owner: the event loop.
 
 The end comes behind bytes that nobody reads as long as the kernel has room for these: a client that
 died with more on its way than that is seen when the broker writes to it next.
@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 _EVENTS: Final = select.EPOLLRDHUP | select.EPOLLET  # it says EPOLLHUP and EPOLLERR unasked
@@ -89,6 +90,15 @@ class ClosedClients:
             if self._epoll is not None:
                 with suppress(OSError):  # a closed one has left by itself
                     self._epoll.unregister(descriptor)
+
+    @contextmanager
+    def watching(self, connection: Watched, *, is_consuming: bool) -> Iterator[None]:
+        """Watch a connection inside a `with` block."""
+        self.watch(connection, is_consuming=is_consuming)
+        try:
+            yield
+        finally:
+            self.forget(connection)
 
     def close(self) -> None:
         """Watch nobody any more."""

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
@@ -213,6 +214,7 @@ class Cycle:
     def _let_go_on(self) -> None:
         blocked, self._blocked = self._blocked, set()
         for connection in blocked:
+            self.closed_clients.forget(connection)
             connection.go_on()
         if self._space is not None:
             self._space.set_result(None)
@@ -221,20 +223,31 @@ class Cycle:
     def block(self, connection: Connection) -> None:
         """Note a connection that goes on reading when the journal has room."""
         self._blocked.add(connection)
+        self.closed_clients.watch(connection, is_consuming=_is_consuming(connection))
         self._journal.request_space()
 
     def unblock(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
         self._blocked.discard(connection)
+        self.closed_clients.forget(connection)
         self.producers.end(connection)
 
-    async def space(self) -> None:
-        """Wait until the journal may have room."""
+    async def space(self, connection: Connection | None = None) -> None:
+        """Wait until the journal may have room.
+
+        Args:
+            connection: Cut off if it closes meanwhile; None: nobody waits whose end matters.
+        """
         if self._space is None:
             self._space = self.loop.create_future()
         self._journal.request_space()
         self.touch()
-        await asyncio.shield(self._space)
+        with self.watching(connection) if connection is not None else nullcontext():
+            await asyncio.shield(self._space)
+
+    def watching(self, connection: Connection) -> AbstractContextManager[None]:
+        """Have a connection that is not read cut off when its client closes, in a `with` block."""
+        return self.closed_clients.watching(connection, is_consuming=_is_consuming(connection))
 
     async def durable(self) -> None:
         """Wait until all that is staged is durable.
@@ -290,3 +303,8 @@ class Cycle:
         now_s = self.loop.time()
         for connection in list(self.partial):
             connection.check_rate(now_s)
+
+
+def _is_consuming(connection: Connection) -> bool:
+    """Whether a connection has consumers: they hold messages that others could have."""
+    return connection.session is not None and bool(connection.session.subscriptions)

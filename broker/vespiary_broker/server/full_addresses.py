@@ -130,10 +130,5 @@ class FullAddresses:
 
     async def _wait(self, state: AddressState) -> None:
         self._cycle.touch()  # what is staged so far is not to wait for this
-        session = self._connection.session
-        is_consuming = session is not None and bool(session.subscriptions)
-        self._cycle.closed_clients.watch(self._connection, is_consuming=is_consuming)
-        try:
+        with self._cycle.watching(self._connection):
             await self._cycle.producers.wait(state, self._connection)
-        finally:
-            self._cycle.closed_clients.forget(self._connection)

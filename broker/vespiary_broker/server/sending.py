@@ -129,7 +129,7 @@ class Sending:
                 if self.is_dropped(message) or (self._full.is_dropped_without_room(message)):
                     self._session.confirm(frame)
                     return False
-                await self._cycle.space()
+                await self._cycle.space(self._connection)
                 continue
             self._teach(frame, target)
             self._session.confirm(frame)

@@ -175,7 +175,7 @@ class StompSession:
             try:
                 action()
             except NoRoom:
-                await self._cycle.space()
+                await self._cycle.space(self._connection)
             else:
                 return
 
@@ -311,7 +311,7 @@ class StompSession:
                 stage(self._core, self._registry, self._cycle.engine.duplicates, transaction)
             except NoRoom:
                 if not self.drop_without_room(transaction):
-                    await self._cycle.space()
+                    await self._cycle.space(self._connection)
                 continue
             return True
         return False
