@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LOOK_MESSAGES: Final = 256
 _CROWD_MESSAGES: Final = 4096
 _CROWDED_S: Final = 0.02
+_CROWDED_TRIES: Final = 50
 _LOAD_AGAIN_S: Final = 0.02
 _NEVER: Final = 2**63
 _WHOLE: Final = -1
@@ -41,6 +42,10 @@ Key = tuple[int, int]
 """Page and queue."""
 
 log = logging.getLogger(__name__)
+
+
+class _Crowded(Exception):  # noqa: N818  (a state, not a fault)
+    """Messages of a queue that have expired find no way out of it."""
 
 
 class PagedExpiry:
@@ -86,6 +91,10 @@ class PagedExpiry:
 
     async def scan(self) -> None:
         """Look once at all pages in which something may have expired."""
+        if not self._core.pages():
+            self._first.clear()
+            self._in_ring.clear()
+            return
         seen: set[Key] = set()
         for queue in list(self._engine.registry.queues_by_id.values()):
             if queue.is_deleted:
@@ -97,8 +106,9 @@ class PagedExpiry:
                 seen.add(key)
                 if facts.is_open:
                     self._leave_to_ring(queue, key, facts.first, facts.last)
-                elif self._is_due(key):
-                    self._in_ring.discard(key)
+                    continue
+                self._in_ring.discard(key)
+                if self._is_due(key):
                     with self._told(key):
                         await self._look_through(queue, facts.page_id, facts.first, facts.last)
                 if queue.is_deleted:
@@ -109,9 +119,13 @@ class PagedExpiry:
         self._in_ring &= seen
 
     def _leave_to_ring(self, queue: Queue, key: Key, first: int, last: int) -> None:
-        """Have the scan of the rings look at a page that was opened since."""
-        if key not in self._in_ring:
+        """Have the scan of the rings look at a page that was opened since, or has something due."""
+        if (
+            key not in self._in_ring
+            or self._first.get(key, _NEVER) <= self._engine.fates.clock_ms()
+        ):
             self._in_ring.add(key)
+            self._first.pop(key, None)
             self._engine.fates.suspect(queue.id, first, last)
 
     def _is_due(self, key: Key) -> bool:
@@ -131,6 +145,8 @@ class PagedExpiry:
                 log.error("messages of a page cannot expire, and stay: %s", error)  # noqa: TRY400
         except (KeyError, ValueError):
             pass  # the page, or its queue, went while it was looked at
+        except _Crowded:
+            pass  # others go on
         except NativeError as error:
             log.warning("a page was not looked at for what has expired, and is later: %s", error)
 
@@ -178,10 +194,17 @@ class PagedExpiry:
         self._touch()
 
     async def _wait_for_way_out(self, queue: Queue) -> None:
-        """Wait while more of a queue is on its way out than is good for the memory."""
+        """Wait while more of a queue is on its way out than is good for the memory.
+
+        Raises:
+            _Crowded: It does not get less: the next scan goes on.
+        """
         mover = self._engine.fates.mover
-        while mover.pending_for(queue.id, Reason.EXPIRED) >= _CROWD_MESSAGES:  # noqa: ASYNC110
+        for _ in range(_CROWDED_TRIES):
+            if mover.pending_for(queue.id, Reason.EXPIRED) < _CROWD_MESSAGES:
+                return
             await asyncio.sleep(_CROWDED_S)
+        raise _Crowded
 
     async def _load(self, file_id: int, slab: int) -> None:
         if not await self._journal.load_slab(file_id, slab):

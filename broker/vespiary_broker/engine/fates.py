@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from vespiary_broker.engine.clocks import Clocks
@@ -26,7 +27,8 @@ from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.schedule import Schedule
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN
 
-_STEPS_A_TURN: Final = 4
+_ARRIVED_A_TURN: Final = 64
+_DONE: Final = (0, 0)
 _CROWD_MESSAGES: Final = 4096
 """So many messages of a queue may be on their way out before the scan finds more of them."""
 _LATE_MS: Final = 20
@@ -253,27 +255,27 @@ class Fates:
             self._scan_at_ms = max(self._next_full_ms, self._steady_ms() + _LATE_MS)
 
     def _step(self) -> None:
-        """Go on with the scan, a few hundred messages."""
+        """Go on with the scan, a few dozen messages."""
         assert self._scan is not None
-        for _ in range(_STEPS_A_TURN):
-            try:
-                self._slab = next(self._scan)
-            except StopIteration:
-                self._end_scan()
-                return
-            if self._slab is not None:
-                self._load_slab(*self._slab)
-                return
+        try:
+            self._slab = next(self._scan)
+        except StopIteration:
+            self._end_scan()
+            return
+        if self._slab is not None:
+            self._load_slab(*self._slab)
 
     def _look_at_arrived(self) -> None:
-        arrived, self._arrived = self._arrived, {}
-        for queue_id in arrived:
+        """Look at what came into queues that nobody consumes from, a bounded part of it."""
+        for queue_id in list(islice(self._arrived, _ARRIVED_A_TURN)):
+            del self._arrived[queue_id]
             queue = self._queues.get(queue_id)
-            if queue is not None:
-                for slab in self._expiry.discover(queue):
-                    if slab is None:
-                        self._arrived[queue_id] = None  # the rest in the next turn
-                    break  # what is not in memory the scan will load
+            if queue is None:
+                continue
+            # What is not in memory the scan will load.
+            if next(self._expiry.discover(queue), _DONE) is None:
+                self._arrived[queue_id] = None  # the rest in another turn, behind the others
+                return
 
     @property
     def has_more(self) -> bool:
