@@ -31,6 +31,12 @@ PAGING = (
     "address-settings.#.max-size-bytes=64KiB",
     "address-settings.#.page-size-bytes=64KiB",
 )
+FILTERED = "addresses:\n" + "".join(
+    f"  - name: bench.{number}\n    queues:\n      - {{name: bench.{number}, "
+    "routing-type: ANYCAST, filter-string: JMSPriority < 10}\n"
+    for number in range(QUEUES)
+)
+PRIORITIES = ("--send-header", "priority:%v", "--variants", "10")
 
 pytestmark = pytest.mark.crash
 
@@ -46,13 +52,17 @@ def port_of(broker: BrokerProcess) -> int:
 
 
 def run_until_killed(
-    broker: BrokerProcess, stompload: Path, ledger: Path, chance: random.Random
+    broker: BrokerProcess,
+    stompload: Path,
+    ledger: Path,
+    chance: random.Random,
+    options: tuple[str, ...] = (),
 ) -> None:
     """Send and receive, and kill the broker in the middle."""
     command = [str(stompload), "--port", str(port_of(broker)), "--ledger", str(ledger)]
     command += ["--producers", "2", "--consumers", "2", "--queues", str(QUEUES)]
     command += ["--window", "64", "--prefetch", "100", "--seconds", "5", "--warmup", "0"]
-    command += ["--body-size", str(chance.choice((64, 1024, 9000)))]
+    command += ["--body-size", str(chance.choice((64, 1024, 9000))), *options]
     load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert load.stderr is not None
     first = load.stderr.readline()
@@ -90,31 +100,24 @@ def verify(broker: BrokerProcess, stompload: Path, ledger: Path) -> LoadReport:
     return report
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("store", "settings", "cycles"),
-    [
-        (1, SETTINGS, -(-CYCLES // 2)),
-        (2, SETTINGS, CYCLES // 2),
-        (3, COMPACTING, max(CYCLES // 4, 1)),
-        (4, PAGING, max(CYCLES // 4, 1)),
-    ],
-    ids=["one", "two", "compacting", "paging"],
-)
-def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
-    tmp_path: Path, stompload: Path, store: int, settings: tuple[str, ...], cycles: int
+def kill_again_and_again(
+    broker: BrokerProcess,
+    stompload: Path,
+    ledger: Path,
+    store: int,
+    cycles: int,
+    options: tuple[str, ...] = (),
 ) -> None:
+    """Kill a broker under load so many times, and look now and then at what it has."""
     seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
     print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
     chance = random.Random(f"{seed} {store}")
-    ledger = tmp_path / "ledger"
-    broker = BrokerProcess(tmp_path / "data", *settings)
     try:
         for cycle in range(1, cycles + 1):
             if chance.random() < 0.2:
                 kill_while_starting(broker, chance)
             broker.start()
-            run_until_killed(broker, stompload, ledger, chance)
+            run_until_killed(broker, stompload, ledger, chance, options)
             if cycle % VERIFY_EVERY == 0 or cycle == cycles:
                 broker.start()
                 checks = verify(broker, stompload, ledger).checks
@@ -130,3 +133,30 @@ def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
     lines = ledger.read_text().split("\n")
     assert sum(line.startswith("S") for line in lines) > cycles * 10
     assert sum(line.startswith("A") for line in lines) > cycles * 10
+
+
+@pytest.mark.slow
+def test_with_priorities_and_filters_too(tmp_path: Path, stompload: Path) -> None:
+    """Python chooses what goes where and who gets what: confirms mean the same."""
+    configuration = tmp_path / "broker.yaml"
+    configuration.write_text(FILTERED)
+    broker = BrokerProcess(tmp_path / "data", *SETTINGS, configuration=configuration)
+    kill_again_and_again(broker, stompload, tmp_path / "ledger", 5, max(CYCLES // 8, 1), PRIORITIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("store", "settings", "cycles"),
+    [
+        (1, SETTINGS, -(-CYCLES // 2)),
+        (2, SETTINGS, CYCLES // 2),
+        (3, COMPACTING, max(CYCLES // 4, 1)),
+        (4, PAGING, max(CYCLES // 4, 1)),
+    ],
+    ids=["one", "two", "compacting", "paging"],
+)
+def test_no_confirmed_message_is_lost_and_no_acknowledged_one_rises_again(
+    tmp_path: Path, stompload: Path, store: int, settings: tuple[str, ...], cycles: int
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", *settings)
+    kill_again_and_again(broker, stompload, tmp_path / "ledger", store, cycles)

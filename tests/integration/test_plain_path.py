@@ -26,7 +26,14 @@ import uvloop
 
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_native.loader import is_wanted
-from vespiary_spec.settings import Acceptor, Admin, Configuration
+from vespiary_spec.settings import (
+    Acceptor,
+    Address,
+    Admin,
+    Configuration,
+    Queue,
+    RoutingType,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,6 +41,17 @@ pytestmark = [
 ]
 
 T = TypeVar("T")
+
+ELSEWHERE = Address(
+    name="elsewhere",
+    queues=(Queue(name="some", routing_type=RoutingType.MULTICAST, filter_string="x = 1"),),
+)
+"""Other queues are examined, and have filters; this costs the plain ones nothing."""
+OTHERS = (
+    b"SEND\ndestination:/queue/priorities\npriority:9\nJMSXGroupID:g\n\nx\0"
+    b"SEND\ndestination:/topic/elsewhere\nx:1\n\nx\0"
+    b"SUBSCRIBE\nid:2\ndestination:/queue/priorities\nack:client\n\n\0"
+)
 
 SMALL, LARGE = 50, 1000
 ROUNDS = 6
@@ -56,8 +74,9 @@ class PlainClient:
         self.socket.sendall(
             b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
             b"SUBSCRIBE\nid:1\ndestination:/queue/plain\nack:client-individual\n"
-            b"prefetch-count:100000\nreceipt:subscribed\n\n\0"
+            b"prefetch-count:100000\nreceipt:subscribed\n\n\0" + OTHERS
         )
+        self.read_until(b"MESSAGE\n", 1)
         self.read_until(b"RECEIPT\n", 1)
 
     def read_until(self, mark: bytes, count: int) -> None:
@@ -165,7 +184,9 @@ def on_broker(folder: Path, work: Callable[[PlainClient], T]) -> T:
             loop.call_soon_threadsafe(lambda: done.set_result(function()))
             return done.result(WAIT_S)
 
-        settings = Configuration(acceptors=(Acceptor(name="all", port=0),), admin=Admin(port=0))
+        settings = Configuration(
+            acceptors=(Acceptor(name="all", port=0),), admin=Admin(port=0), addresses=(ELSEWHERE,)
+        )
         app = BrokerApp(settings, base=folder / "data")
         async with app.running():
             port = app.statistics().listeners[0].port
