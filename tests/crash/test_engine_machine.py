@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -438,6 +438,8 @@ def test_any_order_of_acts_and_power_cuts(core: str) -> None:
         derandomize=True,
         print_blob=True,
         suppress_health_check=list(HealthCheck),
+        # In CI what failed is told at once; making it small takes minutes.
+        phases=[Phase.generate, *([] if os.environ.get("CI") else [Phase.shrink])],
     )
     run_state_machine_as_test(machine, settings=chosen)
     print(f"{core}: {machine.cuts} cuts, {dict(machine.fates)}")
