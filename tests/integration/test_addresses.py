@@ -176,6 +176,33 @@ def test_limits(tmp_path: Path, clients: Any) -> None:
         assert first.recorder.take(1)[0].body == "1"
 
 
+def test_a_client_that_sends_to_ever_new_addresses_meets_the_limit_alone(
+    tmp_path: Path, clients: Any
+) -> None:
+    most = 20
+    with BrokerProcess(tmp_path / "data", f"max-addresses={most}") as broker:
+        with StompPeer(broker.port()) as flood:
+            flood.connect()
+            for number in range(most):
+                headers = {"destination": f"/queue/q{number}", "receipt": str(number)}
+                flood.send("SEND", headers, b"kept")
+                flood.receive_receipt(str(number))
+            for number in range(5 * most):  # no room even for those that nobody listens to
+                flood.send("SEND", {"destination": f"/topic/t{number}"}, b"x")
+            error = flood.receive_error()
+        said = error.get("message", "") + error.body.decode()
+        assert f"at most {most} (max-addresses)" in said
+        assert "delete some, or raise max-addresses" in said
+        assert len(_names(broker, "addresses")) == most
+        other = clients(broker)
+        other.subscribe("/queue/q7")
+        assert other.recorder.take(1)[0].body == "kept"
+        other.connection.disconnect()
+        wait_for(lambda: "q7" not in _names(broker, "addresses"))  # it went by itself
+        clients(broker).send("/queue/late", "there is room")
+        assert "late" in _names(broker, "addresses")
+
+
 def _ask(broker: BrokerProcess, *arguments: str) -> None:
     url = f"http://127.0.0.1:{broker.port('http')}"
     assert run_program([*arguments, "--api", url]) == 0
