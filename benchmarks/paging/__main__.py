@@ -20,7 +20,7 @@ from benchmarks.paging import measurement, plot
 
 _FOLDER = Path(__file__).parent.parent / "results"
 _MIB = 1024 * 1024
-SETTINGS = ("address-settings.#.max-size-bytes=16MiB", "global-max-size=64MiB")
+SETTINGS = ("address-settings.#.max-size-bytes=16MiB", "global-max-size=48MiB")
 """Of every broker: what an address keeps in memory, and all together, the image included."""
 RATE = 120_000.0
 """What a producer offers beside a lazy queue: the floor of a backlog. Flat out, the disk is the

@@ -24,8 +24,8 @@ from vespiary_spec.errors import VespiaryError
 
 T = TypeVar("T")
 
-TURN_BYTES: Final = 512 * 1024
-TURN_PLACES: Final = 2048
+TURN_BYTES: Final = 1024 * 1024
+TURN_PLACES: Final = 4096
 """What one turn of the event loop copies at most: well below a millisecond."""
 _ROOM_PAUSE_S: Final = 0.05
 _ROOM_TRIES: Final = 600
