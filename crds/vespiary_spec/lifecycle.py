@@ -8,6 +8,7 @@ Called by: `addresses`.
 import enum
 from typing import Annotated, Any
 
+from vespiary_spec import limits
 from vespiary_spec.consumers import ConsumerSettings
 from vespiary_spec.model import Change, Unit, setting
 
@@ -161,6 +162,18 @@ class LifecycleSettings(
             default_text="false",
         ),
     ] = None
+    retroactive_message_count: Annotated[
+        int | None,
+        setting(
+            "So many of the latest messages to a MULTICAST address are kept, and each queue that "
+            "is made in it begins with them.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.RETROACTIVE_MESSAGES_MAX,
+            default_text="0",
+        ),
+    ] = None
 
 
 LIFECYCLE_DEFAULTS: dict[str, Any] = {
@@ -179,5 +192,6 @@ LIFECYCLE_DEFAULTS: dict[str, Any] = {
     "config_delete_diverts": DeletionPolicy.OFF,
     "default_max_consumers": -1,
     "default_purge_on_no_consumers": False,
+    "retroactive_message_count": 0,
 }
 """What holds when no match says otherwise."""

@@ -41,6 +41,9 @@ DELAY_BEFORE_DISPATCH_MS_MAX = 24 * 60 * 60 * 1000
 DIVERTS_MAX = 1000
 """Diverts that a broker can have."""
 
+RETROACTIVE_MESSAGES_MAX = 100_000
+"""Most messages that an address can be told to keep for queues to come: each begins with them."""
+
 RING_SIZE_MAX = 1_000_000_000
 """Most messages that a ring queue can be told to keep."""
 

@@ -41,7 +41,6 @@ NOT_YET: dict[str, dict[str, str]] = {
     ADDRESS_SETTINGS: {
         "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
         # kinds of queues
-        "retroactive-message-count": "retroactive addresses",
         # creation and deletion
         "auto-create-jms-queues": "the old JMS names (`auto-create-queues` works)",
         "auto-create-jms-topics": "the old JMS names (`auto-create-addresses` works)",

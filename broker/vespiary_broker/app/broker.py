@@ -97,6 +97,10 @@ class Stores(NamedTuple):
     options: JournalOptions
 
 
+_WAIT_S: Final = 0.005
+"""How long who waits for memory, room or the disk waits until it looks again."""
+
+
 class BrokerApp(Administration):
     """One broker.
 
@@ -246,11 +250,10 @@ class BrokerApp(Administration):
         self._engine = engine
         engine.registry.restore()
         engine.branches.restore()
-        await engine.registry.configure(configuration.addresses)
-        await configure_diverts(engine.registry, configuration.diverts)
-        await delete_unconfigured(engine.registry, configuration.addresses)
+        await self._configure(engine, configuration)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
+        engine.registry.retroactive.touch = cycle.touch
         journal.on_durable = cycle.on_durable
         journal.on_space = cycle.on_space
         journal.on_blocked = cycle.on_blocked
@@ -531,6 +534,15 @@ class BrokerApp(Administration):
         expiry = PagedExpiry(engine, journal, self._pager, cycle.touch, period_s=period_s)
         task = self._group.create_task(run_paged_expiry(expiry), name="paged-expiry")
         stack.callback(task.cancel)
+
+    async def _configure(self, engine: Engine, configuration: Configuration) -> None:
+        """Make what stands in the configuration, and delete what does not any more."""
+        registry = engine.registry
+        registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), self._load_slab)
+        await registry.configure(configuration.addresses)
+        await configure_diverts(registry, configuration.diverts)
+        await delete_unconfigured(registry, configuration.addresses)
+        await registry.retroactive.begin()
 
     def _load_slab(self, file_id: int, slab: int) -> None:
         assert self._journal is not None

@@ -32,7 +32,8 @@ def may_delete_queue(queue: Queue, settings: AddressSettings) -> bool:
 
     Durable subscriptions and configured queues never do: who has them counts on them.
     """
-    if queue.client_id or queue.traits.is_configured or queue.is_temporary:
+    traits = queue.traits
+    if queue.client_id or traits.is_configured or traits.is_internal or queue.is_temporary:
         return False
     if queue.is_auto_created:
         return bool(settings.auto_delete_queues)

@@ -7,7 +7,7 @@ down. Called by `registry` when a queue comes, or gets other traits; owner: the 
 from __future__ import annotations
 
 from vespiary_broker.engine.core import Core
-from vespiary_broker.engine.queue_kinds import kind_of
+from vespiary_broker.engine.queue_kinds import QueueKind, kind_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.upkeep import upkeeps_of
 from vespiary_broker.engine.views import Views
@@ -22,7 +22,11 @@ def set_kind(core: Core, queue: Queue, settings: AddressSettings) -> None:
         queue: The queue, open in the core.
         settings: Of its address; no field is None.
     """
-    queue.kind = kind_of(settings, queue.traits.kind)
+    if queue.traits.is_internal:
+        assert settings.retroactive_message_count is not None
+        queue.kind = QueueKind(ring_size=settings.retroactive_message_count, non_destructive=True)
+    else:
+        queue.kind = kind_of(settings, queue.traits.kind)
     queue.upkeeps = upkeeps_of(core, queue.id, queue.kind)
     if queue.kind.non_destructive is (queue.views is None):
         queue.views = Views(core, queue.id) if queue.kind.non_destructive else None

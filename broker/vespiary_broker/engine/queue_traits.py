@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.ports import JsonObject
-from vespiary_broker.engine.queue_kinds import kind_properties_in
+from vespiary_broker.engine.queue_kinds import kind_properties_in, kind_properties_of
 from vespiary_broker.engine.selection.selector import Selector, compile_filter
+from vespiary_spec.errors import ConfigError, InvalidSelector
+from vespiary_spec.settings import Queue as ConfiguredQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class QueueTraits:
         user: Who made it, counted against that user's limit; empty for nobody.
         selector: Its filter: only messages that pass it come in; None lets every message in.
         kind: What it says of its kind, by kebab-case name (`queue_kinds`).
+        is_internal: Whether the broker made it for itself; nothing deletes it by itself.
         is_no_local: Whether it does not take what its own subscriber sends.
         subscriber: Who that is, if it goes with the subscription; not written down. Of a durable
             subscription it is every session with its client id.
@@ -40,6 +43,7 @@ class QueueTraits:
     user: str = ""
     kind: tuple[tuple[str, Any], ...] = ()
     selector: Selector | None = None
+    is_internal: bool = False
     is_no_local: bool = False
     subscriber: Sender | None = None
 
@@ -61,6 +65,8 @@ class QueueTraits:
             value["user"] = self.user
         if self.selector is not None:
             value["filter-string"] = self.selector.text
+        if self.is_internal:
+            value["internal"] = True
         if self.is_no_local:
             value["no-local"] = True
         value.update(self.kind)
@@ -80,11 +86,39 @@ class QueueTraits:
             user=value.get("user", ""),
             selector=compile_filter(value.get("filter-string", "")),
             kind=kind_properties_in(value),
+            is_internal=bool(value.get("internal", False)),
             is_no_local=bool(value.get("no-local", False)),
         )
         if traits == QueueTraits(user=traits.user):
             return traits_of_user(traits.user)
         return traits
+
+
+def configured_traits(queue: ConfiguredQueue, address: str) -> QueueTraits:
+    """Return the traits of a queue of the configuration.
+
+    Args:
+        queue: The queue.
+        address: Name of its address, for the message.
+
+    Raises:
+        ConfigError: Its filter is none.
+    """
+    try:
+        selector = compile_filter(queue.filter_string)
+    except InvalidSelector as error:
+        raise ConfigError(
+            f"the filter of the queue {queue.name} of the address {address} is none: {error}",
+            path="filter-string",
+            value=queue.filter_string,
+        ) from error
+    return QueueTraits(
+        is_configured=True,
+        max_consumers=queue.max_consumers,
+        is_purged_when_unused=queue.purge_on_no_consumers,
+        kind=kind_properties_of(queue),
+        selector=selector,
+    )
 
 
 @lru_cache(maxsize=1024)

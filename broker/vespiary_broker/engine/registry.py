@@ -31,21 +31,19 @@ from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
-from vespiary_broker.engine.queue_kinds import kind_properties_of
-from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
+from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
 from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_broker.engine.removals import Removals
+from vespiary_broker.engine.retroactive import Retroactive
 from vespiary_broker.engine.returns import Returns, Unrouted
 from vespiary_broker.engine.routing import Route
-from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.usage import Usage
-from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
+from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
-from vespiary_spec.settings import Queue as ConfiguredQueue
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered in any case, or a tenth of all that there
@@ -69,6 +67,7 @@ class Registry:
         queues_by_id: Queues by number.
         limits: How many addresses, queues and sessions there may be.
         usage: What becomes of queues as consumers come and go.
+        retroactive: Keeps messages for queues to come.
         unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
@@ -145,6 +144,7 @@ class Registry:
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
         self.limits = Limits(naming)
         self.usage = Usage(core, self, self._quarantine, naming.clock_s)
+        self.retroactive = Retroactive(core, self)
 
     # --- at the start ---------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Registry:
             assert default is not None
             await self.create_address(wanted.name, kinds or {default}, is_configured=True)
             for queue in wanted.queues:
-                traits = _configured_traits(queue, wanted.name)
+                traits = configured_traits(queue, wanted.name)
                 made = await self.create_queue(
                     queue.name,
                     wanted.name,
@@ -329,6 +329,7 @@ class Registry:
             if not address.is_auto_created:
                 await self._bindings.put(address.key, address.to_binding())
                 address.is_bound = True
+        await self.retroactive.keep(address)
         return address
 
     async def set_routing_types(self, address: Address, routing_types: set[RoutingType]) -> None:
@@ -414,6 +415,7 @@ class Registry:
         if queue.is_durable:
             await self._bindings.put(queue.key, queue.to_binding())
         self._core.open_queue(queue.id, durable=queue.is_durable and self._is_persistent)
+        copying = await self.retroactive.fill(queue)
         # While the bindings were written the address may have gone; it comes back with its queue.
         owner = queue.address
         owner.routing_types.add(queue.routing_type)
@@ -421,6 +423,21 @@ class Registry:
             self._table.admit(owner)
         self._enter(queue)
         await self._table.lead_to(queue)
+        if copying is not None:
+            await self.retroactive.end(copying)
+
+    async def make_internal(self, name: str, address: Address) -> None:
+        """Make a queue for the broker itself; only while the registry's lock is held.
+
+        Durability: on return it survives a power loss.
+        """
+        traits = QueueTraits(is_internal=True, max_consumers=-1, is_purged_when_unused=False)
+        kind = RoutingType.MULTICAST
+        number = await self._ids.take()
+        queue = Queue(
+            number, name, address, kind, is_durable=True, is_auto_created=False, traits=traits
+        )
+        await self._open(queue)
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
@@ -566,24 +583,6 @@ class Registry:
         self.unused[address.name] = None
         if len(self.unused) > max(UNUSED_ADDRESSES_MAX, self.limits.addresses_max // 10):
             self.drop_address(self.addresses[next(iter(self.unused))])
-
-
-def _configured_traits(queue: ConfiguredQueue, address: str) -> QueueTraits:
-    try:
-        selector = compile_filter(queue.filter_string)
-    except InvalidSelector as error:
-        raise ConfigError(
-            f"the filter of the queue {queue.name} of the address {address} is none: {error}",
-            path="filter-string",
-            value=queue.filter_string,
-        ) from error
-    return QueueTraits(
-        is_configured=True,
-        max_consumers=queue.max_consumers,
-        is_purged_when_unused=queue.purge_on_no_consumers,
-        kind=kind_properties_of(queue),
-        selector=selector,
-    )
 
 
 def _check_same(queue: Queue, routing_type: RoutingType, client_id: str) -> Queue:
