@@ -265,6 +265,27 @@ def test_a_full_journal_is_waited_for_and_nothing_is_done_twice():
     on_rig(check, files=3)
 
 
+@pytest.mark.parametrize("act", [Act.MOVE, Act.REMOVE, Act.DEAD_LETTER])
+def test_a_task_is_done_only_when_all_of_it_is_durable(act: Act):
+    async def check(rig: ActsRig) -> None:
+        first, _ = await rig.queue("first"), await rig.queue("second")
+        rig.put(first, b"x")
+        await rig.flush()
+        rig.journal.is_automatic = False  # from now on writes are done when the test says so
+        task = rig.acts.start(Wanted(queue="first", act=act, to="second"))
+        for _ in range(5):
+            await asyncio.sleep(0.01)  # what leaves by the mover is looked at every 10 ms
+            await rig.settle()
+        assert rig.core.queue_statistics(first.id).ready == 0
+        assert task.state is TaskState.RUNNING
+        rig.journal.is_automatic = True
+        rig.journal.flush()
+        await task.wait(10)
+        assert (task.state, task.messages) == (TaskState.DONE, 1)
+
+    on_rig(check, dead_letter_address="address.second")
+
+
 def test_a_task_is_cancelled_between_two_steps():
     async def check(rig: ActsRig) -> None:
         first, second = await rig.queue("first"), await rig.queue("second")
