@@ -23,10 +23,10 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
 
 _RUN_BITS: Final = 10
-_LOOK_MESSAGES: Final = 128
+_LOOK_MESSAGES: Final = 96
 _LOOK_COST: Final = 4
 _QUEUE_COST: Final = 2
-_STEP_COST: Final = 192
+_STEP_COST: Final = 96
 """A step takes about half a millisecond: so many messages, or half as many queues."""
 
 Slab = tuple[int, int]

@@ -476,7 +476,7 @@ def test_many_that_expire_at_once_are_taken_out_as_fast_as_they_are_found() -> N
             rig.now_ms = max(rig.now_ms, next_ms)
     assert rig.engine.fates.statistics().expired_dropped == total + 1
     assert most <= 4096 + 1024
-    assert other_left_after < 150, "one queue keeps the others from being looked at"
+    assert other_left_after < 300, "one queue keeps the others from being looked at"
 
 
 def test_a_clock_that_is_set_back_stops_neither_delays_nor_the_scan() -> None:
