@@ -148,6 +148,9 @@ def test_so_many_pages_are_kept_open_as_page_max_cache_size_says(
     with BrokerProcess(tmp_path / "data", *SETTINGS, setting) as broker:
         send(broker.port(), 1500)
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 8)
+        # Paging has ended: more in memory than the two pages read ahead, and none is.
+        memory = 'vespiary_address_bytes{address="orders"}'
+        wait_for(lambda: metrics(broker)[memory] <= 256 * KIB * 8 // 10)
         with StompPeer(broker.port()) as peer:
             peer.connect()
             headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
