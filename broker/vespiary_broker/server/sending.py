@@ -7,7 +7,7 @@ never confirm before that. Called by `session`; owner: the connection.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import NoRoom
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
     from vespiary_broker.server.session import StompSession
-
-_TAUGHT_MAX: Final = 1000
-"""Destinations that a connection is taught; more go the slow way."""
 
 
 class Sending:
@@ -53,7 +50,6 @@ class Sending:
         self._core = cycle.core
         self._registry = cycle.engine.registry
         self._full = session.full_addresses
-        self._taught = 0
 
     def send(self, frame: Frame) -> Coroutine[Any, Any, None] | None:
         """Send a message, or put it into its transaction.
@@ -163,18 +159,19 @@ class Sending:
             ) from error
 
     def _teach(self, frame: Frame, target: Target) -> None:
-        """Let the core take the next messages to this destination by itself."""
+        """Let the core take the next messages to this destination by itself.
+
+        The core bounds what a connection has been taught.
+        """
         key = frame.get("destination", "")
         kind = frame.get("destination-type")
         if kind is not None:
             key = f"{key}\0{kind}"
         if (
             target.is_teachable
-            and self._taught < _TAUGHT_MAX
             and key.isascii()
             and not any(character in key for character in "\\\r\n")
         ):
-            self._taught += 1
             self._core.teach(self._connection.handle, key.encode(), target.taught_handle)
 
     def outgoing(self, frame: Frame) -> Outgoing:
