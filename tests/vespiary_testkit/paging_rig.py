@@ -45,6 +45,7 @@ class RigAddress:
         is_attended: Whether its queues have consumers.
         pages_bytes_max: What its page files may take.
         read_limits: What a queue may have back in memory.
+        claims: Messages that open transactions acknowledge.
     """
 
     name = "orders"
@@ -59,6 +60,7 @@ class RigAddress:
         self.pages_bytes_max = 1 << 40
         self.read_limits = NO_READ_LIMITS
         self.front = 0
+        self.claims = 0
         self.is_reading_ahead = True
         self.remembered: list[int] = []
         self.queues = list(QUEUES)
@@ -81,6 +83,9 @@ class RigAddress:
 
     def has_consumers(self, queue_id: int) -> bool:
         return self.is_attended
+
+    def claimed(self, queue_id: int) -> int:
+        return self.claims
 
     def reads_ahead(self, queue_id: int) -> bool:
         return self.is_reading_ahead

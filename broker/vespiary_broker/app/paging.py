@@ -12,6 +12,7 @@ from typing import Final
 
 from vespiary_broker.app.memory import image_bytes
 from vespiary_broker.engine.address_memory import AddressState
+from vespiary_broker.engine.claims import claimed_messages
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.store.files import SpaceLimits
@@ -97,6 +98,11 @@ class PagedEngineAddress:
         """Whether anybody consumes a queue."""
         queue = self._engine.registry.queues_by_id.get(queue_id)
         return queue is not None and bool(queue.consumers)
+
+    def claimed(self, queue_id: int) -> int:
+        """Return how many messages open transactions acknowledge: consumers still hold them."""
+        queue = self._engine.registry.queues_by_id.get(queue_id)
+        return 0 if queue is None else claimed_messages(self._engine.core, queue.consumers)
 
     def reads_ahead(self, queue_id: int) -> bool:
         """Whether the next page of a queue is opened before its consumers ask."""

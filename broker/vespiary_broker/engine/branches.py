@@ -323,6 +323,7 @@ class Branches:
             raise _error(XaCode.RBROLLBACK, xid, error.what) from error
         assert state is not None
         branch.state, branch.number, branch.block = state, number, block
+        branch.work.claims.release()  # from here on the core counts them as prepared
         branch.work = Transaction()
         return XaCode.OK
 
@@ -356,6 +357,7 @@ class Branches:
             del self._branches[xid]
             self._void(branch.work)
             raise _error(XaCode.RBROLLBACK, xid, error.what) from error
+        branch.work.claims.release()
         del self._branches[xid]
 
     def rollback(self, xid: Xid, user: str) -> None:
@@ -536,7 +538,8 @@ class Branches:
         )
 
     def _void(self, work: Transaction) -> None:
-        """Remove the bodies in files of messages that were never staged."""
+        """Release what was acknowledged; remove the bodies of messages that were never staged."""
+        work.claims.release()
         bodies = self._registry.large_bodies
         if bodies is not None and work.large_ids:
             bodies.remove(work.large_ids)

@@ -19,6 +19,7 @@ from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
+    from vespiary_broker.engine.claims import Claims
     from vespiary_broker.engine.examined import ExaminedQueue
     from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
@@ -48,6 +49,7 @@ class Consumer:
         given: Messages that it was given so far.
         given_back: Messages of these that came back while it was open.
         view: What it has seen of a non-destructive queue; None: it takes what it is given.
+        claims: What open transactions acknowledge of its messages: `claims` reads and writes it.
     """
 
     handle: int
@@ -63,6 +65,7 @@ class Consumer:
     given: int = 0
     given_back: int = 0
     view: View | None = None
+    claims: dict[Claims, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vespiary_broker.engine.claims import Claims
 from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
@@ -144,12 +145,21 @@ class Acknowledgement:
 
 @dataclass(slots=True)
 class Transaction:
-    """What a client did since BEGIN, in order."""
+    """What a client did since BEGIN, in order.
+
+    Attributes:
+        sends: Messages to send.
+        acknowledgements: Messages to acknowledge or to give back.
+        size_bytes: What it counts as.
+        begun_s: When, by the loop's clock.
+        claims: What it acknowledges; whoever ends the transaction releases them.
+    """
 
     sends: list[Outgoing] = field(default_factory=list)
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
     size_bytes: int = 0
     begun_s: float = 0.0
+    claims: Claims = field(default_factory=Claims)
 
     @property
     def is_empty(self) -> bool:
@@ -161,6 +171,7 @@ class Transaction:
         self.sends += other.sends
         self.acknowledgements += other.acknowledgements
         self.size_bytes += other.size_bytes
+        self.claims.join(other.claims)
 
     @property
     def large_ids(self) -> list[int]:
@@ -214,7 +225,7 @@ class Transactions:
         """
         late = [name for name, transaction in self._open.items() if transaction.begun_s < before_s]
         for name in late:
-            self._drop_bodies(self.take(name).large_ids)
+            self._forget(self.take(name))
             self._timed_out[name] = None
         while len(self._timed_out) > OPEN_TRANSACTIONS_MAX:
             del self._timed_out[next(iter(self._timed_out))]
@@ -229,7 +240,11 @@ class Transactions:
         if name in self._timed_out:
             del self._timed_out[name]
             return
-        self._drop_bodies(self.take(name).large_ids)
+        self._forget(self.take(name))
+
+    def _forget(self, transaction: Transaction) -> None:
+        transaction.claims.release()
+        self._drop_bodies(transaction.large_ids)
 
     def add(self, name: str, member: Outgoing | Acknowledgement) -> None:
         """Put a message or an acknowledgement into a transaction.
@@ -253,9 +268,12 @@ class Transactions:
             transaction.sends.append(member)
         else:
             transaction.acknowledgements.append(member)
+            transaction.claims.add(member.consumer, member.sequence)
 
     def take(self, name: str) -> Transaction:
         """Close a transaction and return what it holds, to commit it or to forget it.
+
+        Its claims are the caller's to release.
 
         Raises:
             RemoteProtocolError: There is no such transaction.

@@ -178,6 +178,7 @@ class BranchFrames:
         if self._branches.is_active(xid, self._user):
             self._branches.end(xid, self._user, work)
         else:
+            work.claims.release()
             self._session.drop_bodies(work.large_ids)
 
     async def _stage(self, frame: Frame, xid: Xid, act: Callable[[], XaCode | None]) -> None:

@@ -280,6 +280,7 @@ class StompSession:
         return self._commit_all(frame, self.transactions.take(frame.get("transaction", "")))
 
     async def _commit_all(self, frame: Frame, transaction: Transaction) -> None:
+        transaction.claims.release()  # it asks for no more messages
         is_staged = False
         try:
             is_staged = await self._stage(transaction)

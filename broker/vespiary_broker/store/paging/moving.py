@@ -67,6 +67,9 @@ class PagedAddress(Protocol):
     def has_consumers(self, queue_id: int) -> bool:
         """Whether anybody consumes a queue; else its open pages are closed if memory is short."""
 
+    def claimed(self, queue_id: int) -> int:
+        """Return how many messages open transactions acknowledge: consumers still hold them."""
+
     def reads_ahead(self, queue_id: int) -> bool:
         """Whether the next page of a queue is opened before its consumers ask."""
 

@@ -123,7 +123,7 @@ class PageOpener:
         paged = self._addresses.get(page.address) if page is not None else None
         if paged is None or queue_id in self._wholes or queue_id in paged.looked_at():
             return True
-        return self._reads.has_room(queue_id, paged.read_limits)
+        return self._reads.has_room(queue_id, paged.read_limits, paged.claimed(queue_id))
 
     async def _open_late(self) -> None:
         """Open pages for queues that wait, as their consumers acknowledge what they have."""

@@ -5,7 +5,8 @@ Owns what a place of each open page takes, and which queues wait for acknowledge
 `opening`, on the event loop.
 
 A page is opened whole, so the limits are looked at before that: a queue has at most one page more
-than they say. With nothing of its pages in memory it gets one in any case.
+than they say. With nothing of its pages in memory it gets one in any case. Messages that nobody can
+acknowledge now are not counted.
 """
 
 from __future__ import annotations
@@ -55,22 +56,31 @@ class ReadAmounts:
         """Drop what is remembered of a page that is done."""
         self._place_bytes.pop(page_id, None)
 
-    def has_room(self, queue_id: int, limits: ReadLimits) -> bool:
+    def has_room(self, queue_id: int, limits: ReadLimits, claimed: int = 0) -> bool:
         """Whether another page may be opened for a queue.
+
+        What nobody can acknowledge now does not count, else consumers might wait for it for ever:
+        messages that a transaction has acknowledged (the rest of it may stand in the next page),
+        and those that wait for their time.
 
         Args:
             queue_id: The queue.
             limits: Those of its address.
+            claimed: Messages that open transactions acknowledge.
         """
         if limits == NO_READ_LIMITS:
             return True
         messages = size_bytes = 0
-        for facts in self._core.extents(queue_id):
-            if facts.is_open:
-                messages += facts.places
-                size_bytes += facts.places * self._place_bytes.get(facts.page_id, 0)
-        if not messages:
+        for extent in self._core.extents(queue_id):
+            if extent.is_open:
+                messages += extent.places
+                size_bytes += extent.places * self._place_bytes.get(extent.page_id, 0)
+        facts = self._core.queue_statistics(queue_id)
+        counted = messages - claimed - facts.prepared - facts.aside
+        if counted <= 0:
             return True
+        size_bytes = size_bytes * counted // messages
+        messages = counted
         if limits.max_bytes is not None and size_bytes >= limits.max_bytes:
             return False
         return limits.max_messages is None or messages < limits.max_messages
