@@ -271,6 +271,7 @@ typedef struct {
     uint32_t need;    /* bytes of an incomplete frame, when known */
     uint32_t scanned; /* bytes of an incomplete frame's headers in which no end was found */
     uint32_t body_scanned;
+    uint32_t switched_max; /* SENDs that a scan keeps for a switch, after one found no room; 0: as many as ever */
 } connection;
 
 typedef struct {

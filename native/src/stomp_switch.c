@@ -20,8 +20,9 @@ bool switch_takes(const vespiary_core *core, uint32_t to)
 {
     if (!core->switched_count)
         return true;
+    uint32_t at_most = core->connections[core->switched_connection].switched_max;
     const switched_send *first = &core->switched[0], *last = &core->switched[core->switched_count - 1];
-    return to == core->switched_route && core->switched_count < SWITCHED_MAX &&
+    return to == core->switched_route && core->switched_count < (at_most ? at_most : SWITCHED_MAX) &&
            last->position + last->length - first->position < SWITCHED_BYTES_MAX;
 }
 
@@ -81,9 +82,13 @@ int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uin
         int left = stage_send(core, handle, &core->routes[routes[i]], &s->message, s->receipt);
         if (left == -ENOSPC)
             out->status = BLOCKED;
-        if (left)
+        if (left) { /* the next one may find none either: to choose for all behind it each time would be quadratic */
+            core->connections[handle].switched_max = 1;
             return left == -ENOSPC || left == 1 ? 0 : left;
+        }
     }
+    uint32_t wider = core->connections[handle].switched_max * 2;
+    core->connections[handle].switched_max = wider < SWITCHED_MAX ? wider : 0;
     *out = (vespiary_result){.status = NEED_DATA,
                              .position = core->switched[count - 1].position + core->switched[count - 1].length};
     return 0;

@@ -8,6 +8,10 @@ meets a plain SEND to one, it keeps it, and those of the same switch that follow
 anything else between them, and answers `ScanStatus.SWITCHED`, with the position of the first and
 the switch. Then `switched` shows them and `send_switched` stages them, in one call each, before the
 next `scan_stomp`, and before their buffer changes. Until then nothing of them is taken.
+
+When `send_switched` stops, the next scan of the connection keeps one message, and each batch that
+is taken whole doubles that again: a route that stays held costs one choice for each message, not
+one for each that is behind it too.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from vespiary_native.values import ScanStatus
 from vespiary_native.values_inspection import MessageView
 
 SWITCHED_MAX: Final = 512
-"""Messages that one scan keeps for a switch."""
+"""Messages that one scan keeps for a switch at most."""
 SWITCHED_BYTES_MAX: Final = 1024 * 1024
 """Bytes of their frames, from the first to behind the last, from which on it keeps no more."""
 

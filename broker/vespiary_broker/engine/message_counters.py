@@ -261,7 +261,9 @@ class MessageCounters:
         """Let the oldest hours go until there are few enough."""
         order = self._order
         if len(order) > self._hours_max:  # those that went otherwise take no room
-            order = self._order = deque(each for each in order if each[0] in each[1].hours)
+            # An hour that was begun again after a reset stands here twice.
+            there = dict.fromkeys(each for each in order if each[0] in each[1].hours)
+            order = self._order = deque(there)
         while len(order) > self._hours_max:
             hour, counter = order.popleft()
             del counter.hours[hour]

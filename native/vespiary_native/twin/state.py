@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from vespiary_codec.journal.large_reference import LargeReference, encode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, RecordFlag
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
+from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_native.twin.accounts import Account
 from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
@@ -368,6 +369,7 @@ class Connection:
         need: Bytes of an incomplete frame in all, 0 unknown.
         scanned: Bytes of an incomplete frame before its last, incomplete header line.
         body_scanned: Bytes of an incomplete frame's body that hold no NUL.
+        switched_max: SENDs that a scan keeps for a switch.
     """
 
     __slots__ = (
@@ -392,12 +394,14 @@ class Connection:
         "shape",
         "shape_misses",
         "shape_patience",
+        "switched_max",
         "taught",
         "version",
     )
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
+        self.switched_max = SWITCHED_MAX
         self.is_open = True
         self.is_ready = self.is_partial = False
         self.version = 0

@@ -58,10 +58,11 @@ class Switched:
 
     def keep(self, send: KeptSend) -> bool:
         """Keep a frame; False: the others have to go first."""
-        sends = self.sends
+        sends, connection = self.sends, self._connection
+        assert connection is not None
         if sends and (
             send.plan.route is not sends[0].plan.route
-            or len(sends) >= SWITCHED_MAX
+            or len(sends) >= connection.switched_max
             or sends[-1].end - sends[0].position >= SWITCHED_BYTES_MAX
         ):
             return False
@@ -103,7 +104,9 @@ class Switched:
         for send, route in zip(sends, routes, strict=True):
             status = stage_send(staging, connection, route, self._view, send)
             if status is not ScanStatus.NEED_DATA:
+                connection.switched_max = 1  # the next one may find no room either
                 return status, send.position, send.end - send.position
+        connection.switched_max = min(2 * connection.switched_max, SWITCHED_MAX)
         return ScanStatus.NEED_DATA, sends[-1].end, 0
 
 

@@ -146,6 +146,32 @@ def test_a_full_route_stops_it_where_it_stands(rig: CoreRig, switch: int) -> Non
     assert rig.core.switched() == []
 
 
+def test_behind_one_that_was_held_they_are_chosen_for_in_small_batches(
+    rig: CoreRig, switch: int
+) -> None:
+    """A held route costs each message one choice, not one for each message behind it."""
+    account = rig.core.open_account()
+    rig.core.join_account(3, account)
+    rig.core.limit_account(account, AccountLimits(max_messages=0, low_messages=0, is_holding=True))
+    one, both = routes(rig)
+    data = switched(1) * 300
+    at, kept, chosen = 0, [], 0
+    rig.memory[: len(data)] = data
+    while at < len(data):
+        status, at, length = rig.core.scan_stomp(rig.connection, rig.buffer, at, len(data))
+        assert status == ScanStatus.SWITCHED
+        kept.append(len(rig.core.switched()))
+        # The first 100 find their route held, and are taken the slow way.
+        numbers = range(at // len(switched(1)), 300)[: kept[-1]]
+        status, at, length = rig.core.send_switched([one if n >= 100 else both for n in numbers])
+        chosen += kept[-1]
+        if status == ScanStatus.FRAME:
+            at += length
+    assert kept[:3] == [300, 1, 1]
+    assert kept[-8:] == [1, 2, 4, 8, 16, 32, 64, 73]
+    assert chosen == 300 + 99 + 200
+
+
 def test_no_room_stops_it_where_it_stands(make: Callable[..., CoreRig]) -> None:
     rig = make(files=1, file_bytes=96 * 1024, slabs_max=3).begin()
     rig.core.teach(rig.connection, b"/queue/s", rig.core.open_switch())

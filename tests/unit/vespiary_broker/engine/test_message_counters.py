@@ -141,3 +141,17 @@ def test_a_queue_where_nothing_happens_has_no_history():
         sample(counters, NOON_MS + hour * HOUR_MS)
     assert counters.hours == 0
     assert counters.of_queue(queue).updated_ms == NOON_MS + 4 * HOUR_MS
+
+
+def test_an_hour_that_is_begun_again_after_resets_takes_the_room_of_one():
+    rig = Rig()
+    queue = queue_on(rig, "q", "a")
+    counters = counters_of(rig, hours_max=3)
+    for _ in range(5):
+        counters.reset()
+        rig.send("/topic/a", b"x")
+        rig.turn()
+        sample(counters, NOON_MS)
+    assert counters.hours <= 3
+    for counter in (counters.of_queue(queue), counters.of_address("a")):
+        assert [day.counts for day in counter.days()] == [Counts(added=1)]
