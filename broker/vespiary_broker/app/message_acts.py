@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.app.tasks import Task, Tasks
+from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
 from vespiary_broker.engine.departures import check_departure, leave
 from vespiary_broker.engine.moves import Reason
@@ -126,6 +127,10 @@ def _sequence(queue: Queue, text: str) -> int:
     return int(sequence)
 
 
+class _TargetFull(Exception):  # noqa: N818  (a state, not a fault)
+    """The address that messages go to is full, and has its senders wait."""
+
+
 Stage = Callable[[list[MessageView]], Staged]
 """Does with the first of some messages what is wanted."""
 
@@ -190,8 +195,8 @@ class MessageActs:
             before = 0 if reason is None else queue.departed(reason)
             await self._walk(run, queue, choice, stage)
             await self._thin_out(run, queue, most=0)
-            if reason is not None:  # some may have had nowhere to go
-                left = queue.departed(reason) - before
+            if reason is not None:  # some may have had nowhere to go; others may have left too
+                left = min(queue.departed(reason) - before, run.messages)
                 run.kept, run.messages = run.kept + run.messages - left, left
             await self._journal.wait_durable()
 
@@ -235,6 +240,10 @@ class MessageActs:
                 except NoRoom:
                     await self._wait_for_room()
                     continue  # what was seen may have been given to a consumer meanwhile
+                except _TargetFull:
+                    self._cycle.touch()
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+                    continue
                 if done.looked < len(chosen):
                     behind = chosen[done.looked].sequence
                 at = behind
@@ -272,11 +281,27 @@ class MessageActs:
         def restage(views: list[MessageView]) -> Staged:
             if rewrite.target.is_deleted:
                 raise RemoteProtocolError(f"the queue {rewrite.target.name} was deleted meanwhile")
+            if not self._takes(queue, rewrite.target):
+                return Staged(len(views), 0, False, None)
             route = registry.queue_route(rewrite.target)
             restager = Restager(self._core, queue, rewrite, route, room_bytes=room_bytes)
             return restager.restage(views)
 
         return restage
+
+    def _takes(self, queue: Queue, target: Queue) -> bool:
+        """Return whether the address of a queue has room; False: it drops, so messages stay.
+
+        Raises:
+            AddressFull: Its policy is FAIL.
+            _TargetFull: Its policy is BLOCK.
+        """
+        if target.address is queue.address:
+            return True
+        verdict, state = self._engine.memory.decide(target.address)
+        if state is not None and verdict is Verdict.WAIT:
+            raise _TargetFull
+        return state is None or verdict is not Verdict.DROP
 
     def _set_aside(self, queue: Queue, reason: Reason, views: list[MessageView]) -> Staged:
         mover = self._engine.fates.mover

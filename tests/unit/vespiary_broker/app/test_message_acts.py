@@ -15,8 +15,8 @@ from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.wanted import Act, Wanted
-from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
-from vespiary_spec.settings import AddressSettings, RoutingType
+from vespiary_spec.errors import AddressFull, InvalidSelector, RemoteProtocolError
+from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import ServerRig
 
@@ -366,3 +366,55 @@ def test_so_many_tasks_may_run_and_so_many_are_remembered():
         assert rig.acts_tasks.get(1) is None
 
     on_rig(check)
+
+
+def test_two_tasks_of_one_kind_on_a_queue_count_their_own_messages():
+    async def check(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        for number in range(300):
+            rig.put(queue, b"%d" % number, b"n:%d\n" % number)
+        await rig.flush()
+        tasks = [
+            rig.acts.start(Wanted(queue="q", act=Act.EXPIRE, filter_text=text))
+            for text in ("n < 100", "n >= 100")
+        ]
+        for task in tasks:
+            await task.wait(10)
+        assert [(task.messages, task.kept) for task in tasks] == [(100, 0), (200, 0)]
+        assert rig.bodies(queue) == []
+
+    on_rig(check)
+
+
+@pytest.mark.parametrize("act", [Act.MOVE, Act.COPY])
+@pytest.mark.parametrize("policy", [each for each in AddressFullPolicy if each.value != "PAGE"])
+def test_a_full_address_takes_no_more_and_nothing_is_lost(policy: AddressFullPolicy, act: Act):
+    async def check(rig: ActsRig) -> None:
+        first, second = await rig.queue("first"), await rig.queue("second")
+        for number in range(300):
+            rig.put(first, b"%d" % number)
+        await rig.flush()
+        task = rig.acts.start(Wanted(queue="first", act=act, to="second"))
+        if policy is not AddressFullPolicy.BLOCK:
+            await task.wait(10)
+        await rig.settle(50)
+        arrived = rig.core.queue_statistics(second.id).ready
+        left = rig.core.queue_statistics(first.id).ready
+        assert 100 <= arrived < 200
+        assert left == (300 if act is Act.COPY else 300 - arrived)
+        if policy is AddressFullPolicy.FAIL:
+            assert task.state is TaskState.FAILED
+            assert isinstance(task.failure, AddressFull)
+        elif policy is AddressFullPolicy.DROP:
+            assert (task.state, task.messages, task.kept) == (
+                TaskState.DONE, arrived, 300 - arrived,
+            )  # fmt: skip
+        else:
+            assert task.state is TaskState.RUNNING
+            while task.state is TaskState.RUNNING:  # it looks again every 10 ms
+                rig.core.purge_queue(second.id)
+                await rig.flush()
+                await task.wait(0.02)
+            assert (task.state, task.messages) == (TaskState.DONE, 300)
+
+    on_rig(check, max_size_messages=100, address_full_policy=policy)
