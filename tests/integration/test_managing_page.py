@@ -1,4 +1,4 @@
-"""docs/howto/managing.md and addresses.md do not lie: their commands run, and all are named."""
+"""docs/howto pages about managing do not lie: their commands run, and all are named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commands_of(page: str) -> list[str]:
     return [line for line in lines if line.startswith("vespiary ") and " run" not in line]
 
 
-@pytest.mark.parametrize("page", ["managing.md", "addresses.md"])
+@pytest.mark.parametrize("page", ["managing.md", "addresses.md", "queue-kinds.md"])
 def test_the_commands_of_the_page_run(
     tmp_path: Path,
     page: str,

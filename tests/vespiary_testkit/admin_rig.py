@@ -29,6 +29,7 @@ from vespiary_broker.engine.fates import FateStatistics
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
@@ -125,6 +126,16 @@ def queue_state(name: str, **changes: Any) -> states.QueueState:
     return states.QueueState(**values | changes)
 
 
+def wished_values(wishes: QueueWishes) -> dict[str, Any]:
+    """What wishes mean for the state of a queue."""
+    values = {
+        "max_consumers": wishes.max_consumers,
+        "purge_on_no_consumers": wishes.is_purged_when_unused,
+        "filter_string": wishes.filter_string,
+    } | {name.replace("-", "_"): value for name, value in wishes.kind}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 class MemoryNaming:
     """Changes of the queues and addresses of a `MemoryBroker`."""
 
@@ -139,14 +150,9 @@ class MemoryNaming:
     async def resume_queue(self, name: str) -> states.QueueState:
         return self._change(name, is_paused=False)
 
-    async def change_queue(
-        self, name: str, *, max_consumers: int | None, is_purged_when_unused: bool | None
-    ) -> states.QueueState:
-        wanted = {
-            "max_consumers": max_consumers,
-            "purge_on_no_consumers": is_purged_when_unused,
-        }
-        return self._change(name, **{k: v for k, v in wanted.items() if v is not None})
+    async def change_queue(self, name: str, wishes: QueueWishes) -> states.QueueState:
+        self._broker._fail()
+        return self._change(name, **wished_values(wishes))
 
     def _change(self, name: str, **changes: Any) -> states.QueueState:
         found = self._broker.queue_states
@@ -403,7 +409,7 @@ class MemoryBroker:
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
-        filter_string: str = "",
+        wishes: QueueWishes = NO_WISHES,
     ) -> object:
         self._fail()
         found = self.queue_states.get(name)
@@ -415,7 +421,7 @@ class MemoryBroker:
             address=address,
             routing_type=str(routing_type),
             is_durable=is_durable,
-            filter_string=filter_string,
+            **wished_values(wishes),
         )
         return self.queue_states.setdefault(name, made)
 

@@ -10,20 +10,21 @@ from typing import Annotated
 import msgspec
 
 from vespiary_broker.admin import records
+from vespiary_broker.admin.kind_records import QueueFields
 from vespiary_spec.settings import RoutingType
 
 
-class QueueChanges(records.Body, frozen=True):
+class QueueChanges(QueueFields, frozen=True):
     """What to change about a queue; what is left out stays.
 
     Attributes:
         max_consumers: Most consumers at a time; -1 for any number.
         purge_on_no_consumers: Whether it is emptied when its last consumer goes, and takes nothing
             until the next one comes.
+        filter_string: Selector that messages have to pass to come in from now on; empty for none.
     """
 
-    max_consumers: records.MaxConsumers | None = None
-    purge_on_no_consumers: bool | None = None
+    filter_string: str | None = None
 
 
 class AddressChanges(records.Body, frozen=True):

@@ -9,17 +9,15 @@ from __future__ import annotations
 from vespiary_broker.admin import change_records, records
 from vespiary_broker.admin.handlers import Answer, Api, Call, shown
 from vespiary_broker.admin.problems import Refused
+from vespiary_broker.admin.queue_wishes import wishes_of
 
 
 async def change_queue(api: Api, call: Call) -> Answer:
     """Change what is particular about a queue; consumers that it has stay."""
     _check_queue(api, call.name)
     wanted: change_records.QueueChanges = call.body
-    state = await api.broker.naming.change_queue(
-        call.name,
-        max_consumers=wanted.max_consumers,
-        is_purged_when_unused=wanted.purge_on_no_consumers,
-    )
+    wishes = wishes_of(call.name, wanted, filter_string=wanted.filter_string)
+    state = await api.broker.naming.change_queue(call.name, wishes)
     return Answer(shown(state, records.Queue))
 
 

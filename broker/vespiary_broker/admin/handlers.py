@@ -17,6 +17,7 @@ import msgspec
 from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.admin.queue_wishes import other_than, wishes_of
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
@@ -267,13 +268,14 @@ class Api:
         address = wanted.name if wanted.address is None else wanted.address
         _check_name(wanted.name, "queue")
         _check_name(address, "address")
+        wishes = wishes_of(wanted.name, wanted, filter_string=wanted.filter_string)
         is_new = self.broker.queue(wanted.name) is None
-        state = await self.broker.create_queue(
+        state: Any = await self.broker.create_queue(
             wanted.name,
             address,
             wanted.routing_type,
             is_durable=wanted.durable,
-            filter_string=wanted.filter_string,
+            wishes=wishes,
         )
         value = shown(state, records.Queue)
         if value.is_durable is not wanted.durable:
@@ -283,13 +285,9 @@ class Api:
         if value.filter_string != wanted.filter_string.strip():
             own = repr(value.filter_string[:200]) if value.filter_string else "no filter"
             raise Refused(409, f"The queue {wanted.name} exists, but with {own}.")
-        if is_new and (wanted.max_consumers, wanted.purge_on_no_consumers) != (None, None):
-            state = await self.broker.naming.change_queue(
-                wanted.name,
-                max_consumers=wanted.max_consumers,
-                is_purged_when_unused=wanted.purge_on_no_consumers,
-            )
-            value = shown(state, records.Queue)
+        otherwise = other_than(wishes, state)
+        if otherwise:
+            raise Refused(409, f"The queue {wanted.name} exists, but with {otherwise}.")
         return Answer(value, 201 if is_new else 200, _path("queues", value.name))
 
     async def delete_queue(self, call: Call) -> Answer:

@@ -12,6 +12,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What all records share."""
 
 
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all request bodies share."""
+
+
 class Files(Record, frozen=True):
     """Files of a journal by state.
 

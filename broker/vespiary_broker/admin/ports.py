@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.wanted import Wanted
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.errors import VespiaryError
@@ -41,10 +42,8 @@ class Naming(Protocol):
     async def resume_queue(self, name: str) -> object:
         """Go on giving a queue's messages to its consumers; return what `records.Queue` has."""
 
-    async def change_queue(
-        self, name: str, *, max_consumers: int | None, is_purged_when_unused: bool | None
-    ) -> object:
-        """Change what is particular about a queue; None leaves a value as it is."""
+    async def change_queue(self, name: str, wishes: QueueWishes) -> object:
+        """Change what is particular about a queue; return what `records.Queue` has."""
 
     async def change_address(self, name: str, routing_types: set[RoutingType]) -> object:
         """Give an address these routing types and no others."""
@@ -276,7 +275,7 @@ class Broker(Protocol):
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
-        filter_string: str = "",
+        wishes: QueueWishes = NO_WISHES,
     ) -> object:
         """Make a queue, and its address if need be."""
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from vespiary_broker.admin.records import Problem
 from vespiary_spec.errors import (
+    ConfigError,
     DiskFull,
     InvalidSelector,
     JournalError,
@@ -73,7 +74,7 @@ def _status(error: VespiaryError) -> int:
         return HTTPStatus.UNAUTHORIZED
     if isinstance(error, JournalError | DiskFull):
         return HTTPStatus.SERVICE_UNAVAILABLE
-    if isinstance(error, InvalidSelector):
+    if isinstance(error, InvalidSelector | ConfigError):
         return HTTPStatus.BAD_REQUEST
     if isinstance(error, RemoteProtocolError):
         return HTTPStatus.CONFLICT

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from vespiary_broker.admin.journal_records import Aio as Aio
+from vespiary_broker.admin.journal_records import Body as Body
 from vespiary_broker.admin.journal_records import Compaction as Compaction
 from vespiary_broker.admin.journal_records import Files as Files
 from vespiary_broker.admin.journal_records import Histogram as Histogram
@@ -21,18 +22,13 @@ from vespiary_broker.admin.journal_records import JournalFile as JournalFile
 from vespiary_broker.admin.journal_records import JournalFilePage as JournalFilePage
 from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
+from vespiary_broker.admin.kind_records import QueueFields, QueueKindShown
 from vespiary_broker.admin.large_records import LargeMessages as LargeMessages
 from vespiary_broker.admin.paging_records import Paging as Paging
 from vespiary_spec import limits
 from vespiary_spec.settings import RoutingType
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.ADDRESS_NAME_CHARACTERS_MAX)]
-
-MaxConsumers = Annotated[int, msgspec.Meta(ge=-1)]
-
-
-class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all request bodies share."""
 
 
 class Listener(Record, frozen=True):
@@ -103,7 +99,7 @@ class Broker(Record, frozen=True):
     paging: Paging | None = None
 
 
-class Queue(Record, frozen=True):
+class Queue(QueueKindShown, frozen=True):
     """A queue; counters begin at the broker's start.
 
     Attributes:
@@ -336,7 +332,7 @@ class NewAddress(Body, frozen=True):
     )
 
 
-class NewQueue(Body, frozen=True):
+class NewQueue(QueueFields, frozen=True, kw_only=True):
     """A queue to make.
 
     Attributes:
@@ -355,8 +351,6 @@ class NewQueue(Body, frozen=True):
     routing_type: RoutingType = RoutingType.ANYCAST
     durable: bool = True
     filter_string: str = ""
-    max_consumers: MaxConsumers | None = None
-    purge_on_no_consumers: bool | None = None
 
 
 class JmsObject(Record, frozen=True):

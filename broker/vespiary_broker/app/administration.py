@@ -24,8 +24,7 @@ from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
-from vespiary_broker.engine.queue_traits import QueueTraits
-from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_traits
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.store.journal import Journal
@@ -295,11 +294,12 @@ class Administration:
         routing_type: RoutingType = RoutingType.ANYCAST,
         *,
         is_durable: bool = True,
-        filter_string: str = "",
+        wishes: QueueWishes = NO_WISHES,
     ) -> states.QueueState:
         """Make a queue, and its address if need be.
 
         Raises:
+            ConfigError: What is said of it contradicts itself.
             InvalidSelector: The filter is none.
             RemoteProtocolError: A name may not be one, or the queue exists otherwise.
 
@@ -310,7 +310,7 @@ class Administration:
             address,
             routing_type,
             is_durable=is_durable,
-            traits=QueueTraits(selector=compile_filter(filter_string)),
+            traits=wished_traits(name, wishes),
         )
         return states.queue_state(self.engine, queue)
 

@@ -6,10 +6,10 @@ HTTP API; owner: the event loop.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vespiary_broker.app import states
+from vespiary_broker.engine.queue_changes import QueueWishes, changed_traits
 from vespiary_broker.engine.queues import Queue
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
@@ -66,30 +66,29 @@ class NamingActs:
         self._cycle.touch()
         return states.queue_state(self._engine, queue)
 
-    async def change_queue(
-        self, name: str, *, max_consumers: int | None, is_purged_when_unused: bool | None
-    ) -> states.QueueState:
+    async def change_queue(self, name: str, wishes: QueueWishes) -> states.QueueState:
         """Change what is particular about a queue; consumers that it has stay.
 
         Args:
             name: Its name.
-            max_consumers: Most consumers, -1 for any number; None leaves it.
-            is_purged_when_unused: Whether it is emptied without consumers; None leaves it.
+            wishes: What to change.
 
         Raises:
-            RemoteProtocolError: There is none of that name.
+            ConfigError: What the queue would be contradicts itself.
+            InvalidSelector: The filter is none.
+            RemoteProtocolError: There is none of that name, or that cannot change now.
 
         Durability: on return a durable queue has it after a power loss too.
         """
         queue = self._queue(name)
-        traits = queue.traits
-        if max_consumers is not None:
-            traits = replace(traits, max_consumers=max_consumers)
-        if is_purged_when_unused is not None:
-            traits = replace(traits, is_purged_when_unused=is_purged_when_unused)
-        await self._engine.registry.change_traits(queue, traits)
-        if not queue.consumers and not queue.is_deleted:
-            self._engine.registry.usage.purge_closed(queue)
+        registry = self._engine.registry
+        settings = registry.settings_for(queue.address.name)
+        traits = changed_traits(self._engine.core, queue, wishes, settings)
+        await registry.change_traits(queue, traits)
+        if not queue.is_deleted:
+            if not queue.consumers:
+                registry.usage.purge_closed(queue)
+            self._engine.dispatcher.poke(queue.id)
         self._cycle.touch()
         return states.queue_state(self._engine, queue)
 

@@ -5,7 +5,7 @@ Owns the records and how they are gathered. Must never change anything. Called b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vespiary_broker.app.memory_states import MemoryState, memory_state
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener
     from vespiary_broker.store.counters import JournalStatistics
 from vespiary_broker.engine.limits import NamingStatistics
+from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.store.large_messages import LargeMessageStatistics
 from vespiary_broker.store.paging.pager import PagingStatistics
 
@@ -46,8 +47,8 @@ class ConsumerStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueState:
-    """One queue.
+class QueueState(QueueKind):
+    """One queue, and what kind it is.
 
     Attributes:
         id: Its number.
@@ -263,6 +264,7 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         acknowledged=counters.acknowledged,
         redelivered=counters.redelivered,
         live_bytes=counters.live_bytes,
+        **asdict(queue.kind),
     )
 
 

@@ -13,12 +13,17 @@ import click
 
 _NUMBERS: Final = (
     *("messages", "ready", "delivering", "prepared", "added", "acknowledged", "redelivered"),
-    *("consumers", "maxConsumers", "liveBytes"),
+    *("consumers", "maxConsumers", "liveBytes", "ringSize", "groupBuckets"),
+    *("consumersBeforeDispatch", "delayBeforeDispatch"),
 )
-_TEXTS: Final = ("name", "address", "routingType", "filterString", "user")
+_TEXTS: Final = (
+    *("name", "address", "routingType", "filterString", "user"),
+    *("lastValueKey", "groupFirstKey"),
+)
 _SWITCHES: Final = (
     *("isDurable", "isAutoCreated", "isTemporary", "isConfigured", "isPaused"),
-    "purgeOnNoConsumers",
+    *("purgeOnNoConsumers", "exclusive", "lastValue", "nonDestructive"),
+    *("groupRebalance", "groupRebalancePauseDispatch"),
 )
 FIELDS: Final = (*_TEXTS, *_NUMBERS, *_SWITCHES)
 """Fields of a queue that can be compared, sorted by and shown."""

@@ -6,7 +6,7 @@ Owns: the commands and their tables. Called by `program`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -23,6 +23,7 @@ from vespiary_broker.cli.api_client import ApiClient, api_options, segment
 from vespiary_broker.cli.counters import counter_commands, counter_of, show_histories
 from vespiary_broker.cli.message_acts import MESSAGE_COMMANDS
 from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
+from vespiary_broker.cli.queue_kinds import body_of, kind_options, with_kinds
 
 _QUEUE_COLUMNS: Final = (
     ("queue", "name"),
@@ -34,16 +35,7 @@ _QUEUE_COLUMNS: Final = (
     ("consumers#", "consumers"),
     ("acknowledged#", "acknowledged"),
     ("durable", "isDurable"),
-)
-_max_consumers_option = click.option(
-    "--max-consumers",
-    type=click.IntRange(min=-1),
-    help="Most consumers at a time; -1 for any number.",
-)
-_purge_option = click.option(
-    "--purge-on-no-consumers/--keep-on-no-consumers",
-    default=None,
-    help="Empty it when its last consumer goes, and take nothing until the next one comes, or not.",
+    ("kind", "kind"),
 )
 
 
@@ -56,8 +48,8 @@ def queue() -> None:
 @api_options
 def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None:
     """List all queues."""
-    client = ApiClient(api_url, password_file)
-    show_all(list(client.items("/queues")), _QUEUE_COLUMNS, is_json)
+    found = list(ApiClient(api_url, password_file).items("/queues"))
+    show_all(found if is_json else with_kinds(found), _QUEUE_COLUMNS, is_json)
 
 
 @queue.command("show", short_help="Show one queue.")
@@ -74,8 +66,7 @@ def show_queue(name: str, api_url: str, password_file: Path | None, is_json: boo
 @routing_type_option
 @click.option("--durable/--no-durable", default=True, help="Survives a restart (default) or not.")
 @click.option("--filter", "filter_string", default="", help="Selector that lets messages in.")
-@_max_consumers_option
-@_purge_option
+@kind_options
 @api_options
 def create_queue(
     name: str,
@@ -83,21 +74,22 @@ def create_queue(
     routing_type: str,
     durable: bool,
     filter_string: str,
-    max_consumers: int | None,
-    purge_on_no_consumers: bool | None,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
+    **kind: Any,
 ) -> None:
-    """Create the queue NAME; one that exists just so is fine."""
+    """Create the queue NAME; one that exists just so is fine.
+
+    What is not given is what the settings of its address say.
+    """
     body = {
         "name": name,
         "address": address,
         "routingType": routing_type.upper(),
         "durable": durable,
         "filterString": filter_string,
-        "maxConsumers": max_consumers,
-        "purgeOnNoConsumers": purge_on_no_consumers,
+        **body_of(kind),
     }
     made = ApiClient(api_url, password_file).call("POST", "/queues", body)
     if is_json:
@@ -129,20 +121,23 @@ def delete_queue(
 
 @queue.command("update", short_help="Change what is particular about a queue.")
 @click.argument("name")
-@_max_consumers_option
-@_purge_option
+@click.option("--filter", "filter_string", help="Selector that lets messages in; '' for none.")
+@kind_options
 @api_options
 def update_queue(
     name: str,
-    max_consumers: int | None,
-    purge_on_no_consumers: bool | None,
+    filter_string: str | None,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
+    **kind: Any,
 ) -> None:
-    """Change the queue NAME; what is not given stays, and so do consumers that it has."""
-    body = {"maxConsumers": max_consumers, "purgeOnNoConsumers": purge_on_no_consumers}
-    if body == {"maxConsumers": None, "purgeOnNoConsumers": None}:
+    """Change the queue NAME; what is not given stays, and so do consumers that it has.
+
+    Last values and non-destructiveness change only while it has no consumers.
+    """
+    body = {"filterString": filter_string, **body_of(kind)}
+    if all(value is None for value in body.values()):
         raise click.UsageError("nothing to change: give --max-consumers or another option")
     client = ApiClient(api_url, password_file)
     show_one(client.call("PATCH", f"/queues/{segment(name)}", body), is_json)
@@ -225,7 +220,9 @@ def queue_statistics(
         counters = [counter_of(client, "queues", item["name"]) for item in shown]
         show_histories(counters, is_json=is_json)
         return
-    if is_json and fields is not None:
+    if not is_json:
+        shown = with_kinds(shown)
+    elif fields is not None:
         shown = [{key: item[key] for _, key in columns} for item in shown]
     show_all(shown, columns, is_json)
     if count > len(shown):

@@ -32,6 +32,7 @@ from typing import Final
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.groups import Group, Groups, closes_group
 from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
+from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 
@@ -141,6 +142,16 @@ class ExaminedQueue:
                 self._is_rebalancing = True
             else:
                 self._rebalance()
+
+    def kind_changed(self, kind: QueueKind) -> None:
+        """Take note that the queue is of another kind now."""
+        before, self._kind = self._kind, kind
+        if kind.group_buckets != before.group_buckets:
+            self._rebalance()  # as groups were told apart until now
+            self._groups = Groups(kind.group_buckets)
+            self._reset()
+        elif kind.exclusive is not before.exclusive and self._groups:
+            self._rebalance()  # owners that are not served any more would get nothing
 
     def _rebalance(self) -> None:
         """Let all groups find their consumers anew."""

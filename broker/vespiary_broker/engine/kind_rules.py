@@ -15,18 +15,27 @@ from vespiary_spec.settings import AddressSettings
 
 
 def set_kind(core: Core, queue: Queue, settings: AddressSettings) -> None:
-    """Make a queue the kind that its traits and its address say; views that are open stay.
+    """Make a queue the kind that its traits and its address say; what is not concerned stays.
 
     Args:
         core: The core.
         queue: The queue, open in the core.
         settings: Of its address; no field is None.
     """
+    before = queue.kind
     if queue.traits.is_internal:
         assert settings.retroactive_message_count is not None
         queue.kind = QueueKind(ring_size=settings.retroactive_message_count, non_destructive=True)
     else:
         queue.kind = kind_of(settings, queue.traits.kind)
-    queue.upkeeps = upkeeps_of(core, queue.id, queue.kind)
+    if _rules(queue.kind) != _rules(before):
+        queue.upkeeps = upkeeps_of(core, queue.id, queue.kind)
     if queue.kind.non_destructive is (queue.views is None):
         queue.views = Views(core, queue.id) if queue.kind.non_destructive else None
+    if queue.examined is not None:
+        queue.examined.kind_changed(queue.kind)
+
+
+def _rules(kind: QueueKind) -> tuple[object, ...]:
+    """Return what of a kind its upkeep hangs on."""
+    return kind.last_value, kind.last_value_key, kind.ring_size

@@ -70,6 +70,11 @@ def kind_properties_in(values: Mapping[str, Any]) -> KindProperties:
     return tuple((name, value) for name, value in said if value is not None)
 
 
+def merged_kind(properties: KindProperties, changes: KindProperties) -> KindProperties:
+    """Return what a queue says of its kind after changes."""
+    return kind_properties_in(dict(properties) | dict(changes))
+
+
 def kind_of(settings: AddressSettings, properties: KindProperties) -> QueueKind:
     """Return what kind a queue is.
 

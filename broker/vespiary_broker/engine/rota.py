@@ -49,7 +49,8 @@ class Rota:
         self._changed()
 
     def kind_changed(self) -> None:
-        """Take note that the queue is of another kind now."""
+        """Take note that the queue is of another kind now; if it waits, its time begins anew."""
+        self.waits += self.is_waiting
         self._changed()
 
     def begin(self) -> None:

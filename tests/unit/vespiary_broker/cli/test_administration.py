@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -172,6 +173,60 @@ def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig, capsys: pytest.Cap
     assert "There is no queue 'nowhere'" in capsys.readouterr().err
     assert ask(rig, "queue", "create", "few", "--max-consumers", "1") == 0
     assert rig.broker.queue_states["few"].max_consumers == 1
+
+
+KIND_OPTIONS = {
+    "--exclusive": ("exclusive", True),
+    "--consumers-before-dispatch 2": ("consumersBeforeDispatch", 2),
+    "--delay-before-dispatch 100": ("delayBeforeDispatch", 100),
+    "--group-rebalance": ("groupRebalance", True),
+    "--group-rebalance-pause-dispatch": ("groupRebalancePauseDispatch", True),
+    "--group-buckets 8": ("groupBuckets", 8),
+    "--group-first-key first": ("groupFirstKey", "first"),
+    "--last-value": ("lastValue", True),
+    "--last-value-key share": ("lastValueKey", "share"),
+    "--ring-size 5": ("ringSize", 5),
+    "--non-destructive": ("nonDestructive", True),
+    "--max-consumers 3": ("maxConsumers", 3),
+    "--purge-on-no-consumers": ("purgeOnNoConsumers", True),
+    "--filter n=1": ("filterString", "n=1"),
+}
+OFF = {
+    "--no-exclusive": "exclusive",
+    "--no-group-rebalance": "groupRebalance",
+    "--no-group-rebalance-pause-dispatch": "groupRebalancePauseDispatch",
+    "--no-last-value": "lastValue",
+    "--destructive": "nonDestructive",
+    "--keep-on-no-consumers": "purgeOnNoConsumers",
+}
+
+
+def test_kinds_of_queues(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
+    options = " ".join(KIND_OPTIONS).split()
+    wanted = dict(KIND_OPTIONS.values())
+    for command, name in (("create", "special"), ("update", "orders")):
+        capsys.readouterr()
+        assert ask(rig, "queue", command, name, *options, "--json") == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert {field: shown[field] for field in wanted} == wanted
+        assert ask(rig, "queue", "show", name) == 0
+        assert re.search(r"^ringSize +5$", capsys.readouterr().out, re.MULTILINE)
+    assert ask(rig, "queue", "list") == 0
+    said = capsys.readouterr().out
+    assert said.count("last-value, ring 5, non-destructive, exclusive, filter") == 2
+    assert ask(rig, "queue", "update", "orders", *OFF, "--filter", "", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [shown[field] for field in OFF.values()] == [False] * len(OFF)
+    assert (shown["filterString"], shown["ringSize"]) == ("", 5)
+    rings = ("--field", "ringSize", "--operation", "GREATER_THAN", "--value", "-1")
+    assert _listed(rig, capsys, *rings) == ["orders", "special"]
+    alone = ("--field", "exclusive", "--operation", "EQUALS", "--value", "true")
+    assert _listed(rig, capsys, *alone) == ["special"]
+    assert ask(rig, "queue", "stat", *alone) == 0
+    assert "last-value, ring 5" in capsys.readouterr().out
+    assert ask(rig, "queue", "create", "special", "--filter", "n=1", "--ring-size", "6") == 1
+    assert "exists, but with ringSize: 5" in capsys.readouterr().err
+    assert ask(rig, "queue", "create", "x", "--ring-size", "-2") == 2
 
 
 def test_routing_types_of_an_address(rig: AdminRig, capsys: pytest.CaptureFixture[str]):

@@ -1,0 +1,229 @@
+"""Kinds of queues made and changed by the command, with stock clients, and again after kill -9."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vespiary_broker.cli.program import run_program
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import WAIT_S, wait_for
+
+
+class Scene:
+    """A broker, its clients, and the command."""
+
+    def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+        self.broker = broker
+        self._capsys = capsys
+        self._clients: list[Client] = []
+
+    def command(self, *words: str, code: int = 0) -> str:
+        self._capsys.readouterr()
+        url = f"http://127.0.0.1:{self.broker.port('http')}"
+        assert run_program([*words, "--api", url]) == code, self._capsys.readouterr()
+        said = self._capsys.readouterr()
+        return said.out + said.err
+
+    def shown(self) -> Any:
+        return json.loads(self.command("queue", "show", "q", "--json"))
+
+    def client(self, ack: str = "", **headers: str) -> Client:
+        client = Client(self.broker.port(), "1.2")
+        self._clients.append(client)
+        client.connect()
+        if ack:
+            client.subscribe("/queue/q", ack=ack, **headers)
+        return client
+
+    def send(self, *bodies: str, **headers: str) -> None:
+        client = self.client()
+        for body in bodies:
+            client.send("/queue/q", body, **headers)
+        client.disconnect()
+
+    def kill(self) -> None:
+        self.broker.kill()
+        self._clients.clear()
+        self.broker.start()
+
+    def leave(self) -> None:
+        """Have all consumers go."""
+        for client in self._clients:
+            if client.connection.is_connected():
+                client.disconnect()
+        self._clients.clear()
+        wait_for(lambda: self.shown()["consumers"] == 0)
+
+    def twice(self) -> Iterator[None]:
+        """Do something, and again after a kill."""
+        yield
+        self.leave()
+        self.kill()
+        yield
+        self.leave()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Scene]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        made = Scene(broker, capsys)
+        yield made
+        for client in made._clients:
+            if client.connection.is_connected():
+                client.disconnect()
+
+
+def bodies(client: Client, count: int) -> list[str]:
+    return [frame.body for frame in client.recorder.take(count)]
+
+
+def is_quiet(client: Client) -> bool:
+    """Whether a client has nothing, though its broker has answered since."""
+    client.send("/queue/other", "x")
+    return client.recorder.messages.empty()
+
+
+def test_rings(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--ring-size", "3")
+    for _ in scene.twice():
+        scene.send(*"12345")
+        wait_for(lambda: scene.shown()["ready"] == 3)
+        assert bodies(scene.client("auto"), 3) == ["3", "4", "5"]
+    scene.send(*"12345")
+    scene.command("queue", "update", "q", "--ring-size", "1")
+    wait_for(lambda: scene.shown()["ready"] == 1)
+    scene.kill()
+    assert (scene.shown()["ringSize"], bodies(scene.client("auto"), 1)) == (1, ["5"])
+
+
+def test_last_values_that_nobody_takes(scene: Scene) -> None:
+    kind = ("--last-value", "--last-value-key", "share", "--non-destructive")
+    scene.command("queue", "create", "q", *kind)
+    assert "last-value, non-destructive" in scene.command("queue", "list")
+    for body, share in (("1", "A"), ("2", "B"), ("3", "A")):
+        scene.send(body, share=share)
+    for _ in scene.twice():
+        wait_for(lambda: scene.shown()["ready"] == 2)
+        assert bodies(scene.client("auto"), 2) == ["2", "3"]
+    watcher = scene.client("auto")
+    assert bodies(watcher, 2) == ["2", "3"]
+    said = scene.command("queue", "update", "q", "--destructive", code=1)
+    assert "has consumers, under whom nonDestructive cannot change" in said
+    scene.leave()
+    scene.command("queue", "update", "q", "--destructive", "--no-last-value")
+    scene.kill()
+    assert bodies(scene.client("auto"), 2) == ["2", "3"]
+    wait_for(lambda: scene.shown()["messages"] == 0)
+
+
+def test_one_consumer_alone(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--exclusive")
+    for _ in scene.twice():
+        first, second = scene.client("auto"), scene.client("auto")
+        scene.send(*"1234")
+        assert bodies(first, 4) == ["1", "2", "3", "4"]
+        assert is_quiet(second)
+    first, second = scene.client("auto"), scene.client("auto")
+    scene.command("queue", "update", "q", "--no-exclusive")
+    scene.command("queue", "pause", "q")
+    scene.send(*"1234")
+    scene.command("queue", "resume", "q")
+    assert sorted(bodies(first, 2) + bodies(second, 2)) == ["1", "2", "3", "4"]
+
+
+def test_consumers_that_are_waited_for(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--consumers-before-dispatch", "2")
+    for _ in scene.twice():
+        scene.send(*"12")
+        first = scene.client("auto")
+        assert is_quiet(first)
+        second = scene.client("auto")
+        assert bodies(first, 1) + bodies(second, 1)
+    scene.send("3")
+    waiting = scene.client("auto")
+    assert is_quiet(waiting)
+    scene.command("queue", "update", "q", "--delay-before-dispatch", "1")
+    assert bodies(waiting, 1) == ["3"]
+
+
+def test_groups(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--group-first-key", "is-first", "--group-buckets", "1")
+    for _ in scene.twice():
+        clients = [scene.client("auto"), scene.client("auto")]
+        for group in "abcd":
+            scene.send("1", "2", JMSXGroupID=group)
+        wait_for(lambda: sum(one.recorder.messages.qsize() for one in clients) == 8)  # noqa: B023
+        frames = [client.recorder.messages.qsize() for client in clients]
+        assert sorted(frames) == [0, 8]  # one bucket, one consumer
+        (owner,) = [client for client in clients if client.recorder.messages.qsize()]
+        heads = [frame.headers.get("is-first") for frame in owner.recorder.take(8)]
+        assert heads == ["true", *[None] * 7]
+
+
+def test_groups_find_consumers_anew(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--group-rebalance")
+    for _ in scene.twice():
+        first = scene.client("auto")
+        for group in "abcdefgh":
+            scene.send("1", JMSXGroupID=group)
+        assert len(bodies(first, 8)) == 8
+        second = scene.client("auto")
+        for group in "abcdefgh":
+            scene.send("2", JMSXGroupID=group)
+        assert bodies(second, 1) == ["2"]
+
+
+def test_bounds_and_purging(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--max-consumers", "1", "--purge-on-no-consumers")
+    for _ in scene.twice():
+        first, second = scene.client("client-individual"), scene.client()
+        second.connection.subscribe("/queue/q", id="1")
+        error = second.recorder.errors.get(timeout=WAIT_S)
+        assert "allowed: at most 1 (max-consumers)" in error.headers["message"]
+        scene.send("1")
+        assert bodies(first, 1) == ["1"]
+        scene.leave()
+        wait_for(lambda: scene.shown()["messages"] == 0)
+        scene.send("nobody is there")
+        assert scene.shown()["messages"] == 0
+
+
+def test_filters(scene: Scene) -> None:
+    scene.command("queue", "create", "q", "--filter", "n = 1")
+    sender = scene.client()
+    for _ in range(2):
+        sender.send("/queue/q", "out", n="2")
+        sender.send("/queue/q", "in", n="1")
+        taker = scene.client("auto")
+        assert bodies(taker, 1) == ["in"]
+        assert is_quiet(taker)
+        scene.leave()
+        scene.kill()
+        sender = scene.client()
+    sender.send("/queue/q", "before", n="2")
+    scene.command("queue", "update", "q", "--filter", "n = 2")
+    sender.send("/queue/q", "after", n="2")  # over the same connection
+    sender.send("/queue/q", "out", n="1")
+    taker = scene.client("auto")
+    assert bodies(taker, 1) == ["after"]
+    with pytest.raises(queue.Empty):
+        taker.recorder.messages.get_nowait()
+
+
+def test_what_contradicts_itself_or_what_is_there(scene: Scene) -> None:
+    said = scene.command(
+        "queue", "create", "q", "--group-buckets", "0", "--group-rebalance", code=1
+    )
+    assert "queues[q].groupRebalance: there are no groups: queues[q].groupBuckets = 0" in said
+    assert "no queue" in scene.command("queue", "show", "q", code=1)
+    scene.command("queue", "create", "q", "--ring-size", "3")
+    scene.command("queue", "create", "q", "--ring-size", "3")
+    said = scene.command("queue", "create", "q", "--ring-size", "4", code=1)
+    assert "The queue q exists, but with ringSize: 3." in said
