@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from vespiary_testkit.campaign import Job, faults, kills, machine, run_jobs
+from vespiary_testkit.campaign import Job, faults, kills, machine, run_jobs, soaks
 from vespiary_testkit.mutant_catalogue import MUTANTS
 from vespiary_testkit.mutant_runner import ROOT
 
@@ -32,7 +32,7 @@ def collected(job: Job) -> set[str]:
 
 
 def test_the_jobs_of_kills_share_all_tests_and_none_is_empty() -> None:
-    names = ("test_kill.py", "test_failpoints.py", "test_jms_failpoints.py")
+    names = ("test_kill.py", "test_branch_kills.py", "test_failpoints.py", "test_jms_failpoints.py")
     files = [f"tests/crash/{name}" for name in names]
     with ThreadPoolExecutor() as pool:
         everything, *found = pool.map(collected, [Job("all", files, {}), *kills(1, 1000)])
@@ -41,7 +41,7 @@ def test_the_jobs_of_kills_share_all_tests_and_none_is_empty() -> None:
 
 
 def test_the_files_of_the_other_jobs_exist() -> None:
-    for job in (*machine(1, 2000, 2), *faults(2)):
+    for job in (*machine(1, 2000, 2), *faults(2), *soaks(60)):
         for test in job.tests:
             assert (ROOT / test.partition("::")[0]).is_file(), test
 

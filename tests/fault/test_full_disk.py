@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ from vespiary_testkit.waiting import WAIT_S
 
 SPACE_S = float(os.environ.get("VESPIARY_SPACE_S", "60"))
 QUIET_S = 2.0
-"""Without a confirm for so long, a sender waits for room: a confirm takes milliseconds."""
+QUIET_FACTOR = 5
+"""Without a confirm for so long, and for so many times the longest that one of its confirms took, a
+sender waits for room."""
 BODY_BYTES = 4000
 PRELOADED = 200
 DRAINED = 60
@@ -98,6 +101,13 @@ class Sender(threading.Thread):
             self.confirmed_s.append(time.monotonic())
 
     @property
+    def quiet_s(self) -> float:
+        """How long no confirm may come before it is taken to wait; more on a slow machine."""
+        times = self.confirmed_s[:]
+        longest_s = max((after - before for before, after in pairwise(times)), default=0.0)
+        return max(QUIET_S, min(QUIET_FACTOR * longest_s, WAIT_S / 2))
+
+    @property
     def confirmed(self) -> int:
         """Number of the message behind the last that was confirmed."""
         return self.first + len(self.confirmed_s)
@@ -153,7 +163,8 @@ def wait_until_blocked(broker: BrokerProcess, sender: Sender, ballast: Ballast) 
         ballast.fill()  # also what the file system has given back meanwhile
         is_blocked = metric(broker, "vespiary_journal_blocked") == 1
         before = sender.confirmed
-        time.sleep(QUIET_S)
+        time.sleep(sender.quiet_s)
+        is_blocked &= metric(broker, "vespiary_journal_blocked") == 1
         if is_blocked and sender.confirmed == before:
             return
     raise AssertionError(f"never full:\n{broker.log_text()}")
@@ -320,7 +331,7 @@ def wait_until_stopped(broker: BrokerProcess, sender: Sender, ballast: Ballast) 
     while time.monotonic() < end_s:
         ballast.fill()
         before = sender.confirmed
-        time.sleep(QUIET_S)
+        time.sleep(sender.quiet_s)
         if sender.confirmed == before:
             return
     raise AssertionError(f"never full:\n{broker.log_text()}")

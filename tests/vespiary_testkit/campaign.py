@@ -4,7 +4,8 @@ Each part runs until its count or its time is reached, prints what it did, and f
 sentence with the line that repeats it; the exit code is 1 if there was one. Parts use as many
 processes as they are given, two if nothing is said. Bounded by the environment:
 VESPIARY_CAMPAIGN_SEED, VESPIARY_CAMPAIGN_SECONDS (for each part), VESPIARY_CAMPAIGN_IMAGES,
-VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_EXAMPLES, and VESPIARY_CAMPAIGN_PROCESSES.
+VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_EXAMPLES, VESPIARY_CAMPAIGN_SOAK_SECONDS, and
+VESPIARY_CAMPAIGN_PROCESSES.
 """
 
 from __future__ import annotations
@@ -123,13 +124,14 @@ def kills(seed: int, cycles: int) -> list[Job]:
     points = "tests/crash/test_failpoints.py"
     jms = "tests/crash/test_jms_failpoints.py"
     moments = "tests/crash/test_kill.py"
+    branches = "tests/crash/test_branch_kills.py"
     variables = {
         "VESPIARY_CRASH_CYCLES": str(cycles),
         "VESPIARY_CRASH_SEED": str(seed % 2**32),
         "VESPIARY_FAILPOINT_ROUNDS": str(max(cycles // 100, 1)),
     }
     return [
-        Job("kill -9 at random moments", [moments, "-k", "not compacting"], variables),
+        Job("kill -9 at random moments", [moments, branches, "-k", "not compacting"], variables),
         Job("kill -9 at named points, a half", [points, "-k", "0 or 1"], variables),
         Job("kill -9 at named points, the rest", [points, jms, "-k", "not 0 and not 1"], variables),
         Job("kill -9 while files are compacted", [moments, "-k", "compacting"], variables),
@@ -165,10 +167,16 @@ def faults(processes: int) -> list[Job]:
     ]
 
 
+def soaks(seconds: int) -> list[Job]:
+    """Return the job of lives in a container, each so many seconds."""
+    variables = {"VESPIARY_SOAK_S": str(seconds)}
+    return [Job("a limit of memory", ["tests/fault/test_memory_limit.py"], variables)]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["all", "cuts", "kills", "machine", "faults"])
+    parser.add_argument("part", choices=["all", "cuts", "kills", "machine", "faults", "soak"])
     parser.add_argument("--seed", type=int, help="repeat this one seed (cuts)")
     asked = parser.parse_args(arguments)
     if asked.part == "cuts" and asked.seed is not None:
@@ -184,6 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         "kills": kills(seed, _number("CYCLES", 1000)),
         "machine": machine(seed, _number("EXAMPLES", 2000), processes),
         "faults": faults(processes),
+        "soak": soaks(_number("SOAK_SECONDS", 60)),
     }
     for part, its_jobs in jobs.items():
         if asked.part in ("all", part):
