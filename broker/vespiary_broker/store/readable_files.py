@@ -87,6 +87,11 @@ class ReadableFiles:
         """Return the ids of the journal's files in use, ascending."""
         return self._pool.active_ids
 
+    def size_of(self, file_id: int) -> int:
+        """Return the size of a file of the journal in bytes; 0 if it was freed."""
+        file = self._pool.find(file_id)
+        return file.size_bytes if file is not None else 0
+
     def forget(self, file_id: int) -> bool:
         """Close what is open for reading a page; False while it is being read."""
         if self.loader.is_busy(file_id):

@@ -32,7 +32,8 @@ from vespiary_broker.store.paging.moving import (
 from vespiary_broker.store.paging.opening import PageOpener
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.page_recovery import PagesFound, remove_leftovers, survey_pages
-from vespiary_codec.journal.page import PAGE_BIT, block_file_id
+from vespiary_broker.store.paging.restaging import Restaging
+from vespiary_codec.journal.page import block_file_id
 from vespiary_native.abc import NoRoom
 from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
 
@@ -41,9 +42,6 @@ PERIOD_S: Final = 0.25
 _NOTHING_MOVED_S: Final = 0.1
 _GATHER_S: Final = 0.1
 """So long a page that would be small waits for more: pages of single messages cost a flush each."""
-_RESTAGED_MAX: Final = 64
-_PINNED_MAX: Final = 2
-"""So many journal files may be kept by what they say of pages alone."""
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +151,7 @@ class Pager:
         self._removals_failed = self._failures = 0
         self._ended: dict[int, int] = {}
         self._mover = PageMover(journal, files, executor, new_id=self._new_id, clock_ms=clock_ms)
+        self._restaging = Restaging(self._core, self._readable)
         self._opener = PageOpener(
             self._core,
             files,
@@ -448,27 +447,11 @@ class Pager:
 
     def _restage(self) -> None:
         """Have the journal name pages again whose records alone keep old journal files."""
-        current = self._core.current_file()
-        pinned: list[set[int]] = []
-        for file_id in self._readable.active_ids():
-            if file_id >= current:
-                break
-            named = self._core.pages_in(file_id)
-            if self._core.live_places(file_id) > len(named):
-                continue
-            pages = {other & ~PAGE_BIT for other in self._core.cancels(file_id) if other & PAGE_BIT}
-            pages.update(named)
-            if pages:
-                pinned.append(pages)
-        if len(pinned) <= _PINNED_MAX:
-            return
-        due = sorted(set().union(*pinned).difference(self._ended))
-        for page_id in due[:_RESTAGED_MAX]:
-            try:
-                self._core.page_restage(page_id)
-            except NoRoom:
-                self._journal.request_space()
+        try:
+            if not self._restaging.step(self._ended):
                 return
+        except NoRoom:
+            self._journal.request_space()
         self._journal.kick()
 
     # --- life -------------------------------------------------------------------------------------
