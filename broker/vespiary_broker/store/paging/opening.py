@@ -96,7 +96,7 @@ class PageOpener:
             if self._may_read(queue_id, page_id):
                 self.want(queue_id, page_id)
                 continue
-            self._reads.waiting[queue_id] = page_id
+            self._reads.waits(queue_id, page_id)
             self._tell(self._pages[page_id].address)
             if self._retry is None:
                 loop = asyncio.get_running_loop()
@@ -125,17 +125,26 @@ class PageOpener:
             return True
         return self._reads.has_room(queue_id, paged.read_limits, paged.claimed(queue_id))
 
+    def _claimed(self, queue_id: int, page_id: int) -> int:
+        page = self._pages.get(page_id)
+        paged = self._addresses.get(page.address) if page is not None else None
+        return 0 if paged is None else paged.claimed(queue_id)
+
     async def _open_late(self) -> None:
         """Open pages for queues that wait, as their consumers acknowledge what they have."""
         try:
             while self._reads.waiting and not self._is_closing:
                 await asyncio.sleep(_AGAIN_S)
-                for queue_id, page_id in list(self._reads.waiting.items()):
+                for queue_id in list(self._reads.waiting):
+                    page_id = self._reads.waiting[queue_id]  # it may wait for another one by now
+                    if not self._reads.has_changed(queue_id, self._claimed(queue_id, page_id)):
+                        continue
                     if page_id not in self._closed(queue_id):
-                        del self._reads.waiting[queue_id]  # it is open, done with, or gone
+                        self._reads.waits_no_more(queue_id)  # it is open, done with, or gone
                     elif self._may_read(queue_id, page_id):
-                        del self._reads.waiting[queue_id]
+                        self._reads.waits_no_more(queue_id)
                         self.want(queue_id, page_id)
+                    await asyncio.sleep(0)  # a queue may have very many pages
         finally:
             self._retry = None
 

@@ -47,6 +47,34 @@ class ReadAmounts:
         self.waiting: dict[int, int] = {}
         self._core = core
         self._place_bytes: dict[int, int] = {}
+        self._looked: dict[int, tuple[int, ...]] = {}  # what a waiting queue was when looked at
+
+    def waits(self, queue_id: int, page_id: int) -> None:
+        """Have a queue wait for a page."""
+        self.waiting[queue_id] = page_id
+        self._looked.pop(queue_id, None)
+
+    def waits_no_more(self, queue_id: int) -> None:
+        """Have a queue wait no more: it gets its page, or needs it no more."""
+        del self.waiting[queue_id]
+        self._looked.pop(queue_id, None)
+
+    def has_changed(self, queue_id: int, claimed: int) -> bool:
+        """Whether anything has happened to a waiting queue since it was last asked about.
+
+        Without that it waits on, and nobody walks through its pages to learn so.
+
+        Args:
+            queue_id: The queue.
+            claimed: Messages that open transactions acknowledge.
+        """
+        try:
+            facts = self._core.queue_statistics(queue_id)
+        except ValueError:
+            return True  # it is gone
+        now = (facts.acknowledged, facts.paged, facts.prepared, facts.aside, claimed)
+        before, self._looked[queue_id] = self._looked.get(queue_id), now
+        return now != before
 
     def opened(self, page: PageFile, trailer: PageTrailer) -> None:
         """Take note of an open page: its messages take an equal share of its file each."""

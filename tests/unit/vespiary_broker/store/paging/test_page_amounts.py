@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.store.paging.read_limits import ReadLimits
+from vespiary_broker.store.paging.read_limits import ReadAmounts, ReadLimits
 from vespiary_native.abc import DeliverStatus
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, until
@@ -127,6 +127,62 @@ async def test_no_page_is_opened_while_consumers_hold_what_they_may(
         await asyncio.sleep(0.001)
     assert rig.pager.statistics().opened == opened
     acknowledge_first(rig, client, taken)
+    await until(lambda: rig.pager.statistics().waiting_queues == 0)
+    assert await take_without_acknowledging(rig, client) > 0
+    await rig.close()
+
+
+@run
+async def test_a_queue_that_waits_is_looked_at_again_only_when_something_has_happened(
+    tmp_path: Path,
+) -> None:
+    """With many pages and many queues that is too much work to be done for nothing."""
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.read_limits = ReadLimits(max_messages=1)
+    taken = await take_without_acknowledging(rig, client)
+    amounts = ReadAmounts(rig.core)
+    amounts.waits(1, 7)
+    assert amounts.has_changed(1, 0)
+    assert not amounts.has_changed(1, 0)
+    amounts.waits(1, 8)
+    assert amounts.has_changed(1, 0), "it waits for another page"
+    assert amounts.has_changed(1, taken), "a transaction acknowledges"
+    assert not amounts.has_changed(1, taken)
+    acknowledge_first(rig, client, 1)
+    assert amounts.has_changed(1, taken)
+    assert not amounts.has_changed(1, taken)
+    amounts.waits_no_more(1)
+    assert not amounts.waiting
+    amounts.waits(1, 8)
+    assert amounts.has_changed(1, taken)
+    rig.core.close_consumer(client.consumers.pop(1))
+    rig.address.queues = []
+    rig.core.drop_queue(1)
+    assert amounts.has_changed(1, taken)
+    assert amounts.has_changed(1, taken), "until it is forgotten"
+    await rig.close()
+
+
+@run
+async def test_a_transaction_of_a_waiting_queue_gets_it_the_next_page(tmp_path: Path) -> None:
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(300)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.read_limits = ReadLimits(max_messages=1)
+    taken = await take_without_acknowledging(rig, client)
+    rig.address.claims = taken - 1
+    looked = rig.pager._opener._reads._looked
+    await until(lambda: 1 in looked and looked[1][-1] == taken - 1)
+    assert rig.pager.statistics().waiting_queues == 1
+    rig.address.claims = taken
     await until(lambda: rig.pager.statistics().waiting_queues == 0)
     assert await take_without_acknowledging(rig, client) > 0
     await rig.close()
