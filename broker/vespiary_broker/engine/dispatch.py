@@ -228,6 +228,8 @@ class Dispatcher:
                     # It has no limit of its own: there was no room for the acknowledgements.
                     outflow.starve(queue.id)
             if status == DeliverStatus.DRAINED:
+                if not count:
+                    queue.turn -= 1  # it was asked in vain: the next message is its own
                 return True
             if status == DeliverStatus.ABSENT:
                 outflow.load(core.absent_slab(consumer.handle), queue.id)

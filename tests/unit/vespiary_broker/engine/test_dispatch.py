@@ -27,6 +27,19 @@ def test_few_messages_are_spread() -> None:
     assert [len(output.bodies()) for output in outputs] == [2, 2, 2, 2]
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.INDIVIDUAL])
+def test_messages_that_come_one_by_one_are_spread(count: int, mode: AckMode) -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(count)]
+    for output in outputs:
+        rig.subscribe(output, "/queue/q", mode)
+    for _ in range(6 * count):
+        _send(rig, 1)
+        rig.turns()
+    assert [len(output.bodies()) for output in outputs] == [6] * count
+
+
 def test_many_messages_go_in_slices_to_all() -> None:
     rig = Rig()
     outputs = [rig.output() for _ in range(3)]
