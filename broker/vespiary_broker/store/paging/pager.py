@@ -150,6 +150,7 @@ class Pager:
         self._written = self._written_bytes = self._removed = 0
         self._removals_failed = self._failures = 0
         self._ended: dict[int, int] = {}
+        self._purged: str | None = None  # an address whose folder is being removed
         self._mover = PageMover(journal, files, executor, new_id=self._new_id, clock_ms=clock_ms)
         self._restaging = Restaging(self._core, self._readable)
         self._opener = PageOpener(
@@ -295,8 +296,8 @@ class Pager:
 
     def _begin(self, name: str) -> None:
         """Begin to move messages of an address, if that is not under way."""
-        if name in self._moves or self._is_closing:
-            return
+        if name in self._moves or self._is_closing or name == self._purged:
+            return  # what is not begun now, the task begins in its next round
         task = asyncio.get_running_loop().create_task(self._move(name), name="page-messages")
         self._moves[name] = task
         task.add_done_callback(lambda _: self._moves.pop(name, None))
@@ -436,14 +437,25 @@ class Pager:
         remove = self._files.remove
         loop = asyncio.get_running_loop()
         failed = await finished(loop.run_in_executor(self._executor, remove, address, page_ids))
-        is_last = all(page.address != address for page in self._pages.values())
-        if self._options.is_purging_folders and is_last and address not in self._moves:
-            purge = self._files.folders.remove_if_empty
-            await finished(loop.run_in_executor(self._executor, purge, address))
         self._removed += len(page_ids) - len(failed)
         self._removals_failed += len(failed)
         for error in failed[:1]:
             log.warning("a page was not removed, the next start does it: %s", error)
+        is_last = all(page.address != address for page in self._pages.values())
+        if self._options.is_purging_folders and is_last and address not in self._moves:
+            await self._purge(address)
+
+    async def _purge(self, address: str) -> None:
+        """Remove the folder of an address; no page is begun there until that is done."""
+        remove = self._files.folders.remove_if_empty
+        loop = asyncio.get_running_loop()
+        self._purged = address
+        try:
+            await finished(loop.run_in_executor(self._executor, remove, address))
+        except VespiaryError as error:
+            log.warning("the folder of an address without pages was not removed: %s", error)
+        finally:
+            self._purged = None
 
     def _restage(self) -> None:
         """Have the journal name pages again whose records alone keep old journal files."""
