@@ -77,6 +77,7 @@ class PageOpener:
         self._footers_bytes = 0
         self._reads = ReadAmounts(core)
         self._told: set[str] = set()
+        self._troubled: set[int] = set()
         self._retry: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -225,6 +226,7 @@ class PageOpener:
 
     async def _guard(self, page_id: int) -> None:
         """Open a page; what fails is logged, and the queues wait there."""
+        again: set[int] = set()
         try:
             await self._enter(page_id)
         except PageDamaged as error:
@@ -233,13 +235,20 @@ class PageOpener:
             self.damaged[page_id] = str(error)
             log.error("messages of a page cannot be delivered: %s", error)  # noqa: TRY400
         except VespiaryError as error:
-            log.warning("a page was not opened, and is tried again: %s", error)
+            if page_id not in self._troubled:
+                self._troubled.add(page_id)
+                log.warning("a page was not opened, and is tried again: %s", error)
             await asyncio.sleep(_AGAIN_S)
-            self._on_ready()  # the queues ask for it again
+            again = self._wanted.pop(page_id)
         except Exception:
             log.exception("a page was not opened")
+        else:
+            self._troubled.discard(page_id)
         finally:
             self._wanted.pop(page_id, None)
+        # Nobody else does: a queue that has said once that it needs a page says no more.
+        for queue_id in again if not self._is_closing else ():
+            self.want(queue_id, page_id)
 
     async def _enter(self, page_id: int) -> None:
         footer = await self._footer(page_id)
@@ -357,6 +366,7 @@ class PageOpener:
         if footer is not None:
             self._footers_bytes -= len(footer)
         self.damaged.pop(page.page_id, None)
+        self._troubled.discard(page.page_id)
         self._reads.forget(page.page_id)
 
     async def close(self) -> None:

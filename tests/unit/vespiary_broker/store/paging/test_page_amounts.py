@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from vespiary_broker.store.paging.read_limits import ReadAmounts, ReadLimits
 from vespiary_native.abc import DeliverStatus
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, until
-from vespiary_testkit.paging_rig import PAGE_BYTES, PagingClient, PagingRig
+from vespiary_testkit.paging_rig import PAGE_BYTES, PAGES, PagingClient, PagingRig
 
 
 def sequences(client: PagingClient, queue_id: int) -> list[int]:
@@ -219,4 +220,36 @@ async def test_a_queue_that_goes_while_it_waits_for_acknowledgements_is_forgotte
     rig.address.queues = []
     rig.core.drop_queue(1)
     await until(lambda: rig.pager.statistics().waiting_queues == 0)
+    await rig.close()
+
+
+@run
+async def test_a_page_that_could_not_be_read_is_opened_later_though_nobody_asks_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(60)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    tries = 0
+
+    def fail(kind: str, path: Path) -> int:
+        nonlocal tries
+        if PAGES not in path.parents:
+            return 0
+        tries += 1
+        return errno.EMFILE
+
+    disk.fail = fail
+    status, _, _ = rig.core.deliver(client.consumers[1], 1, 1 << 30)
+    assert status is DeliverStatus.PAGED
+    rig.pager.serve()
+    await until(lambda: tries > 2)
+    assert rig.pager.statistics().opened == 0
+    disk.fail = lambda *_: 0
+    await until(lambda: rig.pager.statistics().opened > 0)
+    assert rig.core.deliver(client.consumers[1], 1, 1 << 30)[0] is not DeliverStatus.PAGED
+    assert caplog.text.count("is tried again") == 1
     await rig.close()
