@@ -217,6 +217,30 @@ def test_filters(scene: Scene) -> None:
         taker.recorder.messages.get_nowait()
 
 
+def test_queues_that_go_by_themselves(scene: Scene) -> None:
+    def names() -> set[str]:
+        return {item["name"] for item in json.loads(scene.command("queue", "list", "--json"))}
+
+    scene.command("queue", "create", "q", "--auto-delete")
+    scene.command("queue", "create", "stays")
+    scene.send("1")
+    scene.kill()
+    assert names() == {"q", "stays"}
+    last = scene.client("auto")
+    assert bodies(last, 1) == ["1"]
+    last.disconnect()
+    wait_for(lambda: names() == {"stays"})
+    scene.kill()
+    assert names() == {"stays"}
+    scene.send("1")  # made by use, and told to stay
+    scene.command("queue", "update", "q", "--no-auto-delete")
+    for _ in scene.twice():
+        assert scene.shown()["autoDelete"] is False
+        scene.send("2")
+        assert bodies(scene.client("auto"), 1)
+    assert names() == {"q", "stays"}
+
+
 def test_what_contradicts_itself_or_what_is_there(scene: Scene) -> None:
     said = scene.command(
         "queue", "create", "q", "--group-buckets", "0", "--group-rebalance", code=1

@@ -132,6 +132,9 @@ def wished_values(wishes: QueueWishes) -> dict[str, Any]:
         "max_consumers": wishes.max_consumers,
         "purge_on_no_consumers": wishes.is_purged_when_unused,
         "filter_string": wishes.filter_string,
+        "auto_delete": wishes.auto_delete,
+        "auto_delete_delay": wishes.auto_delete_delay_ms,
+        "auto_delete_message_count": wishes.auto_delete_message_count,
     } | {name.replace("-", "_"): value for name, value in wishes.kind}
     return {name: value for name, value in values.items() if value is not None}
 

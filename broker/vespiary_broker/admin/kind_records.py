@@ -23,6 +23,9 @@ _FIRST = msgspec.Meta(description="Header on the first message of a group; empty
 _LAST_VALUE = msgspec.Meta(description="Whether only the latest message of each value stays.")
 _KEY = msgspec.Meta(description="Header with that value; empty for `_AMQ_LVQ_NAME`.")
 _RING = msgspec.Meta(description="Messages that may wait, the oldest go; -1 for any number.")
+_AUTO_DELETE = msgspec.Meta(description="Whether it goes by itself when it is not used any more.")
+_AUTO_DELAY = "Milliseconds that it has to be without consumers for that."
+_AUTO_COUNT = "Messages that it may hold then, which are lost; -1 for any number."
 _NON_DESTRUCTIVE = msgspec.Meta(description="Whether consumers see all messages and take none.")
 
 
@@ -48,6 +51,13 @@ class QueueFields(Body, frozen=True):
     last_value_key: Annotated[str | None, _KEY] = None
     ring_size: Annotated[int | None, _RING] = None
     non_destructive: Annotated[bool | None, _NON_DESTRUCTIVE] = None
+    auto_delete: Annotated[bool | None, _AUTO_DELETE] = None
+    auto_delete_delay: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None, msgspec.Meta(description=_AUTO_DELAY)
+    ] = None
+    auto_delete_message_count: Annotated[
+        Annotated[int, msgspec.Meta(ge=-1)] | None, msgspec.Meta(description=_AUTO_COUNT)
+    ] = None
 
 
 class QueueKindShown(Record, frozen=True):
@@ -64,3 +74,6 @@ class QueueKindShown(Record, frozen=True):
     last_value_key: Annotated[str, _KEY]
     ring_size: Annotated[int, _RING]
     non_destructive: Annotated[bool, _NON_DESTRUCTIVE]
+    auto_delete: Annotated[bool, _AUTO_DELETE]
+    auto_delete_delay: Annotated[int, msgspec.Meta(description=_AUTO_DELAY)]
+    auto_delete_message_count: Annotated[int, msgspec.Meta(description=_AUTO_COUNT)]

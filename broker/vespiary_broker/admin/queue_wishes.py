@@ -30,6 +30,9 @@ def wishes_of(name: str, said: QueueFields, *, filter_string: str | None) -> Que
     return QueueWishes(
         max_consumers=said.max_consumers,
         is_purged_when_unused=said.purge_on_no_consumers,
+        auto_delete=said.auto_delete,
+        auto_delete_delay_ms=said.auto_delete_delay,
+        auto_delete_message_count=said.auto_delete_message_count,
         filter_string=filter_string,
         kind=kind_properties_of(kind),
     )
@@ -40,12 +43,15 @@ def other_than(wishes: QueueWishes, state: QueueKind) -> str:
 
     Args:
         wishes: What the body says.
-        state: The queue, with `max_consumers` and `purge_on_no_consumers`.
+        state: The queue, with all that a body may say.
     """
     found = differences(state, wishes)
     limits = (
         ("max_consumers", wishes.max_consumers),
         ("purge_on_no_consumers", wishes.is_purged_when_unused),
+        ("auto_delete", wishes.auto_delete),
+        ("auto_delete_delay", wishes.auto_delete_delay_ms),
+        ("auto_delete_message_count", wishes.auto_delete_message_count),
     )
     for field, wanted in limits:
         own = getattr(state, field)

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
     from vespiary_broker.store.counters import JournalStatistics
+from vespiary_broker.engine.automatic_deletion import (
+    deletion_delay_ms,
+    deletion_messages_max,
+    may_delete_queue,
+)
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.store.large_messages import LargeMessageStatistics
@@ -63,6 +68,9 @@ class QueueState(QueueKind):
         is_paused: Whether its consumers get nothing for now.
         max_consumers: Most consumers at a time; -1 for any number.
         purge_on_no_consumers: Whether it is emptied when its last consumer goes.
+        auto_delete: Whether it goes by itself when it is not used any more.
+        auto_delete_delay: Milliseconds that it has to be without consumers for that.
+        auto_delete_message_count: Messages that it may hold then; -1 for any number.
         user: Who made it; empty for nobody who is counted.
         consumers: Number of consumers.
         messages: Messages in it, those given out included.
@@ -90,6 +98,9 @@ class QueueState(QueueKind):
     is_paused: bool
     max_consumers: int
     purge_on_no_consumers: bool
+    auto_delete: bool = False
+    auto_delete_delay: int = 0
+    auto_delete_message_count: int = 0
     user: str
     consumers: int
     messages: int
@@ -233,6 +244,7 @@ class BrokerStatistics:
 def queue_state(engine: Engine, queue: Queue) -> QueueState:
     """Return the state of one queue."""
     counters = engine.core.queue_statistics(queue.id)
+    settings = engine.registry.settings_for(queue.address.name)
     return QueueState(
         id=queue.id,
         name=queue.name,
@@ -246,6 +258,9 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         is_paused=queue.is_paused,
         max_consumers=engine.registry.usage.max_consumers(queue),
         purge_on_no_consumers=engine.registry.usage.is_purged_when_unused(queue),
+        auto_delete=may_delete_queue(queue, settings),
+        auto_delete_delay=deletion_delay_ms(queue, settings),
+        auto_delete_message_count=deletion_messages_max(queue, settings),
         user=queue.traits.user,
         consumers=len(queue.consumers),
         messages=counters.ready

@@ -14,7 +14,8 @@ import click
 _NUMBERS: Final = (
     *("messages", "ready", "delivering", "prepared", "added", "acknowledged", "redelivered"),
     *("consumers", "maxConsumers", "liveBytes", "ringSize", "groupBuckets"),
-    *("consumersBeforeDispatch", "delayBeforeDispatch"),
+    *("consumersBeforeDispatch", "delayBeforeDispatch", "autoDeleteDelay"),
+    "autoDeleteMessageCount",
 )
 _TEXTS: Final = (
     *("name", "address", "routingType", "filterString", "user"),
@@ -22,7 +23,7 @@ _TEXTS: Final = (
 )
 _SWITCHES: Final = (
     *("isDurable", "isAutoCreated", "isTemporary", "isConfigured", "isPaused"),
-    *("purgeOnNoConsumers", "exclusive", "lastValue", "nonDestructive"),
+    *("purgeOnNoConsumers", "exclusive", "lastValue", "nonDestructive", "autoDelete"),
     *("groupRebalance", "groupRebalancePauseDispatch"),
 )
 FIELDS: Final = (*_TEXTS, *_NUMBERS, *_SWITCHES)

@@ -71,6 +71,21 @@ _OPTIONS: Final = (
         default=None,
         help="Consumers see all messages and take none, or take what they are given.",
     ),
+    click.option(
+        "--auto-delete/--no-auto-delete",
+        default=None,
+        help="It goes by itself when it is empty and its last consumer has gone, or not.",
+    ),
+    click.option(
+        "--auto-delete-delay",
+        type=click.IntRange(min=0),
+        help="Milliseconds that it has to be without consumers for that.",
+    ),
+    click.option(
+        "--auto-delete-message-count",
+        type=_NUMBER,
+        help="Messages that it may hold then, which are lost; -1 for any number.",
+    ),
 )
 
 

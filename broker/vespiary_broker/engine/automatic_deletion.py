@@ -4,10 +4,11 @@ Owns the rules as functions of what was measured, and the walk over all that exi
 wait: a scan is a generator of short steps. Called by `usage` when a consumer goes, and by the
 server's timer every `address-queue-scan-period`; owner: the event loop.
 
-A queue goes when all of this holds: it may (created by use, or `auto-delete-created-queues`); it
-has no consumer, and had none for the delay; it holds no more messages than allowed, and none that a
-prepared branch has added or acknowledged; and it was used, or that does not matter. An address goes
-when it was created by use, has no queue, and had none for its delay.
+A queue goes when all of this holds: it may (it says so; else it was created by
+use, or `auto-delete-created-queues` holds); it has no consumer, and had none for the delay; it
+holds no more messages than allowed, and none that a prepared branch has added or acknowledged; and
+it was used, or that does not matter. An address goes when it was created by use, has no queue, and
+had none for its delay.
 """
 
 from __future__ import annotations
@@ -27,14 +28,38 @@ STEP_ITEMS: Final = 500
 """Queues or addresses that one step of a scan looks at: about a millisecond."""
 
 
+def can_go(queue: Queue) -> bool:
+    """Return whether a queue is one that nobody counts on, so it may be told to go by itself."""
+    traits = queue.traits
+    kept = queue.client_id or traits.is_configured or traits.is_internal or queue.is_temporary
+    return not kept
+
+
+def deletion_delay_ms(queue: Queue, settings: AddressSettings) -> int:
+    """Return how long a queue has to be without consumers before it goes by itself."""
+    own, default = queue.traits.auto_delete_delay_ms, settings.auto_delete_queues_delay
+    assert default is not None
+    return default if own is None else own
+
+
+def deletion_messages_max(queue: Queue, settings: AddressSettings) -> int:
+    """Return how many messages a queue that goes by itself may hold; -1 for any number."""
+    own = queue.traits.auto_delete_message_count
+    default = settings.auto_delete_queues_message_count
+    assert default is not None
+    return default if own is None else own
+
+
 def may_delete_queue(queue: Queue, settings: AddressSettings) -> bool:
     """Return whether a queue is one of those that go by themselves.
 
     Durable subscriptions and configured queues never do: who has them counts on them.
     """
     traits = queue.traits
-    if queue.client_id or traits.is_configured or traits.is_internal or queue.is_temporary:
+    if not can_go(queue):
         return False
+    if traits.auto_delete is not None:
+        return traits.auto_delete
     if queue.is_auto_created:
         return bool(settings.auto_delete_queues)
     return bool(settings.auto_delete_created_queues)
@@ -51,16 +76,14 @@ def is_queue_due(
         counters: Its counters.
         now_s: The monotonic clock that `queue.idle_since_s` was read from.
     """
-    assert settings.auto_delete_queues_delay is not None
-    assert settings.auto_delete_queues_message_count is not None
     was_used = queue.was_used or counters.added > 0
     if not was_used and not settings.auto_delete_queues_skip_usage_check:
         return False
-    if now_s - queue.idle_since_s < settings.auto_delete_queues_delay / 1000:
+    if now_s - queue.idle_since_s < deletion_delay_ms(queue, settings) / 1000:
         return False
     if counters.prepared:  # a coordinator was promised what they hold
         return False
-    allowed = settings.auto_delete_queues_message_count
+    allowed = deletion_messages_max(queue, settings)
     if counters.head == counters.tail or allowed == -1:
         return True
     messages = counters.ready + counters.delivering + counters.aside + counters.paged

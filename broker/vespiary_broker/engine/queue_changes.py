@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from vespiary_broker.engine.automatic_deletion import can_go
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.queue_kinds import KindProperties, QueueKind, kind_of, merged_kind
 from vespiary_broker.engine.queue_traits import QueueTraits
@@ -25,6 +26,8 @@ from vespiary_spec.model import Spelling, camel, kebab
 from vespiary_spec.settings import AddressSettings
 from vespiary_spec.settings import Queue as ConfiguredQueue
 
+_AUTO_DELETION: Final = ("auto_delete", "auto_delete_delay_ms", "auto_delete_message_count")
+_TAKEN_OVER: Final = ("max_consumers", "is_purged_when_unused", *_AUTO_DELETION)
 _SETTLED: Final = ("last_value", "last_value_key", "non_destructive")
 """What does not change under consumers."""
 
@@ -36,12 +39,18 @@ class QueueWishes:
     Attributes:
         max_consumers: Most consumers at a time, -1 for any number.
         is_purged_when_unused: Whether it is emptied when its last consumer goes.
+        auto_delete: Whether it goes by itself when it is not used any more.
+        auto_delete_delay_ms: How long it has to be without consumers for that.
+        auto_delete_message_count: Messages that it may hold then, -1 for any number.
         filter_string: Selector that messages have to pass to come in; empty for none.
         kind: Its kind, by kebab-case name, within the bounds of the model.
     """
 
     max_consumers: int | None = None
     is_purged_when_unused: bool | None = None
+    auto_delete: bool | None = None
+    auto_delete_delay_ms: int | None = None
+    auto_delete_message_count: int | None = None
     filter_string: str | None = None
     kind: KindProperties = ()
 
@@ -87,6 +96,11 @@ def changed_traits(
     traits = _with_wishes(queue.name, queue.traits, wishes)
     if traits.filter_string != queue.traits.filter_string:
         _check_filter(queue)
+    if not can_go(queue) and any(getattr(wishes, name) is not None for name in _AUTO_DELETION):
+        raise RemoteProtocolError(
+            f"the queue {queue.name} never goes by itself: it is configured, or a subscription",
+            cure="take it out of the configuration, or unsubscribe",
+        )
     after = kind_of(settings, traits.kind)
     _check_consumers(queue, after)
     _check_pages(core, queue, after)
@@ -110,10 +124,8 @@ def differences(kind: QueueKind, wishes: QueueWishes) -> list[str]:
 
 
 def _with_wishes(name: str, traits: QueueTraits, wishes: QueueWishes) -> QueueTraits:
-    if wishes.max_consumers is not None:
-        traits = replace(traits, max_consumers=wishes.max_consumers)
-    if wishes.is_purged_when_unused is not None:
-        traits = replace(traits, is_purged_when_unused=wishes.is_purged_when_unused)
+    said = {name: getattr(wishes, name) for name in _TAKEN_OVER}
+    traits = replace(traits, **{name: own for name, own in said.items() if own is not None})
     if wishes.filter_string is not None:
         traits = replace(traits, selector=compile_filter(wishes.filter_string))
     if wishes.kind:
@@ -121,8 +133,8 @@ def _with_wishes(name: str, traits: QueueTraits, wishes: QueueWishes) -> QueueTr
         if dict(wishes.kind).get("last-value") is False:  # nobody looks at its header any more
             kept = tuple(pair for pair in kept if pair[0] != "last-value-key")
         traits = replace(traits, kind=merged_kind(kept, wishes.kind))
-    said = {name.replace("-", "_"): value for name, value in traits.kind}
-    whole = ConfiguredQueue(name=name, max_consumers=traits.max_consumers, **said)
+    kind = {name.replace("-", "_"): value for name, value in traits.kind}
+    whole = ConfiguredQueue(name=name, max_consumers=traits.max_consumers, **kind)
     check_queue_kind(whole, f"queues[{name}]", Spelling.CAMEL)
     return traits
 

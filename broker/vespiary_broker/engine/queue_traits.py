@@ -28,6 +28,10 @@ class QueueTraits:
         max_consumers: Most consumers at a time, -1 for any number; None: the address settings say.
         is_purged_when_unused: Whether it is emptied when its last consumer goes, and takes nothing
             until the next one comes; None: the address settings say.
+        auto_delete: Whether it goes by itself when it is not used any more; None: the address
+            settings say.
+        auto_delete_delay_ms: How long it has to be without consumers for that; None: likewise.
+        auto_delete_message_count: Messages that it may hold then, -1 for any; None: likewise.
         user: Who made it, counted against that user's limit; empty for nobody.
         selector: Its filter: only messages that pass it come in; None lets every message in.
         kind: What it says of its kind, by kebab-case name (`queue_kinds`).
@@ -40,6 +44,9 @@ class QueueTraits:
     is_configured: bool = False
     max_consumers: int | None = None
     is_purged_when_unused: bool | None = None
+    auto_delete: bool | None = None
+    auto_delete_delay_ms: int | None = None
+    auto_delete_message_count: int | None = None
     user: str = ""
     kind: tuple[tuple[str, Any], ...] = ()
     selector: Selector | None = None
@@ -52,6 +59,14 @@ class QueueTraits:
         """The text of its filter; empty for none."""
         return "" if self.selector is None else self.selector.text
 
+    @property
+    def _auto_deletion(self) -> tuple[tuple[str, int | None], ...]:
+        return (
+            ("auto-delete", self.auto_delete),
+            ("auto-delete-delay", self.auto_delete_delay_ms),
+            ("auto-delete-message-count", self.auto_delete_message_count),
+        )
+
     def to_binding(self) -> JsonObject:
         """Return what goes into the value of its queue in the bindings."""
         value: JsonObject = {}
@@ -61,6 +76,9 @@ class QueueTraits:
             value["max-consumers"] = self.max_consumers
         if self.is_purged_when_unused is not None:
             value["purge-on-no-consumers"] = self.is_purged_when_unused
+        for key, own in self._auto_deletion:
+            if own is not None:
+                value[key] = own
         if self.user:
             value["user"] = self.user
         if self.selector is not None:
@@ -83,6 +101,9 @@ class QueueTraits:
             is_configured=bool(value.get("configured", False)),
             max_consumers=value.get("max-consumers"),
             is_purged_when_unused=value.get("purge-on-no-consumers"),
+            auto_delete=value.get("auto-delete"),
+            auto_delete_delay_ms=value.get("auto-delete-delay"),
+            auto_delete_message_count=value.get("auto-delete-message-count"),
             user=value.get("user", ""),
             selector=compile_filter(value.get("filter-string", "")),
             kind=kind_properties_in(value),

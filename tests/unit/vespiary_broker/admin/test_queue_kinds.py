@@ -30,6 +30,9 @@ KIND = {
     "lastValueKey": "share",
     "ringSize": 5,
     "nonDestructive": True,
+    "autoDelete": True,
+    "autoDeleteDelay": 50,
+    "autoDeleteMessageCount": -1,
 }
 
 
@@ -56,6 +59,8 @@ def test_the_kind_of_a_queue_is_taken_and_shown(rig: AdminRig):
         ({"ringSize": -2}, "queues[orders].ringSize: out of bounds (got -2, allowed: 0 to "),
         ({"groupFirstKey": "a b"}, "queues[orders].groupFirstKey: not of the right form"),
         ({"delayBeforeDispatch": -5}, "queues[orders].delayBeforeDispatch: out of bounds"),
+        ({"autoDeleteDelay": -1}, "autoDeleteDelay"),
+        ({"autoDeleteMessageCount": -2}, "autoDeleteMessageCount"),
         ({"ringSize": "many"}, "ringSize"),
         ({"ringsize": 3}, "ringsize"),
     ],

@@ -62,7 +62,7 @@ class NamingRig(Rig):
 
 
 def wishes(**said: Any) -> QueueWishes:
-    own = ("max_consumers", "is_purged_when_unused", "filter_string")
+    own = set(QueueWishes.__dataclass_fields__) - {"kind"}
     values = {name: said.pop(name) for name in own if name in said}
     kind = kind_properties_in({name.replace("_", "-"): value for name, value in said.items()})
     return QueueWishes(kind=kind, **values)
@@ -344,3 +344,55 @@ def test_the_filter_of_a_subscription_and_what_is_the_brokers_own_stay() -> None
     (own,) = rig.registry.addresses["kept"].queues
     with pytest.raises(RemoteProtocolError, match="is the broker's own"):
         rig.change(own, ring_size=1)
+
+
+def _use(rig: NamingRig) -> None:
+    """Have a consumer come, take all, and go."""
+    close_subscription(
+        rig.core, rig.registry, rig.subscribe(rig.output(), "/queue/q", AckMode.AUTO)
+    )
+
+
+def test_a_queue_goes_by_itself_when_it_is_told_to() -> None:
+    rig = NamingRig()
+    queue = rig.make(auto_delete=True, auto_delete_delay_ms=500, auto_delete_message_count=1)
+    shown = rig.change()
+    assert (shown.auto_delete, shown.auto_delete_delay) == (True, 500)
+    assert shown.auto_delete_message_count == 1
+    again = rig.restarted()
+    kept = again.change()
+    assert (kept.auto_delete, kept.auto_delete_delay, kept.auto_delete_message_count) == (
+        True,
+        500,
+        1,
+    )
+    _use(rig)
+    rig.fill(2)
+    rig.now_s += 1
+    assert sum(rig.engine.reaper.scan()) == 0  # it holds two messages
+    rig.change(auto_delete_message_count=2, auto_delete_delay_ms=5000)
+    assert sum(rig.engine.reaper.scan()) == 0  # not yet
+    rig.change(auto_delete=False, auto_delete_delay_ms=0)
+    assert sum(rig.engine.reaper.scan()) == 0
+    rig.change(auto_delete=True)
+    assert sum(rig.engine.reaper.scan()) == 1
+    assert queue.is_deleted
+
+
+def test_a_queue_that_use_created_stays_when_it_is_told_to() -> None:
+    rig = NamingRig()
+    rig.fill(1)
+    assert rig.change().auto_delete
+    assert not rig.change(auto_delete=False).auto_delete
+    rig.core.purge_queue(rig.registry.queues["q"].id)
+    _use(rig)
+    assert sum(rig.engine.reaper.scan()) == 0
+    assert "q" in rig.registry.queues
+
+
+def test_what_somebody_counts_on_cannot_go_by_itself() -> None:
+    rig = NamingRig()
+    rig.subscribe(rig.output(), "/topic/t", client_id="me", durable_name="d")
+    with pytest.raises(RemoteProtocolError, match="never goes by itself"):
+        rig.change("me.d", auto_delete=True)
+    assert not rig.change("me.d").auto_delete

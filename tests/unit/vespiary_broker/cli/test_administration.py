@@ -190,6 +190,9 @@ KIND_OPTIONS = {
     "--max-consumers 3": ("maxConsumers", 3),
     "--purge-on-no-consumers": ("purgeOnNoConsumers", True),
     "--filter n=1": ("filterString", "n=1"),
+    "--auto-delete": ("autoDelete", True),
+    "--auto-delete-delay 50": ("autoDeleteDelay", 50),
+    "--auto-delete-message-count -1": ("autoDeleteMessageCount", -1),
 }
 OFF = {
     "--no-exclusive": "exclusive",
@@ -198,6 +201,7 @@ OFF = {
     "--no-last-value": "lastValue",
     "--destructive": "nonDestructive",
     "--keep-on-no-consumers": "purgeOnNoConsumers",
+    "--no-auto-delete": "autoDelete",
 }
 
 
