@@ -124,7 +124,7 @@ class PageOpener:
         paged = self._addresses.get(page.address) if page is not None else None
         if paged is None or queue_id in self._wholes or queue_id in paged.looked_at():
             return True
-        return self._reads.has_room(queue_id, paged.read_limits, paged.claimed(queue_id))
+        return self._reads.has_room(queue_id, page_id, paged.read_limits, paged.claimed(queue_id))
 
     def _claimed(self, queue_id: int, page_id: int) -> int:
         page = self._pages.get(page_id)
@@ -309,11 +309,10 @@ class PageOpener:
         if paged is not None and not paged.reads_ahead(queue_id):
             return
         behind = False
-        if not self._may_read(queue_id, page_id):
-            return
         for facts in self._core.extents(queue_id):
             if behind and not facts.is_open and facts.places:
-                self.want(queue_id, facts.page_id)
+                if self._may_read(queue_id, facts.page_id):
+                    self.want(queue_id, facts.page_id)
                 return
             behind = behind or facts.page_id == page_id
 

@@ -84,8 +84,11 @@ class ReadAmounts:
         """Drop what is remembered of a page that is done."""
         self._place_bytes.pop(page_id, None)
 
-    def has_room(self, queue_id: int, limits: ReadLimits, claimed: int = 0) -> bool:
-        """Whether another page may be opened for a queue.
+    def has_room(self, queue_id: int, page_id: int, limits: ReadLimits, claimed: int = 0) -> bool:
+        """Whether a page may be opened for a queue.
+
+        What stands behind it does not count: nobody gets that before what is in the page. It is
+        there when a page was closed whose messages had come back, and later ones were not.
 
         What nobody can acknowledge now does not count, else consumers might wait for it for ever:
         messages that a transaction has acknowledged (the rest of it may stand in the next page),
@@ -93,6 +96,7 @@ class ReadAmounts:
 
         Args:
             queue_id: The queue.
+            page_id: The page.
             limits: Those of its address.
             claimed: Messages that open transactions acknowledge.
         """
@@ -100,6 +104,8 @@ class ReadAmounts:
             return True
         messages = size_bytes = 0
         for extent in self._core.extents(queue_id):
+            if extent.page_id == page_id:
+                break
             if extent.is_open:
                 messages += extent.places
                 size_bytes += extent.places * self._place_bytes.get(extent.page_id, 0)

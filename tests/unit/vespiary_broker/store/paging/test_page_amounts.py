@@ -13,6 +13,7 @@ from vespiary_native.abc import DeliverStatus
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, until
 from vespiary_testkit.paging_rig import PAGE_BYTES, PAGES, PagingClient, PagingRig
+from vespiary_testkit.waiting import WAIT_S
 
 
 def sequences(client: PagingClient, queue_id: int) -> list[int]:
@@ -130,6 +131,40 @@ async def test_no_page_is_opened_while_consumers_hold_what_they_may(
     acknowledge_first(rig, client, taken)
     await until(lambda: rig.pager.statistics().waiting_queues == 0)
     assert await take_without_acknowledging(rig, client) > 0
+    await rig.close()
+
+
+async def take_some(rig: PagingRig, client: PagingClient) -> None:
+    """Have the consumer of queue 1 take messages, once more than none."""
+    consumer = client.consumers[1]
+    before = rig.core.held_count(consumer)
+    async with asyncio.timeout(WAIT_S):
+        while rig.core.held_count(consumer) == before:
+            if rig.core.deliver(consumer, 1_000_000, 1 << 30)[0] is DeliverStatus.ABSENT:
+                await rig.journal.load_slab(*rig.core.absent_slab(consumer))
+            rig.pager.serve()
+            await asyncio.sleep(0.0005)
+
+
+@run
+async def test_a_page_in_front_of_those_that_are_open_is_opened(tmp_path: Path) -> None:
+    """A message came back, and its page was closed when another queue needed one."""
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(500)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.open_pages_max = 100
+    while sum(facts.is_open for facts in rig.core.extents(1)) < 4:
+        await take_some(rig, client)
+    first, *behind = (facts for facts in rig.core.extents(1) if facts.is_open)
+    for sequence, _ in rig.core.held(client.consumers[1]):
+        rig.core.give_back(client.consumers[1], sequence)
+    rig.address.read_limits = ReadLimits(max_messages=sum(facts.places for facts in behind))
+    assert rig.core.page_leave(first.page_id, 1)
+    await take_some(rig, client)
+    assert rig.core.held(client.consumers[1])[0][0] == 1
     await rig.close()
 
 
