@@ -53,6 +53,11 @@ class Scene:
         self._clients.clear()
         self.broker.start()
 
+    def stop(self) -> None:
+        assert self.broker.stop() == 0
+        self._clients.clear()
+        self.broker.start()
+
     def leave(self) -> None:
         """Have all consumers go."""
         for client in self._clients:
@@ -230,7 +235,7 @@ def test_queues_that_go_by_themselves(scene: Scene) -> None:
     assert bodies(last, 1) == ["1"]
     last.disconnect()
     wait_for(lambda: names() == {"stays"})
-    scene.kill()
+    scene.stop()  # nobody was told that it is gone for good, so a kill may bring it back
     assert names() == {"stays"}
     scene.send("1")  # made by use, and told to stay
     scene.command("queue", "update", "q", "--no-auto-delete")

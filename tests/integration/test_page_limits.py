@@ -78,31 +78,33 @@ def address(broker: BrokerProcess) -> dict[str, Any]:
 @pytest.mark.parametrize("limit", [BY_BYTES, BY_MESSAGES])
 def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limit: str) -> None:
     data = tmp_path / "data"
-    broker = BrokerProcess(data, *SETTINGS, limit, "address-settings.orders.page-full-policy=FAIL")
-    broker.start()
-    taken = send_until_full(broker.port())
-    assert taken > 600, "memory and pages took some"
-    files = list((data / "paging").glob("*/*.page"))
-    size = sum(path.stat().st_size for path in files)
-    if limit == BY_BYTES:
-        assert 1024 * KIB - PAGE < size <= 1024 * KIB
-    else:
-        assert 600 * KIB < size < 1200 * KIB
-    found = metrics(broker)
-    assert found['vespiary_address_page_full{address="orders"}'] == 1
-    assert found['vespiary_address_pages_bytes{address="orders"}'] == size
-    assert found["vespiary_address_full_refused_total"] == 1
-    broker.kill()
-    broker.start()
-    wait_for(lambda: is_page_full(broker), "what a start finds in pages counts")
-    assert send_until_full(broker.port()) <= taken // 2
-    broker.kill()
-    broker.start()
-    assert take(broker.port(), taken)[:taken] == list(range(taken))
-    wait_for(lambda: not is_page_full(broker))
-    assert send_until_full(broker.port()) > taken // 2, "it takes messages again by itself"
-    assert broker.stop() == 0, broker.log_text()
-    assert "the pages of an address are full" in broker.log_text()
+    policy = "address-settings.orders.page-full-policy=FAIL"
+    with BrokerProcess(data, *SETTINGS, limit, policy) as broker:
+        taken = send_until_full(broker.port())
+        assert taken > 600, "memory and pages took some"
+        files = list((data / "paging").glob("*/*.page"))
+        size = sum(path.stat().st_size for path in files)
+        if limit == BY_BYTES:
+            assert 1024 * KIB - PAGE < size <= 1024 * KIB
+        else:
+            assert 600 * KIB < size < 1200 * KIB
+        found = metrics(broker)
+        assert found['vespiary_address_page_full{address="orders"}'] == 1
+        assert found['vespiary_address_pages_bytes{address="orders"}'] == size
+        assert found["vespiary_address_full_refused_total"] == 1
+        broker.kill()
+        broker.start()
+        wait_for(lambda: is_page_full(broker), "what a start finds in pages counts")
+        more = send_until_full(broker.port())
+        assert more <= taken // 2
+        broker.kill()
+        broker.start()
+        assert take(broker.port(), taken + more) == [*range(taken), *range(more)]
+        wait_for(lambda: metrics(broker)["vespiary_paging_pages"] == 0)
+        wait_for(lambda: not is_page_full(broker))
+        assert send_until_full(broker.port()) > taken // 2, "it takes messages again by itself"
+        assert broker.stop() == 0, broker.log_text()
+        assert "the pages of an address are full" in broker.log_text()
 
 
 def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> None:
