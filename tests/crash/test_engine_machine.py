@@ -30,7 +30,7 @@ from vespiary_broker.engine.departures import leave
 from vespiary_broker.engine.message_times import MessageTimes, stamp
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Consumer
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.transactions import (
     Acknowledgement,

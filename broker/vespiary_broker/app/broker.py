@@ -43,7 +43,7 @@ from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import LargeLimits, Listener, Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.store.counters import JournalStatistics
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_spec.settings import Configuration

@@ -13,7 +13,7 @@ messages whose records still stand in the journal's files. Who promises more tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -32,27 +32,30 @@ from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
-from vespiary_broker.engine.queues import QUEUE_ID_COUNTER, Queue, QueueIds
+from vespiary_broker.engine.queues import Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_broker.engine.removals import Removals
+from vespiary_broker.engine.restoration import (
+    bound_addresses,
+    durable_queue_ids,
+    reading,
+    restored_address,
+    restored_ids,
+    restored_queue,
+)
 from vespiary_broker.engine.retroactive import Retroactive
 from vespiary_broker.engine.returns import Returns, Unrouted
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.usage import Usage
-from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
 
 UNUSED_ADDRESSES_MAX: Final = 10_000
 """Created addresses without a queue that are remembered in any case, or a tenth of all that there
 may be; they hold nothing, so the oldest go."""
-
-
-def durable_queue_ids(snapshot: Mapping[str, JsonObject]) -> list[int]:
-    """Return the numbers of the queues that the bindings know, for the journal's recovery."""
-    return sorted(int(key.partition("/")[2]) for key in snapshot if key.startswith("queue/"))
 
 
 class Registry:
@@ -156,26 +159,13 @@ class Registry:
         """
         snapshot = self._bindings.snapshot()
         self.diverts.restore(snapshot)
-        counter = snapshot.get(QUEUE_ID_COUNTER, {"next": 1})["next"]
-        self._ids = QueueIds(self._bindings, counter)
-        for key, value in sorted(snapshot.items()):
-            try:
-                if key.startswith("address/"):
-                    self._restore_address(key.partition("/")[2], value)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"binding {key} cannot be understood: {error}") from error
+        self._ids = restored_ids(self._bindings, snapshot)
+        for name in bound_addresses(snapshot):
+            self._table.admit(restored_address(name, snapshot))
         for queue_id in durable_queue_ids(snapshot):
             key = f"queue/{queue_id}"
-            try:
+            with reading(key):
                 self._restore_queue(queue_id, snapshot[key])
-            except (KeyError, TypeError, ValueError, InvalidSelector) as error:
-                raise ValueError(f"binding {key} cannot be understood: {error}") from error
-
-    def _restore_address(self, name: str, value: JsonObject) -> None:
-        kinds = {RoutingType(kind) for kind in value["routing-types"]}
-        address = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
-        address.is_configured = bool(value.get("configured", False))
-        self._table.admit(address)
 
     def _restore_queue(self, queue_id: int, value: JsonObject) -> None:
         kind = RoutingType(value["routing-type"])
@@ -184,18 +174,7 @@ class Registry:
             address = Address(value["address"], {kind}, is_auto_created=True)
             self._table.admit(address)
         address.routing_types.add(kind)
-        queue = Queue(
-            queue_id,
-            value["name"],
-            address,
-            kind,
-            is_durable=True,
-            is_auto_created=bool(value["auto-created"]),
-            client_id=value.get("client-id", ""),
-            traits=QueueTraits.from_binding(value),
-        )
-        queue.is_paused = queue.is_pause_kept = bool(value.get("paused", False))
-        self._enter(queue)
+        self._enter(restored_queue(queue_id, value, address))
         self._table.refresh_routes(address)
 
     async def configure(self, addresses: Iterable[ConfiguredAddress]) -> None:

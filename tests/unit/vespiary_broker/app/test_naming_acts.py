@@ -14,7 +14,7 @@ from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.queue_changes import QueueWishes, wished_traits
 from vespiary_broker.engine.queue_kinds import ORDINARY, kind_properties_in
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import AddressSettings, RoutingType

@@ -10,7 +10,7 @@ from vespiary_broker.engine.config_deletion import configure_diverts
 from vespiary_broker.engine.diverts import CHAIN_MAX, Diverts
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
 from vespiary_spec import limits

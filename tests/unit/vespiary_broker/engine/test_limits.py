@@ -6,7 +6,7 @@ from vespiary_broker.engine.names import parse_destination
 from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.engine.publishing import make_target
 from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import LimitExceeded
 from vespiary_spec.settings import Address, Queue, RoutingType

@@ -6,7 +6,7 @@ from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.engine import registry as registry_module
 from vespiary_broker.engine.core import AckMode
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import JournalFull, RemoteProtocolError
 from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
@@ -40,6 +40,9 @@ def test_definitions_come_back_from_the_bindings() -> None:
 def test_strange_binding_is_named() -> None:
     bindings = MemoryBindings({"queue/7": {"name": "q"}})
     with pytest.raises(ValueError, match="binding queue/7"):
+        Rig(bindings=bindings).registry.restore()
+    bindings = MemoryBindings({"address/a": {"routing-types": ["SIDEWAYS"], "auto-created": True}})
+    with pytest.raises(ValueError, match=r"binding address/a .*SIDEWAYS"):
         Rig(bindings=bindings).registry.restore()
 
 

@@ -11,7 +11,7 @@ from vespiary_broker.engine.core import LargeBody, ScanStatus
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.reach import reach_of
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transactions import (
     Outgoing,

@@ -2,7 +2,7 @@ import pytest
 
 from vespiary_broker.engine.core import AckMode, NoRoom
 from vespiary_broker.engine.queue_traits import QueueTraits
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType

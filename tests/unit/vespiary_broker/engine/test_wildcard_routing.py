@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from vespiary_broker.engine.address_table import STEP_ADDRESSES
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.naming import NamingRules
-from vespiary_broker.engine.registry import durable_queue_ids
+from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
 from vespiary_native.twin import TwinCore
