@@ -291,9 +291,11 @@ def test_flushes_are_left_out_only_where_that_was_chosen(tmp_path: Path, setting
         return rings[-1], reason
 
     async def live() -> None:
-        options = options_of(tmp_path, "global-max-size=32MiB", *settings)
+        sizes = ("global-max-size=32MiB", "max-disk-usage=100")
         opened = await MessageJournal.open(
-            options, queue_ids=[1], parts=OpeningParts(open_ring=recording)
+            options_of(tmp_path, *sizes, *settings),
+            queue_ids=[1],
+            parts=OpeningParts(open_ring=recording),
         )
         assert opened.durability == durability
         route = opened.core.open_route([1])
