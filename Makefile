@@ -9,7 +9,7 @@ IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WORKERS ?= 2
 # Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
 # A machine that fails everything (no space, no AIO) says so after these many failures, not after hours.
-FAILURES_MAX ?= 40
+FAILURES_MAX ?= 25
 PYTEST := $(BIN)/python -m pytest -q --durations=25 --durations-min=2 --maxfail=$(FAILURES_MAX)
 SPREAD := -n $(WORKERS) --dist worksteal
 # The other packages touch neither a ring nor the core.
