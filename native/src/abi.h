@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 6u
+#define VESPIARY_ABI 9u
 
 /* cdef-begin */
 

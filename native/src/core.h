@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     uint64_t head, next, available, tail, ready, delivering, prepared, aside;
-    uint64_t added, acknowledged, redelivered, put_back, resolved, live_bytes, paged;
+    uint64_t added, acknowledged, redelivered, put_back, resolved, live_bytes, paged, paged_prepared;
 } vespiary_queue_statistics;
 
 typedef struct {

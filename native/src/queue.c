@@ -390,6 +390,7 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
         .resolved = q->resolved,
         .live_bytes = q->live_bytes,
         .paged = q->paged,
+        .paged_prepared = q->paged_locked,
     };
     return 0;
 }

@@ -104,7 +104,8 @@ class QueueStatistics:
     `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `prepared` = held
     by prepared branches (added, or acknowledged, and not committed), `aside` = set aside,
     `live_bytes` = properties and bodies of all that is live, of large messages the reference.
-    `paged` = in closed extents of pages: counted in none of these.
+    `paged` = in closed extents of pages: counted in none of these; `paged_prepared` = those of them
+    that prepared branches acknowledge.
     `added`, `acknowledged`, `redelivered` (given back), `put_back` (after they were set aside) and
     `resolved` (left there by branches that ended) count from the end of the recovery on. The last
     two tell whoever keeps an index that there are messages before the place it has reached.
@@ -125,6 +126,7 @@ class QueueStatistics:
     resolved: int
     live_bytes: int
     paged: int
+    paged_prepared: int
 
 
 class AccountLimits(NamedTuple):

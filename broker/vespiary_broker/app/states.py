@@ -272,7 +272,7 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         - counters.available,
         ready=counters.ready,
         delivering=counters.delivering,
-        prepared=counters.prepared,
+        prepared=counters.prepared + counters.paged_prepared,
         aside=counters.aside,
         scheduled=engine.fates.schedule.waiting.count(queue.id),
         added=counters.added,

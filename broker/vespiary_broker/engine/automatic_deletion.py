@@ -81,7 +81,7 @@ def is_queue_due(
         return False
     if now_s - queue.idle_since_s < deletion_delay_ms(queue, settings) / 1000:
         return False
-    if counters.prepared:  # a coordinator was promised what they hold
+    if counters.prepared or counters.paged_prepared:  # a coordinator was promised what they hold
         return False
     allowed = deletion_messages_max(queue, settings)
     if counters.head == counters.tail or allowed == -1:

@@ -214,7 +214,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages, TwinSwitching):
                 f"queue {queue_id} cannot be dropped: it has {queue.consumers} consumers,"
                 f" transaction {self._staging.transaction or 'none'}"
             )
-        is_held = queue.reserved or queue.locked or queue.extents.is_locked
+        is_held = queue.reserved or queue.locked or queue.extents.locked
         if queue.is_durable and is_held:
             raise ValueError(f"queue {queue_id} cannot be dropped: prepared branches hold messages")
         for route in self._routes.values():

@@ -77,9 +77,9 @@ class Extents:
         self.places = sum(len(extent.live) for extent in closed)
 
     @property
-    def is_locked(self) -> bool:
-        """Whether a prepared branch acknowledges a place in a closed extent."""
-        return any(extent.locked for extent in self.all)
+    def locked(self) -> int:
+        """Places of closed extents that prepared branches acknowledge."""
+        return sum(len(extent.locked) for extent in self.all)
 
     def of(self, page: Page) -> Extent | None:
         """Return the extent in a page."""

@@ -305,6 +305,7 @@ class Queue:
             resolved=self.resolved,
             live_bytes=self.live_bytes,
             paged=self.extents.places,
+            paged_prepared=self.extents.locked,
         )
 
 

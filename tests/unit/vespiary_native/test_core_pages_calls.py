@@ -99,6 +99,12 @@ def prepared(rig: CoreRig, consumer: int, sequence: int) -> None:
     rig.flush()
 
 
+def held(rig: CoreRig) -> tuple[int, int]:
+    """Return what branches hold of the queue: in its ring, and in pages that are closed."""
+    counters = rig.core.queue_statistics(1)
+    return counters.prepared, counters.paged_prepared
+
+
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("is_entered", [True, False])
 def test_a_branch_holds_a_place_in_a_page(
@@ -114,14 +120,17 @@ def test_a_branch_holds_a_place_in_a_page(
     (facts,) = again.core.branches()
     assert facts.missing == 0
     again.go_on()
+    assert held(again) == (0, 1), "in the page, which is closed"
     if is_entered:
         pages.enter(again.core, page_id, 1)
+        assert held(again) == (1, 0), "in the ring"
         assert not again.core.page_leave(page_id, 1)
     again.core.resolve(99, commit=is_commit)
     if again.core.pages():
         with pytest.raises(NoRoom):
             again.core.page_restage(page_id)  # the record would name the place
     again.flush()
+    assert held(again) == (0, 0)
     assert again.core.page_restage(page_id) > 0
     again.flush()
     frames = drain(again, pages, again.consume())

@@ -133,14 +133,15 @@ def test_an_address_that_nobody_used(is_skipped: bool) -> None:
     assert "made" in rig.registry.addresses
 
 
-def test_prepared_messages_keep_their_queue() -> None:
+@pytest.mark.parametrize("counter", ["prepared", "paged_prepared"])
+def test_prepared_messages_keep_their_queue(counter: str) -> None:
     rig = _rig(auto_delete_queues_message_count=-1)
     rig.send("/queue/q", b"x")
     queue = rig.registry.queues["q"]
     counters = rig.core.queue_statistics(queue.id)
     settings = rig.registry.settings_for("q")
     assert automatic_deletion.is_queue_due(queue, settings, counters, rig.now_s)
-    prepared = replace(counters, prepared=1)
+    prepared = replace(counters, **{counter: 1})
     assert not automatic_deletion.is_queue_due(queue, settings, prepared, rig.now_s)
 
 
