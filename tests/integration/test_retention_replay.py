@@ -106,3 +106,46 @@ def test_old_copies_go_by_size_and_by_age(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", *settings, "journal-retention-period=1s") as broker:
         work(broker, 200, 60)
         wait_for(lambda: not set(kept(history)) & set(old))
+
+
+LARGE = bytes(range(256)) * 2000
+
+
+def send_large(peer: StompPeer, queue: str, numbers: range) -> None:
+    for number in numbers:
+        headers = {"destination": f"/queue/{queue}", "persistent": "true", "n": str(number)}
+        peer.send("SEND", headers | {"receipt": f"l{number}"}, LARGE + str(number).encode())
+        peer.receive_receipt(f"l{number}")
+
+
+def test_large_messages_are_replayed_with_their_bodies(tmp_path: Path):
+    """Consumed ones from the copies, those that still wait from the broker's folder."""
+    history = tmp_path / "history"
+    settings = (*SMALL, f"journal-retention-directory={history}", "min-large-message-size=100KiB")
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            send_large(peer, "big", range(3))
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/big", "ack": "auto"})
+            assert len(peer.receive_messages(3)) == 3
+            peer.send("UNSUBSCRIBE", {"id": "1", "receipt": "u"})
+            peer.receive_receipt("u")
+            send_large(peer, "big", range(3, 5))
+        bodies = history / "large-messages"
+        wait_for(lambda: len(list(bodies.glob("*.msg"))) == 3)
+        work(broker, 0, 100)  # fills the file with the messages, which is copied then
+        wait_for(lambda: len(kept(history)) >= 2)
+        url = ["--url", f"stomp://127.0.0.1:{broker.port()}", "--target", "/queue/again"]
+        place = ["--large-messages", str(tmp_path / "data/large-messages")]
+        done = replay(str(history), *url, "--address", "big", *place)
+        assert (done["confirmed"], done["lost"]) == (5, 0)
+        next(iter(bodies.glob("*.msg"))).unlink()
+        rest = replay(str(history), "--dry-run", "--address", "big", *place)
+        assert (rest["selected"], rest["lost"]) == (5, 1)
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/again", "ack": "auto"})
+            found = peer.receive_messages(5)
+            assert [frame.get("n") for frame in found] == list("01234")
+            for frame in found:
+                assert frame.body == LARGE + frame.get("n").encode()  # type: ignore[union-attr]

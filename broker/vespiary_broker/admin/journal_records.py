@@ -83,14 +83,20 @@ class Retention(Record, frozen=True):
         copies: Copies in the folder.
         copies_bytes: Size of them.
         files_waiting: Full journal files without a copy: they can't be freed.
-        copied: Copies made since the start.
-        removed: Copies removed since the start, by age or size.
+        bodies: Bodies of large messages kept beside them.
+        bodies_bytes: Size of them.
+        bodies_waiting: Bodies that nobody needs, without a copy: their files stay.
+        copied: Copies of files made since the start.
+        removed: Copies removed since the start, by age or size, bodies too.
         blocked_reason: Why copies wait; null while they are made.
     """
 
     copies: int
     copies_bytes: int
     files_waiting: int
+    bodies: int
+    bodies_bytes: int
+    bodies_waiting: int
     copied: int
     removed: int
     blocked_reason: str | None

@@ -419,6 +419,13 @@ def _retention(kept: records.Retention) -> Iterator[Metric]:
         "Full journal files that can't be freed before they are copied.",
         kept.files_waiting,
     )
+    yield _gauge("retention_bodies", "Kept bodies of large messages.", kept.bodies)
+    yield _gauge("retention_bodies_bytes", "Size of all kept bodies.", kept.bodies_bytes)
+    yield _gauge(
+        "retention_bodies_waiting",
+        "Bodies that nobody needs and that can't be removed before they are copied.",
+        kept.bodies_waiting,
+    )
     yield _gauge("retention_blocked", "1 while copies can't be made.", is_blocked)
     yield _counter("retention_copied", "Copies made.", kept.copied)
     yield _counter("retention_removed", "Copies removed, by age or size.", kept.removed)

@@ -428,6 +428,7 @@ class BrokerApp(Administration):
                 retry_s=settings.disk_scan_period / 2000,
             ),
             journal.core.live_large(),
+            keeper=journal.retention,
         )
         stack.push_async_callback(large.close)
         return large

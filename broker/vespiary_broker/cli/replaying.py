@@ -18,6 +18,7 @@ import click
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.journal_folders import bindings_in, queue_names
+from vespiary_broker.cli.large_bodies import LargeBodies
 from vespiary_broker.cli.messaging import (
     connected,
     connection_options,
@@ -98,13 +99,13 @@ class Outcome:
         selected: Messages that were wanted.
         skipped: Those of them passed over by `--skip`.
         confirmed: Those that the broker confirmed.
-        large: Those whose bodies stood in files of their own, which are not kept.
+        lost: Those whose large body is kept nowhere, or is damaged.
     """
 
     selected: int = 0
     skipped: int = 0
     confirmed: int = 0
-    large: int = 0
+    lost: int = 0
 
 
 def _filter(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Any:
@@ -158,6 +159,14 @@ def resent_headers(add: AddRecord, headers: dict[str, str]) -> list[tuple[str, s
 @click.option(
     "--skip", type=click.IntRange(min=0), default=0, help="Pass over the first so many selected."
 )
+@click.option(
+    "--large-messages",
+    "large",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Bodies of large messages that are still there. Default: large-messages, beside "
+    "RETENTION_DIR.",
+)
 @connection_options
 @click.option("--json", "is_json", is_flag=True, help="Print the outcome as JSON.")
 def replay_command(
@@ -171,6 +180,7 @@ def replay_command(
     target: str | None,
     dry_run: bool,
     skip: int,
+    large: Path | None,
     topic: bool,
     url: str,
     password_file: Path | None,
@@ -191,14 +201,15 @@ def replay_command(
         from_ms=from_ms, to_ms=to_ms, address=address, queue_ids=queue_ids, header=header
     )
     outcome = Outcome()
-    chosen = _chosen(history, wanted, skip, outcome)
+    bodies = LargeBodies.find(folder, large)
+    chosen = _chosen(history, wanted, skip, outcome, bodies)
     if target is None or dry_run:
         for _ in chosen:
             pass
     else:
         routing = routing_headers(target, topic, "destination-type")
         with connected(url, password_file, ca) as connection:
-            _send_all(connection, target, routing, chosen, outcome)
+            _send_all(connection, target, routing, chosen, outcome, bodies)
             connection.disconnect()
     _show(history, outcome, target if not dry_run else None, is_json)
 
@@ -231,7 +242,7 @@ def queue_numbers(queue: str, folder: Path, bindings: Path | None) -> frozenset[
 
 
 def _chosen(
-    history: History, wanted: Selection, skip: int, outcome: Outcome
+    history: History, wanted: Selection, skip: int, outcome: Outcome, bodies: LargeBodies
 ) -> Iterator[tuple[AddRecord, dict[str, str]]]:
     for add in history.messages():
         headers = _headers(add) if add.protocol == _STOMP else {}
@@ -240,8 +251,9 @@ def _chosen(
         outcome.selected += 1
         if outcome.selected <= skip:
             outcome.skipped += 1
-        elif add.is_large:
-            outcome.large += 1
+        elif add.is_large and (lost := bodies.what_is_wrong(add)):
+            outcome.lost += 1
+            terminal.show_sentence(f"message {outcome.selected} is passed over: {lost}")
         else:
             yield add, headers
 
@@ -252,6 +264,7 @@ def _send_all(
     routing: list[tuple[str, str]],
     chosen: Iterator[tuple[AddRecord, dict[str, str]]],
     outcome: Outcome,
+    bodies: LargeBodies,
 ) -> None:
     """Send and wait for all receipts; never more than a bounded number is on its way."""
     client = connection.client
@@ -267,7 +280,14 @@ def _send_all(
             receipt_id = client.new_receipt_id()
             extra = routing + resent_headers(add, headers)
             under_way.append(outcome.selected)
-            connection.write(client.send(target, add.body, extra, receipt_id=receipt_id))
+            if add.is_large:
+                size_bytes = bodies.size_bytes(add)
+                connection.write(client.send_head(target, size_bytes, extra, receipt_id=receipt_id))
+                for piece in bodies.pieces(add):
+                    connection.write(piece)
+                connection.write(b"\0")
+            else:
+                connection.write(client.send(target, add.body, extra, receipt_id=receipt_id))
             while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
                 wait_receipt(connection, advance, _CONFIRM_S)
             while wait_receipt(connection, advance, 0.0):
@@ -293,7 +313,7 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
         click.echo(f"{counts.void} messages of transactions without commit: not replayed")
     if counts.gaps:
         click.echo(f"{counts.gaps} places where copies are missing")
-    if outcome.large:
-        click.echo(f"{outcome.large} large messages: their bodies are not kept")
+    if outcome.lost:
+        click.echo(f"{outcome.lost} large messages without a whole body: passed over")
     if target is not None:
         click.echo(f"{outcome.confirmed} messages to {target}: confirmed")

@@ -197,18 +197,26 @@ def _read(
     reference: LargeReference,
     take: Callable[[memoryview, int], object],
 ) -> str:
+    return read_body(disk, folder / body_name(reference.large_id), reference, take)
+
+
+def read_body(
+    disk: DiskLike,
+    path: Path,
+    reference: LargeReference,
+    take: Callable[[memoryview, int], object],
+) -> str:
     """Read a body piece by piece; return what is wrong with it, or nothing.
 
     Args:
         disk: The file system.
-        folder: Where its file is.
+        path: Its file.
         reference: What the journal says of it.
         take: Given each piece and its offset.
 
     Raises:
         NativeError: What `take` raises.
     """
-    path = folder / body_name(reference.large_id)
     try:
         file = disk.open(path, is_direct=False, is_readonly=True)
     except NativeError as error:

@@ -207,14 +207,20 @@ class RetentionStatistics:
         copies: Copies in the folder.
         copies_bytes: Size of them.
         files_waiting: Full journal files without a copy: they can't be freed.
-        copied: Copies made since the start.
-        removed: Copies removed since the start, by age or size.
+        bodies: Bodies of large messages kept beside them.
+        bodies_bytes: Size of them.
+        bodies_waiting: Bodies that nobody needs, without a copy: their files stay.
+        copied: Copies of files made since the start.
+        removed: Copies removed since the start, by age or size, bodies too.
         blocked_reason: Why copies wait; None while they are made.
     """
 
     copies: int = 0
     copies_bytes: int = 0
     files_waiting: int = 0
+    bodies: int = 0
+    bodies_bytes: int = 0
+    bodies_waiting: int = 0
     copied: int = 0
     removed: int = 0
     blocked_reason: str | None = None

@@ -14,6 +14,7 @@ from vespiary_broker.store.kept import KeptRecords
 from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import Durability, JournalOptions
+from vespiary_broker.store.retention import Retention
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import Core
 from vespiary_spec.errors import JournalError, WriterFailed
@@ -26,6 +27,7 @@ class Journal(Protocol):
     engine_name: str
     fallback_reason: str | None
     durability: Durability
+    retention: Retention | None
     on_durable: Callable[[], None]
     on_failed: Callable[[WriterFailed], None]
 

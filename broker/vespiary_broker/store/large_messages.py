@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from vespiary_broker.store.disk import Disk, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
@@ -54,6 +55,13 @@ class LargeMessageOptions:
     is_flushed: bool = True
     limits: SpaceLimits = NO_LIMITS
     retry_s: float = 2.5
+
+
+class BodyKeeper(Protocol):
+    """Who copies a body before it is removed (`Retention`)."""
+
+    def offer_body(self, large_id: int, path: Path, on_kept: Callable[[], None]) -> None:
+        """Take a body; call `on_kept` on the event loop when its file may be removed."""
 
 
 @dataclass(slots=True)
@@ -120,6 +128,7 @@ class LargeMessages:
         disk: The file system.
         executor: Runs what blocks.
         live: Bodies that live messages refer to, after the recovery.
+        keeper: Copies bodies before they are removed; None: nobody does.
         clock_ms: Milliseconds since 1970; ids are made of it.
 
     Attributes:
@@ -135,6 +144,7 @@ class LargeMessages:
         disk: DiskLike,
         executor: Executor,
         live: Iterable[LargeBody] = (),
+        keeper: BodyKeeper | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.options = options
@@ -146,6 +156,7 @@ class LargeMessages:
         self.full: DiskFull | None = None
         self._live = {body.large_id: body for body in live}
         self._live_bytes = sum(body.size_bytes for body in self._live.values())
+        self._keeper = keeper
         self._clock_ms = clock_ms
         self._last_id = 0
         self._receiving = 0
@@ -156,6 +167,7 @@ class LargeMessages:
         self._waiting: dict[LargeWriter, None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._full_s = 0.0
+        self._is_closed = False
 
     @classmethod
     async def open(
@@ -165,6 +177,7 @@ class LargeMessages:
         *,
         disk: DiskLike | None = None,
         executor: Executor | None = None,
+        keeper: BodyKeeper | None = None,
     ) -> LargeMessages:
         """Look at the folder: report live bodies that are damaged, remove what nobody refers to.
 
@@ -173,11 +186,13 @@ class LargeMessages:
             live: Bodies that live messages refer to (`Core.live_large`).
             disk: The file system; None takes the real one.
             executor: Runs what blocks; None makes threads.
+            keeper: Copies bodies before they are removed; None: nobody does.
 
         Raises:
             NativeError: The folder cannot be made or listed.
         """
-        made = cls(options, disk or Disk(), executor or ThreadPoolExecutor(THREADS, "large"), live)
+        threads = executor or ThreadPoolExecutor(THREADS, "large")
+        made = cls(options, disk or Disk(), threads, live, keeper)
         found = await made.in_thread(made._look)
         made._last_id = found.last_id
         made.damaged = found.damaged
@@ -362,7 +377,17 @@ class LargeMessages:
             self._start_removal(large_ids)
 
     def _start_removal(self, large_ids: list[int], *, is_sweep: bool = False) -> None:
-        self.track(asyncio.ensure_future(self._remove(large_ids, is_sweep=is_sweep)))
+        if self._keeper is None:
+            self.track(asyncio.ensure_future(self._remove(large_ids, is_sweep=is_sweep)))
+            return
+        for large_id in large_ids:
+            on_kept = partial(self._kept, large_id, is_sweep=is_sweep)
+            self._keeper.offer_body(large_id, self.path(large_id), on_kept)
+
+    def _kept(self, large_id: int, *, is_sweep: bool) -> None:
+        """Remove a body whose copy counts; after the close the next start does."""
+        if not self._is_closed:
+            self.track(asyncio.ensure_future(self._remove([large_id], is_sweep=is_sweep)))
 
     def track(self, task: asyncio.Future[None]) -> None:
         """Let `close` wait for a task."""
@@ -402,6 +427,7 @@ class LargeMessages:
 
     async def close(self) -> None:
         """Wait for what is being removed, and let the threads go; nothing is received any more."""
+        self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()
         while self._tasks:

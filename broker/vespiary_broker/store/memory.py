@@ -22,6 +22,7 @@ from vespiary_broker.store.counters import (
 )
 from vespiary_broker.store.file_uses import FileUse
 from vespiary_broker.store.options import FILES_AHEAD_MIN, Durability, JournalOptions
+from vespiary_broker.store.retention import Retention
 from vespiary_native.abc import Core, NoRoom
 from vespiary_native.choice import open_core
 from vespiary_spec import limits
@@ -39,6 +40,7 @@ class NullJournal:
         core: The core that the engine stages into.
         engine_name: MEMORY.
         fallback_reason: None.
+        retention: None: there are no files to keep.
         durability: D0.
         on_durable: Called, never from within `kick`, when more counts as durable.
         on_space: Called when there is room again.
@@ -50,6 +52,7 @@ class NullJournal:
     fallback_reason: str | None = None
     durability = Durability.D0
     failure: WriterFailed | None = None
+    retention: Retention | None = None
 
     def __init__(self, options: JournalOptions, make_core: Callable[..., Core] = open_core) -> None:
         """Make an empty journal; must be called on the event loop.

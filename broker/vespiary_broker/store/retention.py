@@ -1,9 +1,10 @@
-"""Keeping copies of full journal files: beside the journal, and never in its way.
+"""Keeping copies of full journal files and large bodies: beside the journal, never in its way.
 
-Owns: the task `journal-retention` and the set of files that have a copy. A file is not freed before
-its copy counts; a folder that is full or gone makes copies wait and the files with them, and says
-so, and stops nothing else. Must never fail the journal, and never use its worker thread: the disk
-of the copies may be slow or hang. Made by `writer`; `keeper` asks and offers.
+Owns: the task `journal-retention` and the set of files that have a copy. A file is not freed, and
+a body not removed, before its copy counts; a folder that is full or gone makes copies wait and the
+files with them, and says so, and stops nothing else. Must never fail the journal, and never use its
+worker thread: the disk of the copies may be slow or hang. Made by `writer`; `keeper` and
+`large_messages` ask and offer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 from vespiary_broker.store.counters import RetentionStatistics
@@ -25,6 +28,9 @@ from vespiary_spec.errors import CorruptRecord, VespiaryError
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_BODIES_AT_A_TIME = 16
+"""Then a journal file that waits gets its turn."""
 
 
 class Retention:
@@ -53,6 +59,7 @@ class Retention:
         self._retry_s = retry_s
         self._on_copied = on_copied
         self._waiting: dict[int, StoredFile] = {}
+        self._bodies: dict[int, tuple[Path, Callable[[], None]]] = {}
         self._done: set[int] = set()
         self._is_surveyed = False
         self._wake = asyncio.Event()
@@ -70,13 +77,28 @@ class Retention:
                 self._waiting[file.file_id] = replace(file, handle=None)
                 self._wake.set()
 
+    def offer_body(self, large_id: int, path: Path, on_kept: Callable[[], None]) -> None:
+        """Take a body that nobody needs any more.
+
+        Args:
+            large_id: Its id.
+            path: Its file, which stays until `on_kept` was called, once.
+            on_kept: Called when the file may be removed: its copy survives a power cut.
+        """
+        self._bodies[large_id] = (path, on_kept)
+        self._wake.set()
+
     def forget_file(self, file_id: int) -> None:
         """Forget a file that was freed."""
         self._done.discard(file_id)
 
     def statistics(self) -> RetentionStatistics:
         """Return the counters."""
-        return replace(self._statistics, files_waiting=len(self._waiting))
+        return replace(
+            self._statistics,
+            files_waiting=len(self._waiting),
+            bodies_waiting=len(self._bodies),
+        )
 
     def start(self) -> None:
         """Begin to make copies."""
@@ -126,9 +148,22 @@ class Retention:
                 self._note(copied=int(made is not None))
             del self._waiting[file_id]
             self._on_copied()
+        await self._keep_bodies()
         await self._prune()
         if damaged is not None:
             raise damaged
+
+    async def _keep_bodies(self) -> None:
+        while some := list(islice(self._bodies.items(), _BODIES_AT_A_TIME)):
+            await self._prune()
+            files = [(large_id, path) for large_id, (path, _) in some]
+            await self._in_thread(partial(self._folder.bodies.keep, files))
+            for large_id, (_, on_kept) in some:
+                del self._bodies[large_id]
+                on_kept()
+            if self._waiting:
+                self._wake.set()  # files first: what waits for them is the journal
+                return
 
     async def _prune(self) -> None:
         self._note(removed=await self._in_thread(self._folder.prune))
@@ -142,6 +177,8 @@ class Retention:
             self._statistics,
             copies=len(copies),
             copies_bytes=sum(copy.size_bytes for copy in copies),
+            bodies=len(self._folder.bodies.copies),
+            bodies_bytes=self._folder.bodies.size_bytes,
             copied=self._statistics.copied + copied,
             removed=self._statistics.removed + removed,
         )
@@ -150,10 +187,10 @@ class Retention:
         known = self._statistics.blocked_reason
         if reason is not None and (known is None or (defect and reason != known)):
             logger.error(
-                "journal files can't be copied, and stay until they are: %s",
+                "journal files and large bodies can't be copied, and stay until they are: %s",
                 reason,
                 exc_info=defect,
             )
         if reason is None and self._statistics.blocked_reason is not None:
-            logger.warning("journal files are copied again")
+            logger.warning("journal files and large bodies are copied again")
         self._statistics = replace(self._statistics, blocked_reason=reason)

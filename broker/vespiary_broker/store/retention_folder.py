@@ -1,9 +1,9 @@
 """The folder of kept copies: which there are, making one, and which may go.
 
 Owns: the names of copies, their making (temporary name, read back, flushed, renamed, folder
-flushed) and the choice of those that are too old or too many. Must never touch a file of the
-journal but to read it, and never count a copy that was not read back whole. All of it blocks;
-called by `retention` in its thread, and by the replay, which only reads.
+flushed) and the removal of those that are too old or too many, together with the kept bodies. Must
+never touch a file of the journal but to read it, and never count a copy that was not read back
+whole. All of it blocks; called by `retention` in its thread, and by the replay, which only reads.
 
 A copy is the journal file byte for byte, named `activemq-data-YYYYMMDDhhmmss-ID.hq`: the time (UTC)
 of its last block and the file's id.
@@ -14,14 +14,14 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import MESSAGE_FORM, StoredFile
 from vespiary_broker.store.options import RetentionOptions
+from vespiary_broker.store.retained import Copy, choose_expired, parse_time, time_text
+from vespiary_broker.store.retention_bodies import KeptBodies
 from vespiary_broker.store.survey import BlockReader
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.errors import JournalFormatError
@@ -35,60 +35,21 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(
     rf"{MESSAGE_FORM.prefix}-(\d{{14}})-(\d{{1,19}})\.{MESSAGE_FORM.extension}", re.ASCII
 )
-_TIME = "%Y%m%d%H%M%S"
 _PRUNE_PERIODS_S = (60.0, 1.0)
 _UNFINISHED = ".tmp"
 _COPY_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Copy:
-    """A kept copy.
-
-    Attributes:
-        time_ms: Time of its last block, whole seconds, in milliseconds since 1970.
-        file_id: Id of the journal file.
-        size_bytes: Its size.
-        path: Where it lies.
-    """
-
-    time_ms: int
-    file_id: int
-    size_bytes: int
-    path: Path
-
-
 def copy_name(time_ms: int, file_id: int) -> str:
     """Return the name of a copy."""
-    when = datetime.fromtimestamp(time_ms // 1000, UTC).strftime(_TIME)
-    return f"{MESSAGE_FORM.prefix}-{when}-{file_id}.{MESSAGE_FORM.extension}"
+    return f"{MESSAGE_FORM.prefix}-{time_text(time_ms)}-{file_id}.{MESSAGE_FORM.extension}"
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
     """Return time in milliseconds and file id of a copy's name; None if it is no such name."""
     match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    try:
-        when = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return int(when.timestamp()) * 1000, int(match[2])
-
-
-def choose_expired(
-    copies: Iterable[Copy], *, now_ms: int, period_ms: int | None, limit_bytes: int | None
-) -> list[Copy]:
-    """Return the copies that go: first those older than the period, then the oldest of too many."""
-    left = sorted(copies)
-    gone = []
-    while left and period_ms is not None and now_ms - left[0].time_ms > period_ms:
-        gone.append(left.pop(0))
-    total = sum(copy.size_bytes for copy in left)
-    while left and limit_bytes is not None and total > limit_bytes:
-        total -= left[0].size_bytes
-        gone.append(left.pop(0))
-    return gone
+    time_ms = None if match is None else parse_time(match[1])
+    return None if match is None or time_ms is None else (time_ms, int(match[2]))
 
 
 def read_header(handle: DiskFile) -> FileHeader | None:
@@ -104,7 +65,7 @@ def read_header(handle: DiskFile) -> FileHeader | None:
 
 
 class RetentionFolder:
-    """Copies of one journal's files. Owner: the retention's thread.
+    """Copies of one journal's files, and of its large bodies. Owner: the retention's thread.
 
     Args:
         options: Where and how long.
@@ -113,6 +74,10 @@ class RetentionFolder:
         is_direct: The journal's files are read with O_DIRECT; copies never are, since their
             folder may lie on any file system.
         clock_ms: Milliseconds since 1970.
+
+    Attributes:
+        copies: Copies of files.
+        bodies: Copies of bodies.
     """
 
     def __init__(
@@ -130,6 +95,7 @@ class RetentionFolder:
         self._is_direct = is_direct
         self._clock_ms = clock_ms
         self.copies: list[Copy] = []
+        self.bodies = KeptBodies(options.directory, disk, clock_ms)
 
     def survey(self, journal_id: bytes) -> set[int]:
         """Find the copies and remove what a crash left half made; make the folder if need be.
@@ -166,6 +132,7 @@ class RetentionFolder:
             if header.journal_id == journal_id:
                 found.add(header.file_id)
         self._disk.flush_folder(folder)
+        self.bodies.survey()
         return found
 
     def _header_of(self, path: Path) -> FileHeader | None:
@@ -278,22 +245,30 @@ class RetentionFolder:
         return min(longest_s, max(shortest_s, period_ms / 1000))
 
     def prune(self) -> int:
-        """Remove the copies that are too old or too many; return how many.
+        """Remove the copies, also of bodies, that are too old or too many; return how many.
 
         Raises:
             NativeError: One can't be removed.
         """
         gone = choose_expired(
-            self.copies,
+            [*self.copies, *self.bodies.copies.values()],
             now_ms=self._clock_ms(),
             period_ms=self._options.period_ms,
             limit_bytes=self._options.storage_limit_bytes,
         )
+        if not gone:
+            return 0
+        files = set(self.copies)
         for copy in gone:
             self._disk.remove(copy.path)
-            self.copies.remove(copy)
-        if gone:
+            if copy in files:
+                self.copies.remove(copy)
+            else:
+                self.bodies.forget(copy)
+        if not files.isdisjoint(gone):
             self._disk.flush_folder(self._options.directory)
+        if not files.issuperset(gone):
+            self.bodies.flush()
         return len(gone)
 
     def _drop(self, path: Path) -> None:

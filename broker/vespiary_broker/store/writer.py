@@ -71,6 +71,7 @@ class MessageJournal:
         durability: What a confirm is worth.
         recovered: What was found at the start.
         voided_transactions: Transactions without a valid COMMIT that were dropped then.
+        retention: Keeps copies of full files and of large bodies; None: nobody does.
         on_durable: Called when more is durable: take receipts and ready queues now, and try again
             what found no slab.
         on_failed: Called once when the journal is fenced; what waits is never confirmed.
@@ -129,7 +130,7 @@ class MessageJournal:
             slab_bytes=options.slab_bytes,
         )
         self.readable.loader = self._loader
-        self._retention = self._make_retention(opened)
+        self.retention = self._make_retention(opened)
         self._keeper = self._make_keeper(kept)
         self.file_uses = self._keeper.file_uses
         self._compaction = self._make_compaction(kept)
@@ -191,8 +192,8 @@ class MessageJournal:
         for file in opened.ahead:
             journal.add_file(file)
         loop.add_reader(journal._ring.fileno(), journal._on_completions)
-        if journal._retention is not None:
-            journal._retention.start()
+        if journal.retention is not None:
+            journal.retention.start()
         journal._tasks = (
             loop.create_task(journal._keeper.run(), name="journal-keeper"),
             loop.create_task(journal._compaction.run(), name="journal-compaction"),
@@ -222,8 +223,8 @@ class MessageJournal:
         for timer in (self._delay, self._quiet):
             if timer is not None:
                 timer.cancel()
-        if self._retention is not None:
-            await self._retention.close()
+        if self.retention is not None:
+            await self.retention.close()
         await self._loader.close()
         self._loop.remove_reader(self._ring.fileno())
         await self.run_blocking(self._ring.close)
@@ -241,7 +242,7 @@ class MessageJournal:
             self._pool,
             self._loader,
             kept,
-            self._retention,
+            self.retention,
             reclaim_period_s=self._options.reclaim_period_s,
             disk_scan_period_s=self._options.disk_scan_period_s,
             file_open_timeout_s=self._options.file_open_timeout_s,
@@ -398,7 +399,7 @@ class MessageJournal:
             compaction=self._compaction.counts(),
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
-            retention=self._retention.statistics() if self._retention else None,
+            retention=self.retention.statistics() if self.retention else None,
             append_us=self._figures.append_us.distribution(),
             write_records=self._figures.records.distribution(),
             write_bytes=self._figures.bytes.distribution(),

@@ -21,7 +21,7 @@ from typing import Final
 
 from vespiary_codec.wire.stomp.commands import AckMode
 from vespiary_codec.wire.stomp.decoder import StompDecoder
-from vespiary_codec.wire.stomp.encoder import encode
+from vespiary_codec.wire.stomp.encoder import encode, encode_head
 from vespiary_codec.wire.stomp.errors import LocalProtocolError, RemoteProtocolError, Violation
 from vespiary_codec.wire.stomp.frames import (
     NEED_DATA,
@@ -223,6 +223,30 @@ class StompClient:
         """
         mine = [("destination", destination), *_optional("transaction", transaction)]
         return self._frame("SEND", [*mine, *headers], receipt_id, body)
+
+    def send_head(
+        self,
+        destination: str,
+        body_bytes: int,
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        receipt_id: str | None = None,
+    ) -> bytes:
+        """Return a SEND frame up to its body: the caller sends that, piece by piece, and a NUL.
+
+        Args:
+            destination: Where to.
+            body_bytes: Octets of the body.
+            headers: Further headers.
+            receipt_id: Ask for a RECEIPT of this id; None asks for none.
+
+        Raises:
+            LocalProtocolError: Not connected, or a value that the version cannot say.
+
+        Durability: none by itself; the message is safe when the `Receipt` of `receipt_id` has come.
+        """
+        mine = [("destination", destination), *headers]
+        return self._frame("SEND", mine, receipt_id, body_bytes=body_bytes)
 
     def subscribe(
         self,
@@ -434,8 +458,15 @@ class StompClient:
             )
 
     def _frame(
-        self, command: str, headers: Headers, receipt_id: str | None, body: bytes = b""
+        self,
+        command: str,
+        headers: Headers,
+        receipt_id: str | None,
+        body: bytes = b"",
+        *,
+        body_bytes: int | None = None,
     ) -> bytes:
+        """Return a frame; with `body_bytes` only its head, for a body of that size."""
         self._check_state(command.lower(), _OPEN)
         version = self.version
         assert version is not None  # it is set before the state becomes CONNECTED
@@ -444,7 +475,11 @@ class StompClient:
                 raise LocalProtocolError(f"receipt {receipt_id!r} is awaited already")
             # Ours comes first: the first of a repeated header is the one that counts.
             headers = [("receipt", receipt_id), *headers]
-        data = encode(Frame(command, headers, body), version)
+        frame = Frame(command, headers, body)
+        if body_bytes is None:
+            data = encode(frame, version)
+        else:
+            data = encode_head(frame, version, body_bytes)
         if receipt_id is not None:
             self._unconfirmed[receipt_id] = None
         return data

@@ -37,6 +37,20 @@ def encode(frame: Frame, version: Version) -> bytes:
         LocalProtocolError: The version cannot say it: a line feed or a NUL in a header without
             escapes, an empty name, a wrong content-length, a body on a command that has none.
     """
+    return b"".join((encode_head(frame, version, len(frame.body)), frame.body, b"\0"))
+
+
+def encode_head(frame: Frame, version: Version, body_bytes: int) -> bytes:
+    """Return the octets of a frame up to its body, which the caller sends with a NUL behind it.
+
+    Args:
+        frame: The frame; its own body is passed over.
+        version: As for `encode`.
+        body_bytes: Octets of the body that will follow.
+
+    Raises:
+        LocalProtocolError: As for `encode`.
+    """
     command = frame.command
     escapes: Version = "1.0" if command in UNESCAPED_COMMANDS else version
     lines = [command]
@@ -47,19 +61,18 @@ def encode(frame: Frame, version: Version) -> bytes:
             content_length = value
     if command in BODY_COMMANDS:
         if content_length is None:
-            lines.append(f"content-length:{len(frame.body)}")
-    elif frame.body:
+            lines.append(f"content-length:{body_bytes}")
+    elif body_bytes:
         raise LocalProtocolError(
-            f"{command} has a body of {len(frame.body)} octets;"
+            f"{command} has a body of {body_bytes} octets;"
             " only SEND, MESSAGE and ERROR may have one"
         )
-    if content_length is not None and content_length != str(len(frame.body)):
+    if content_length is not None and content_length != str(body_bytes):
         raise LocalProtocolError(
-            f"{command} has content-length {content_length!r}"
-            f" and a body of {len(frame.body)} octets"
+            f"{command} has content-length {content_length!r} and a body of {body_bytes} octets"
         )
     lines.append("\n")
-    return b"".join(("\n".join(lines).encode(), frame.body, b"\0"))
+    return "\n".join(lines).encode()
 
 
 def _header_line(command: str, name: str, value: str, escapes: Version) -> str:

@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.options import RetentionOptions
-from vespiary_broker.store.retention_folder import (
-    Copy,
-    RetentionFolder,
-    choose_expired,
-    copy_name,
-    parse_name,
-)
+from vespiary_broker.store.retained import Copy, choose_expired
+from vespiary_broker.store.retention_folder import RetentionFolder, copy_name, parse_name
 from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.choice import block_verifier
