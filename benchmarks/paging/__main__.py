@@ -16,12 +16,14 @@ from benchmarks import bytecode, generator, machine
 from benchmarks.broker import BrokerError
 from benchmarks.generator import GeneratorError
 from benchmarks.journal.__main__ import Figure, show
-from benchmarks.paging import measurement, plot
+from benchmarks.paging import measurement, plot, steps
 
 _FOLDER = Path(__file__).parent.parent / "results"
 _MIB = 1024 * 1024
 SETTINGS = ("address-settings.#.max-size-bytes=16MiB", "global-max-size=48MiB")
 """Of every broker: what an address keeps in memory, and all together, the image included."""
+STEPS = ((1, 0), (1, 1000), (10, 0), (100, 100))
+"""Queues that share a page, and pages that they have before, for the time of single calls."""
 RATE = 120_000.0
 """What a producer offers beside a lazy queue: the floor of a backlog. Flat out, the disk is the
 limit, and what nobody reads is written twice."""
@@ -76,6 +78,19 @@ def lazy_figures(runs: list[measurement.Lazy], *, has_floor: bool) -> list[Figur
         Figure(name="p50 beside", values=[run.beside_lazy.end_to_end_us.p50 for run in runs]),
         Figure(name="p99 in us, alone", values=[run.alone.end_to_end_us.p99 for run in runs]),
         Figure(name="p99 beside", values=[run.beside_lazy.end_to_end_us.p99 for run in runs]),
+    ]
+
+
+def step_figures(runs: list[steps.Steps]) -> list[Figure]:
+    """Return how long single calls of the core take, each a step of the event loop."""
+    return [
+        Figure(
+            name=f"ms to {name}, {run.queues} queues, {run.pages_before} pages before",
+            values=[took_ms],
+            bound=1,
+        )
+        for run in runs
+        for name, took_ms in run.most_ms.items()
     ]
 
 
@@ -139,6 +154,9 @@ def _measure(
 @click.option(
     "--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), help="Write an SVG there."
 )
+@click.option(
+    "--steps", "is_timing_steps", is_flag=True, help="Time single calls of the core only."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 when a floor is missed.")
 def main(
     rounds: int,
@@ -146,10 +164,16 @@ def main(
     seconds: float,
     directory: Path,
     picture: Path | None,
+    is_timing_steps: bool,
     strict: bool,
 ) -> None:
     """Measure paging: a queue filled far beyond its memory, and a lazy queue beside a fast one."""
     console = Console()
+    if is_timing_steps:
+        figures = step_figures([steps.measure_steps(*shape) for shape in STEPS])
+        show(figures, "paging-steps", console)
+        _judge(figures, strict=strict)
+        return
     directory.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=directory, prefix="paging-"))
     try:
@@ -166,7 +190,7 @@ def main(
         raise click.ClickException(str(error)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    figures: list[Figure] = []
+    figures = []
     if found.backlogs:
         figures += backlog_figures(found.backlogs)
     if found.lazy_at_rate:
@@ -181,6 +205,10 @@ def main(
         )
         lines = [("in, a second", run.in_per_second), ("out, a second", run.out_per_second)]
         picture.write_text(plot.draw(title, lines))
+    _judge(figures, strict=strict)
+
+
+def _judge(figures: list[Figure], *, strict: bool) -> None:
     missed = [figure.name for figure in figures if figure.verdict == "MISSED"]
     if strict and missed:
         raise click.ClickException(f"floors missed: {', '.join(missed)}")

@@ -40,6 +40,14 @@ static int kept_places(const paged_queue *of, extent *out)
     *out = (extent){0};
     if (!of->q->is_durable)
         return 0;
+    if (!e->volatile_bits && extent_has(e, e->first) && extent_has(e, e->last)) { /* as it is, mostly */
+        *out = (extent){.first = e->first, .last = e->last, .live = e->live};
+        bool is_whole = e->live == e->last - e->first + 1;
+        int made = is_whole ? 0 : extent_make_bits(out, &out->bits, false);
+        if (out->bits)
+            memcpy(out->bits, e->bits, extent_words(e) * sizeof *e->bits);
+        return made;
+    }
     for (uint64_t at = extent_next(e, e->first); at != UINT64_MAX; at = extent_next(e, at + 1)) {
         if (extent_is_volatile(e, at))
             continue;
@@ -56,10 +64,9 @@ static int kept_places(const paged_queue *of, extent *out)
     return bad;
 }
 
-/* How often a place was given out, wherever it stands. */
-static uint32_t deliveries_of(const queue *q, uint32_t slot, uint64_t sequence)
+/* How often a place was given out, wherever it stands; `e` is what the queue has in the page, or NULL. */
+static uint32_t deliveries_of(const queue *q, const extent *e, uint64_t sequence)
 {
-    const extent *e = extent_of(q, slot);
     if (e && !e->is_open && extent_has(e, sequence))
         return extent_note(e, sequence) & 0xFFFF;
     const entry *item = queue_entry(q, sequence);
@@ -90,8 +97,9 @@ static int write_counts_of(const vespiary_core *core, const queue *q, uint32_t s
                            uint32_t *count)
 {
     uint64_t limit = core->slab_bytes / 4 < PAGE_RECORD_MAX ? core->slab_bytes / 4 : PAGE_RECORD_MAX;
+    const extent *e = extent_of(q, slot); /* once: it is looked for among all pages of the queue */
     for (uint64_t at = extent_next(kept, kept->first); at != UINT64_MAX; at = extent_next(kept, at + 1)) {
-        uint32_t deliveries = deliveries_of(q, slot, at);
+        uint32_t deliveries = deliveries_of(q, e, at);
         if (!deliveries || r->counted + PAGED_COUNT > limit + limit / 2)
             continue;
         uint8_t *out = body_room(r, PAGED_COUNT);

@@ -353,6 +353,40 @@ static int compare_places(const void *left, const void *right)
     return a->sequence < b->sequence ? -1 : a->sequence > b->sequence;
 }
 
+/* Order places by queue and sequence. They came message by message, so each queue's are mostly in order: they are dealt
+ * out to their queues, and only those that are not are sorted. */
+static void sort_places(struct page *p)
+{
+    uint32_t ordered = 1;
+    while (ordered < p->places_count && compare_places(&p->places[ordered - 1], &p->places[ordered]) < 0)
+        ordered++;
+    if (ordered >= p->places_count)
+        return;
+    page_place *sorted = malloc((uint64_t)p->places_capacity * sizeof *sorted);
+    uint32_t *next = malloc((uint64_t)p->queues_count * sizeof *next);
+    if (!sorted || !next) {
+        qsort(p->places, p->places_count, sizeof *p->places, compare_places);
+        free(sorted);
+        free(next);
+        return;
+    }
+    for (uint32_t i = 0, at = 0; i < p->queues_count; i++) {
+        next[i] = at;
+        at += p->queues[i].count;
+    }
+    for (uint32_t i = 0; i < p->places_count; i++)
+        sorted[next[p->places[i].queue]++] = p->places[i];
+    for (uint32_t i = 0, from = 0; i < p->queues_count; from = next[i++])
+        for (uint32_t k = from + 1; k < next[i]; k++)
+            if (sorted[k - 1].sequence > sorted[k].sequence) {
+                qsort(sorted + from, next[i] - from, sizeof *sorted, compare_places);
+                break;
+            }
+    free(p->places);
+    free(next);
+    p->places = sorted;
+}
+
 static uint32_t seeded(const file *f, uint64_t offset, const uint8_t *data, uint64_t length)
 {
     uint64_t seed[2] = {f->salt, offset};
@@ -450,7 +484,7 @@ int vespiary_core_page_close(vespiary_core *core, uint64_t page_id, vespiary_wri
     put32(seal, 16);
     seal[4] = RECORD_SEAL;
     close_page_block(core, f, at, BLOCK_HEADER + 16, 1, BLOCK_IS_SEAL);
-    qsort(p->places, p->places_count, sizeof *p->places, compare_places);
+    sort_places(p);
     memset(footer, 0, length);
     p->footer = footer;
     p->footer_length = (uint32_t)length;

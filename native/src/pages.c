@@ -153,9 +153,13 @@ int vespiary_core_page_open(vespiary_core *core, uint64_t page_id, uint64_t salt
 /* The places of a page are not being copied any more. */
 static void unmark_places(vespiary_core *core, const struct page *p)
 {
+    const page_queue *of = NULL;
+    queue *q = NULL;
     for (uint32_t i = 0; i < p->places_count; i++) {
-        const page_queue *of = &p->queues[p->places[i].queue];
-        queue *q = of->is_dropped ? NULL : queue_find(core, of->id);
+        if (of != &p->queues[p->places[i].queue]) { /* mostly the same queue as before */
+            of = &p->queues[p->places[i].queue];
+            q = of->is_dropped ? NULL : queue_find(core, of->id);
+        }
         entry *item = q ? queue_entry(q, p->places[i].sequence) : NULL;
         if (item)
             item->flags &= (uint8_t)~FLAG_PAGING;
@@ -253,10 +257,12 @@ static int move_places(vespiary_core *core, file *f, paged_queue *of, file *own)
 {
     extent *e = &of->e;
     int bad = 0;
+    uint32_t slot = UINT32_MAX;
     for (uint64_t at = extent_next(e, e->first); at != UINT64_MAX; at = extent_next(e, at + 1)) {
         entry *item = queue_entry(of->q, at);
-        if (!core->slots[item->slot]->is_volatile)
+        if (item->slot != slot && !core->slots[item->slot]->is_volatile)
             bad |= add_cancel(own, item->slot); /* the record would count again without the PAGE */
+        slot = item->slot;
         if (item->deliveries)
             bad |= extent_set_note(e, at, item->deliveries);
         entry_forget(core, of->q, at, item);

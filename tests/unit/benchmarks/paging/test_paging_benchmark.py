@@ -10,7 +10,8 @@ import pytest
 from benchmarks import generator
 from benchmarks.generator import Latency
 from benchmarks.paging import measurement, plot
-from benchmarks.paging.__main__ import backlog_figures, lazy_figures
+from benchmarks.paging.__main__ import backlog_figures, lazy_figures, step_figures
+from benchmarks.paging.steps import measure_steps
 
 
 def test_tenths_leave_out_the_first_second() -> None:
@@ -39,6 +40,13 @@ def test_a_lazy_queue_may_cost_a_tenth() -> None:
     assert [f.verdict for f in lazy_figures([kept], has_floor=True) if f.verdict] == ["kept"]
     assert [f.verdict for f in lazy_figures([slow], has_floor=True) if f.verdict] == ["MISSED"]
     assert not any(figure.verdict for figure in lazy_figures([slow], has_floor=False))
+
+
+def test_each_call_is_timed() -> None:
+    slow, quick = step_figures([measure_steps(2, 1, rounds=1, places=100)])[:2]
+    assert {slow.name[:7], quick.name[:7]} == {"ms to f", "ms to c"}
+    assert 0 < slow.values[0] < 1000
+    assert slow.bound == 1
 
 
 def test_the_picture_is_svg() -> None:
