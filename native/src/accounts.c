@@ -154,12 +154,12 @@ bool is_route_held(const vespiary_core *core, const route *to)
 /* --- accounts ------------------------------------------------------------------------------------------------ */
 int account_make(vespiary_core *core)
 {
-    uint32_t handle = core->accounts_free;
-    while (handle < core->accounts_count && core->accounts[handle].is_open)
-        handle++;
+    uint32_t handle = handle_next(&core->accounts_free, core->accounts_count);
     int bad = grow_array((void **)&core->accounts, &core->accounts_capacity, handle, sizeof(account));
     while (!bad && core->changed_capacity < core->accounts_capacity)
         bad = grow_array((void **)&core->changed, &core->changed_capacity, core->changed_capacity, sizeof(uint32_t));
+    if (!bad)
+        bad = handles_reserve(&core->accounts_free, core->accounts_capacity);
     if (bad)
         return bad;
     core->accounts[handle] = (account){.is_open = true,
@@ -170,7 +170,8 @@ int account_make(vespiary_core *core)
                                        .messages_low = UINT64_MAX};
     if (handle == core->accounts_count)
         core->accounts_count++;
-    core->accounts_free = handle + 1;
+    else
+        handle_taken(&core->accounts_free);
     return (int)handle;
 }
 
@@ -189,8 +190,7 @@ int vespiary_core_close_account(vespiary_core *core, uint32_t handle)
     if (a->is_full)
         account_changed(core, handle, false);
     a->is_open = false;
-    if (handle < core->accounts_free)
-        core->accounts_free = handle;
+    handle_freed(&core->accounts_free, handle);
     return 0;
 }
 

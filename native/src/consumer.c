@@ -34,10 +34,10 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection_handle,
     if (!q || connection_handle >= core->connections_count || !core->connections[connection_handle].is_open ||
         mode > 2 || !credit || credit > INT32_MAX || subscription_length > UINT16_MAX)
         return -EINVAL;
-    uint32_t handle = 0;
-    while (handle < core->consumers_count && core->consumers[handle].is_open)
-        handle++;
+    uint32_t handle = handle_next(&core->consumers_free, core->consumers_count);
     int bad = grow_array((void **)&core->consumers, &core->consumers_capacity, handle, sizeof(consumer));
+    if (!bad)
+        bad = handles_reserve(&core->consumers_free, core->consumers_capacity);
     if (bad)
         return bad;
     consumer made = {.is_open = true,
@@ -51,6 +51,8 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection_handle,
     core->consumers[handle] = made;
     if (handle == core->consumers_count)
         core->consumers_count++;
+    else
+        handle_taken(&core->consumers_free);
     q->consumers++;
     queue_ready(core, q);
     return (int)handle;

@@ -184,10 +184,13 @@ void vespiary_core_free(vespiary_core *core)
     branch_clear(&core->staged);
     files_free(core);
     free(core->accounts);
+    free(core->accounts_free.items);
     free(core->changed);
     free(core->branches);
     free(core->consumers);
+    free(core->consumers_free.items);
     free(core->routes);
+    free(core->routes_free.items);
     free(core->connections);
     free(core->buffers);
     free(core->notes.items);
@@ -401,6 +404,13 @@ int vespiary_core_take_receipt(vespiary_core *core, uint32_t *handle, const uint
 }
 
 /* --- routes ------------------------------------------------------------------------------------------------------------- */
+static void route_clear(route *from)
+{
+    for (uint32_t i = 0; i < from->count; i++)
+        from->queues[i]->routes--;
+    from->count = 0;
+}
+
 static int route_fill(vespiary_core *core, route *to, const uint32_t *queue_ids, uint32_t count)
 {
     queue **queues = calloc(count ? count : 1, sizeof *queues);
@@ -415,6 +425,9 @@ static int route_fill(vespiary_core *core, route *to, const uint32_t *queue_ids,
         }
         is_durable |= queues[i]->is_durable;
     }
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->routes++;
+    route_clear(to);
     free(to->queues);
     to->queues = queues;
     to->count = count;
@@ -424,10 +437,10 @@ static int route_fill(vespiary_core *core, route *to, const uint32_t *queue_ids,
 
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count)
 {
-    uint32_t handle = 0;
-    while (handle < core->routes_count && core->routes[handle].is_open)
-        handle++;
+    uint32_t handle = handle_next(&core->routes_free, core->routes_count);
     int bad = grow_array((void **)&core->routes, &core->routes_capacity, handle, sizeof(route));
+    if (!bad)
+        bad = handles_reserve(&core->routes_free, core->routes_capacity);
     if (!bad)
         bad = route_fill(core, &core->routes[handle], queue_ids, count);
     if (bad)
@@ -437,6 +450,8 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
     core->routes[handle].generation++;
     if (handle == core->routes_count)
         core->routes_count++;
+    else
+        handle_taken(&core->routes_free);
     return (int)handle;
 }
 
@@ -454,7 +469,8 @@ int vespiary_core_close_route(vespiary_core *core, uint32_t handle)
     route *to = &core->routes[handle];
     to->is_open = false;
     to->generation++; /* who was taught it asks again */
-    to->count = 0;
+    route_clear(to);
+    handle_freed(&core->routes_free, handle);
     return 0;
 }
 

@@ -533,5 +533,6 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int c
     free(by->prefix);
     free(by->order);
     *by = (consumer){.is_open = false};
+    handle_freed(&core->consumers_free, handle);
     return done;
 }

@@ -317,6 +317,22 @@ void queue_free(vespiary_core *core, queue *q)
     free(q);
 }
 
+/* Have a route lead to a queue no more. */
+static void route_forget(route *from, queue *q)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < from->count; i++)
+        if (from->queues[i] != q)
+            from->queues[kept++] = from->queues[i];
+    if (kept == from->count)
+        return;
+    q->routes -= from->count - kept;
+    from->count = kept;
+    from->is_durable = false;
+    for (uint32_t i = 0; i < from->count; i++)
+        from->is_durable |= from->queues[i]->is_durable;
+}
+
 int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
 {
     queue *q = queue_find(core, id);
@@ -327,17 +343,8 @@ int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
         if (n->queue == q)
             *n = (note){.block = n->block, .connection = UINT32_MAX};
     }
-    for (uint32_t r = 0; r < core->routes_count; r++) {
-        route *to = &core->routes[r];
-        for (uint32_t i = 0; i < to->count;)
-            if (to->queues[i] == q)
-                memmove(to->queues + i, to->queues + i + 1, (--to->count - i) * sizeof(queue *));
-            else
-                i++;
-        to->is_durable = false;
-        for (uint32_t i = 0; i < to->count; i++)
-            to->is_durable |= to->queues[i]->is_durable;
-    }
+    for (uint32_t r = 0; q->routes && r < core->routes_count; r++)
+        route_forget(&core->routes[r], q);
     for (uint32_t i = 0; i < core->ready_count; i++)
         if (core->ready[i] == id) {
             core->ready[i] = core->ready[--core->ready_count];

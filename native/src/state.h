@@ -1,4 +1,4 @@
-/* What the core keeps, for its own C files only (accounts.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
+/* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
  * consumer.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
@@ -68,6 +68,12 @@ void *map_get(const number_map *map, uint64_t key);
 int map_put(number_map *map, uint64_t key, void *value);
 void map_remove(number_map *map, uint64_t key);
 void map_free(number_map *map);
+
+/* --- handles that are free again (handles.c) ------------------------------------------------------- */
+typedef struct {
+    uint32_t *items; /* a heap, lowest first */
+    uint32_t count, capacity;
+} free_handles;
 
 /* --- the image -------------------------------------------------------------------------------------- */
 typedef enum { SLAB_ABSENT = 0, SLAB_FILLING, SLAB_CLOSED, SLAB_LOADING, SLAB_LOADED } slab_state;
@@ -186,6 +192,7 @@ typedef struct {
     uint32_t ack_offset; /* of that record in the block */
     uint32_t consumers;
     uint32_t account; /* that its messages count for */
+    uint32_t routes;  /* that lead to it */
     bool is_touched_by_transaction, waits_for_slab;
     number_map large; /* its large messages by sequence */
     extent *extents;  /* what it has in pages, by first sequence */
@@ -371,7 +378,7 @@ struct vespiary_core {
     /* accounts; 0 is the sum of all */
     account *accounts;
     uint32_t accounts_count, accounts_capacity, accounts_full;
-    uint32_t accounts_free; /* none below it is free */
+    free_handles accounts_free;
     uint32_t *changed; /* accounts that became full, or are no longer */
     uint32_t changed_count, changed_capacity;
 
@@ -379,8 +386,10 @@ struct vespiary_core {
     number_map queues;
     consumer *consumers;
     uint32_t consumers_count, consumers_capacity;
+    free_handles consumers_free;
     route *routes;
     uint32_t routes_count, routes_capacity;
+    free_handles routes_free;
     connection *connections;
     uint32_t connections_count, connections_capacity;
     read_buffer *buffers;
@@ -463,6 +472,12 @@ int place_record(vespiary_core *core, uint32_t length, bool is_add, placed *out)
 int reserve_record(vespiary_core *core, uint32_t padded, bool is_add);
 void mark_urgent(vespiary_core *core);
 bool is_all_durable(const vespiary_core *core);
+
+/* handles.c */
+uint32_t handle_next(const free_handles *from, uint32_t used); /* the lowest free handle of a table of `used` */
+int handles_reserve(free_handles *in, uint32_t handles);       /* room for so many to become free; 0 or -ENOMEM */
+void handle_taken(free_handles *from);                         /* what handle_next said is in use now */
+void handle_freed(free_handles *to, uint32_t handle);          /* room was reserved */
 
 /* accounts.c */
 int account_make(vespiary_core *core); /* a handle, or -ENOMEM */
