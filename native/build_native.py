@@ -27,6 +27,7 @@ HEADERS = [
         "core.h",
         "stomp.h",
         "recovery.h",
+        "page_sketch.h",
     )
     if (SOURCES / name).exists()
 ]

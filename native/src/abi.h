@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 9u
+#define VESPIARY_ABI 10u
 
 /* cdef-begin */
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from vespiary_broker.store.paging.page_files import PagePart
 from vespiary_codec.journal.block import FIRST_OFFSET, FLAG_SEAL, BlockHeader, encode_block
 from vespiary_codec.journal.page import (
     HEADER_BYTES,
+    TRAILER_BYTES,
     PagePlace,
     PageQueue,
     PageRecord,
@@ -22,6 +24,7 @@ from vespiary_codec.journal.record import (
     align8,
     encode_record,
 )
+from vespiary_codec.journal.record_types import RecordFlag
 
 SALT = 0x1122334455667788
 JOURNAL_ID = b"j" * 16
@@ -32,6 +35,11 @@ class Message(NamedTuple):
 
     body: bytes
     places: tuple[tuple[int, int], ...] = ((1, 1),)
+    properties: bytes = b"destination:orders\n"
+    flags: int = 8
+    priority: int = 4
+    arrival_ms: int = 1
+    protocol: int = 1
 
 
 def messages(number: int, *, queue_id: int = 1, first: int = 1) -> list[Message]:
@@ -45,11 +53,13 @@ def messages(number: int, *, queue_id: int = 1, first: int = 1) -> list[Message]
 def _record(message: Message) -> AddRecord:
     return AddRecord(
         places=tuple(Place(*place) for place in message.places),
-        properties=b"destination:orders\n",
+        properties=message.properties,
         body=message.body,
-        arrival_ms=1,
-        protocol=1,
-        priority=4,
+        arrival_ms=message.arrival_ms,
+        protocol=message.protocol,
+        priority=message.priority,
+        has_escapes=bool(message.flags & RecordFlag.ESCAPED),
+        is_special=bool(message.flags & RecordFlag.SPECIAL),
         is_moved=True,
     )
 
@@ -96,7 +106,13 @@ def build_page(
                 queues.setdefault(queue_id, []).append(PagePlace(number, len(records)))
             records.append(
                 PageRecord(
-                    at, len(record.body), len(record.properties), len(message.places), 8, 4, 1
+                    at,
+                    len(record.body),
+                    len(record.properties),
+                    len(message.places),
+                    message.flags,
+                    message.priority,
+                    message.protocol,
                 )
             )
             encoded = encode_record(record)
@@ -116,8 +132,22 @@ def build_page(
 
 
 def parts_of(page: bytes, piece_bytes: int = 8192) -> list[PagePart]:
-    """Return a page behind its header in pieces, as the core hands it over."""
+    """Return a page behind its header in pieces, as the core hands it over: the footer last."""
+    blocks, footer = whole_parts_of(page)
     return [
-        PagePart(memoryview(page[at : at + piece_bytes]), HEADER_BYTES + at)
-        for at in range(0, len(page), piece_bytes)
+        *(
+            PagePart(blocks.data[at : at + piece_bytes], blocks.offset + at)
+            for at in range(0, len(blocks.data), piece_bytes)
+        ),
+        footer,
+    ]
+
+
+def whole_parts_of(page: bytes) -> list[PagePart]:
+    """Return a page behind its header in two pieces: its blocks, and its footer."""
+    (footer_offset,) = struct.unpack_from("<Q", page, len(page) - TRAILER_BYTES + 16)
+    at = footer_offset - HEADER_BYTES
+    return [
+        PagePart(memoryview(page)[:at], HEADER_BYTES),
+        PagePart(memoryview(page)[at:], footer_offset),
     ]

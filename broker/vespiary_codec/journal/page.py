@@ -6,7 +6,7 @@ means. Called by the store's paging, by the pure-Python core and by the tools th
 
 Layout of the file, whose size is a multiple of 4096:
 
-    0                  header, 4096 bytes: which page, of which address and journal
+    0                  header, 4096 bytes: which page, of which address and journal; its sketch
     4096               blocks, the last of which is a seal; their file id is `block_file_id(page)`
     footer offset      queues, 32 bytes each: id, places, first and last sequence, index of a place
                        places, 8 bytes each: sequence less the queue's first, number of the record
@@ -32,6 +32,8 @@ TRAILER_MAGIC: Final = 0x54475056
 """`VPGT` as a little-endian number."""
 
 FORMAT_VERSION: Final = 1
+SKETCH_FORMAT_VERSION: Final = 2
+"""Format version of headers with a sketch."""
 ALIGNMENT: Final = 4096
 HEADER_BYTES: Final = 4096
 TRAILER_BYTES: Final = 64
@@ -42,7 +44,8 @@ FILE_BYTES_MAX: Final = 2**32 - ALIGNMENT
 """Offsets of records have 32 bits."""
 
 HEADER: Final = struct.Struct("<8sHHI16sQQQHHI")
-"""magic, version, zero, alignment, journal id, page id, salt, time, length of address, zeros."""
+"""magic, version, length of sketch, alignment, journal id, page id, salt, time, length of address,
+zeros."""
 
 QUEUE: Final = struct.Struct("<IIQQII")
 """queue id, places, first sequence, last sequence, index of its first place, zero."""
@@ -64,7 +67,8 @@ ADDRESS_BYTES_MAX: Final = _HEADER_CRC_AT - HEADER.size
 _HEADER_AT: Final = {
     "magic": 0,
     "format version": 8,
-    "padding": 10,
+    "length of the sketch": 10,
+    "padding": 58,
     "block alignment": 12,
     "page id": 32,
     "length of the address": 56,
@@ -103,6 +107,7 @@ class PageHeader:
         journal_id: 16 bytes: the journal that names this page.
         address: Name of the address that its messages were sent to.
         created_ms: Time of its making, milliseconds since 1970-01-01 UTC.
+        sketch: What its messages may be (`page_sketch`); empty: not known.
     """
 
     page_id: int
@@ -110,6 +115,7 @@ class PageHeader:
     journal_id: bytes
     address: str
     created_ms: int
+    sketch: bytes = b""
 
 
 def encode_page_header(header: PageHeader) -> bytes:
@@ -125,11 +131,13 @@ def encode_page_header(header: PageHeader) -> bytes:
         raise ValueError(f"page id {header.page_id} is not 1 to {PAGE_BIT - 1}")
     if not 0 < len(address) <= ADDRESS_BYTES_MAX:
         raise ValueError(f"the address has {len(address)} bytes; 1 to {ADDRESS_BYTES_MAX} fit")
+    if len(header.sketch) > ADDRESS_BYTES_MAX - len(address):
+        raise ValueError(f"a sketch of {len(header.sketch)} bytes does not fit behind the address")
     try:
         fields = HEADER.pack(
             MAGIC,
-            FORMAT_VERSION,
-            0,
+            SKETCH_FORMAT_VERSION if header.sketch else FORMAT_VERSION,
+            len(header.sketch),
             ALIGNMENT,
             header.journal_id,
             header.page_id,
@@ -141,7 +149,7 @@ def encode_page_header(header: PageHeader) -> bytes:
         )
     except struct.error as error:
         raise ValueError(f"a field of the page header is out of range: {error}") from error
-    checked = (fields + address).ljust(_HEADER_CRC_AT, b"\0")
+    checked = (fields + address + header.sketch).ljust(_HEADER_CRC_AT, b"\0")
     return checked + _CRC.pack(crc32c(checked))
 
 
@@ -157,25 +165,30 @@ def decode_page_header(data: bytes | bytearray | memoryview) -> PageHeader:
     if len(data) < HEADER_BYTES:
         _refuse_length("the page header", 0, len(data), HEADER_BYTES)
     octets = bytes(data[:HEADER_BYTES])
-    magic, version, zero, alignment, journal_id, page_id, salt, created, length, *zeros = (
+    magic, version, sketch_bytes, alignment, journal_id, page_id, salt, created, length, *zeros = (
         HEADER.unpack_from(octets)
     )
     if magic != MAGIC:
         _refuse_header("magic", "another magic", "the magic of a page")
-    if version != FORMAT_VERSION:
-        _refuse_header("format version", version, FORMAT_VERSION)
+    if version not in (FORMAT_VERSION, SKETCH_FORMAT_VERSION):
+        expected = f"{FORMAT_VERSION} or {SKETCH_FORMAT_VERSION}"
+        _refuse_header("format version", version, expected)
     (crc,) = _CRC.unpack_from(octets, _HEADER_CRC_AT)
     computed = crc32c(octets[:_HEADER_CRC_AT])
     if crc != computed:
         _refuse_header("checksum", f"{crc:#010x}", f"{computed:#010x}")
-    if zero or any(zeros) or any(octets[HEADER.size + length : _HEADER_CRC_AT]):
+    if not 0 < length <= ADDRESS_BYTES_MAX:
+        _refuse_header("length of the address", length, f"1 to {ADDRESS_BYTES_MAX}")
+    sketch_at = HEADER.size + length
+    end = sketch_at + sketch_bytes
+    if bool(sketch_bytes) != (version == SKETCH_FORMAT_VERSION) or end > _HEADER_CRC_AT:
+        _refuse_header("length of the sketch", sketch_bytes, "one that fits version and address")
+    if any(zeros) or any(octets[end:_HEADER_CRC_AT]):
         _refuse_header("padding", "something else", "zeros")
     if alignment != ALIGNMENT:
         _refuse_header("block alignment", alignment, ALIGNMENT)
     if not 0 < page_id < PAGE_BIT:
         _refuse_header("page id", page_id, f"1 to {PAGE_BIT - 1}")
-    if not 0 < length <= ADDRESS_BYTES_MAX:
-        _refuse_header("length of the address", length, f"1 to {ADDRESS_BYTES_MAX}")
     try:
         address = octets[HEADER.size : HEADER.size + length].decode()
     except UnicodeDecodeError as error:
@@ -186,7 +199,12 @@ def decode_page_header(data: bytes | bytearray | memoryview) -> PageHeader:
             expected="UTF-8",
         ) from error
     return PageHeader(
-        page_id=page_id, salt=salt, journal_id=journal_id, address=address, created_ms=created
+        page_id=page_id,
+        salt=salt,
+        journal_id=journal_id,
+        address=address,
+        created_ms=created,
+        sketch=octets[sketch_at:end],
     )
 
 

@@ -162,9 +162,11 @@ def test_no_flipped_bit_of_a_header_goes_unseen(bit: int) -> None:
     ("at", "value", "offset", "what"),
     [
         (0, b"X", 0, "magic"),
-        (8, b"\x02", 8, "version"),
-        (10, b"\x01", 10, "padding"),
-        (100, b"\x01", 10, "padding"),
+        (8, b"\x03", 8, "version"),
+        (8, b"\x02", 10, "length of the sketch"),
+        (10, b"\x01", 10, "length of the sketch"),
+        (58, b"\x01", 58, "padding"),
+        (100, b"\x01", 58, "padding"),
         (12, b"\x01", 12, "alignment"),
         (32, bytes(8), 32, "page id"),
         (32, b"\xff" * 8, 32, "page id"),
@@ -179,6 +181,40 @@ def test_a_wrong_header_is_named(at: int, value: bytes, offset: int, what: str) 
     with pytest.raises(JournalFormatError, match=what) as caught:
         decode_page_header(data)
     assert caught.value.offset == offset
+
+
+def test_a_header_with_a_sketch_says_so_in_its_version() -> None:
+    header = replace(HEADER, sketch=b"sketch")
+    data = encode_page_header(header)
+    address = len(HEADER.address.encode())
+    assert data[8:12] == b"\x02\0\x06\0"
+    assert data[64 + address : 70 + address] == b"sketch"
+    assert decode_page_header(data) == header
+    assert encode_page_header(HEADER)[8:12] == b"\x01\0\0\0"
+
+
+@given(st.integers(0, 4096 * 8 - 1))
+def test_no_flipped_bit_of_a_sketch_goes_unseen(bit: int) -> None:
+    data = bytearray(encode_page_header(replace(HEADER, sketch=bytes(range(256)) * 8)))
+    data[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(JournalFormatError):
+        decode_page_header(data)
+
+
+@pytest.mark.parametrize("length", [1, 1000, ADDRESS_BYTES_MAX - 6])
+def test_a_sketch_may_fill_a_header(length: int) -> None:
+    header = replace(HEADER, address="orders", sketch=b"s" * length)
+    assert decode_page_header(encode_page_header(header)) == header
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_page_header(replace(header, sketch=b"s" * (ADDRESS_BYTES_MAX - 5)))
+
+
+def test_a_sketch_longer_than_a_header_is_named() -> None:
+    data = bytearray(encode_page_header(replace(HEADER, sketch=b"sketch")))
+    data[10:12] = b"\xff\xff"
+    data[4092:] = struct.pack("<I", crc32c(data[:4092]))
+    with pytest.raises(JournalFormatError, match="length of the sketch"):
+        decode_page_header(data)
 
 
 def test_a_header_that_is_cut_off_is_named() -> None:

@@ -19,11 +19,13 @@ from typing import Final, NamedTuple
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.paging.folders import PageFolders, page_name, unfinished_name
+from vespiary_broker.store.paging.sketches import PageSketches
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.page import (
+    ADDRESS_BYTES_MAX,
     ALIGNMENT,
-    FORMAT_VERSION,
     HEADER_BYTES,
+    SKETCH_FORMAT_VERSION,
     TRAILER_BYTES,
     PageHeader,
     PageTrailer,
@@ -32,7 +34,9 @@ from vespiary_codec.journal.page import (
     decode_trailer,
     encode_page_header,
 )
+from vespiary_codec.journal.page_sketch import sketch_room
 from vespiary_native.memory import AlignedBuffer
+from vespiary_native.page_sketch import page_sketch
 from vespiary_spec.errors import DiskFull, ForeignJournal, NativeError, PageDamaged, VespiaryError
 
 WRITE_BYTES_MAX: Final = 1024 * 1024
@@ -83,6 +87,9 @@ class PageFiles:
         journal_id: 16 bytes: the journal that names the pages.
         is_direct: Open with O_DIRECT.
         limits: When the disk counts as full.
+
+    Attributes:
+        sketches: What the headers of pages say that were written or looked at.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class PageFiles:
         self.folders = folders
         self.disk = disk
         self.journal_id = journal_id
+        self.sketches = PageSketches()
         self._is_direct = is_direct
         self._limits = limits
 
@@ -132,6 +140,7 @@ class PageFiles:
             journal_id=self.journal_id,
             address=address,
             created_ms=created_ms,
+            sketch=_sketch_of(page_id, address, parts),
         )
         path = self.path(address, page_id)
         unfinished = path.with_name(unfinished_name(page_id))
@@ -148,6 +157,7 @@ class PageFiles:
                     _FULL, where=str(path), cure="enlarge the volume, or consume messages"
                 ) from error
             raise
+        self.sketches.note(page_id, header.sketch)
         return PageFile(page_id, salt, address, size_bytes)
 
     def _write(self, path: Path, header: bytes, parts: Sequence[PagePart]) -> int:
@@ -248,6 +258,17 @@ class PageFiles:
             raise _damaged(path, error) from error
         return footer
 
+    def read_sketch(self, page: PageFile) -> None:
+        """Have the sketch of a page among those that are kept.
+
+        Raises:
+            PageDamaged: Its header is damaged, or the file is missing.
+            ForeignJournal: It is a newer format.
+            NativeError: A read failed.
+        """
+        header = self.read_header(self.path(page.address, page.page_id))
+        self.sketches.note(page.page_id, header.sketch)
+
     def read_header(self, path: Path) -> PageHeader:
         """Return what the header of a page says.
 
@@ -291,6 +312,7 @@ class PageFiles:
             trailer = self._read_trailer(file, path, page_id, salt)
         finally:
             file.close()
+        self.sketches.note(page_id, header.sketch)
         return PageFile(page_id, salt, header.address, trailer.size_bytes)
 
     def foreign(self, path: Path, header: PageHeader) -> ForeignJournal:
@@ -314,7 +336,7 @@ class PageFiles:
                     "a page has another format version",
                     where=f"{path}:{error.offset}",
                     measured=error.found,
-                    allowed=str(FORMAT_VERSION),
+                    allowed=f"at most {SKETCH_FORMAT_VERSION}",
                     cure="start the version of the broker that wrote it",
                 ) from error
             raise _damaged(path, error) from error
@@ -364,10 +386,20 @@ class PageFiles:
         """
         failed: list[VespiaryError] = []
         for page_id in page_ids:
+            self.sketches.forget(page_id)
             error = self.folders.remove_quietly(self.path(address, page_id))
             if error is not None and error.errno != errno.ENOENT:
                 failed.append(error)
         return failed
+
+
+def _sketch_of(page_id: int, address: str, parts: Sequence[PagePart]) -> bytes:
+    """Return the sketch of a page; empty: it gets none, and is read by whoever looks."""
+    try:
+        return page_sketch(parts, sketch_room(len(address.encode()), ADDRESS_BYTES_MAX))
+    except (ValueError, MemoryError) as error:
+        log.warning("a page has no sketch page=%d reason=%r", page_id, str(error))
+        return b""
 
 
 def _damaged(path: Path, error: JournalFormatError) -> PageDamaged:

@@ -34,6 +34,7 @@ from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.page_recovery import PagesFound, remove_leftovers, survey_pages
 from vespiary_broker.store.paging.restaging import Restaging
 from vespiary_codec.journal.page import block_file_id
+from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_native.abc import NoRoom
 from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
 
@@ -276,6 +277,22 @@ class Pager:
         page = self._pages[page_id]
         loop = asyncio.get_running_loop()
         return await finished(loop.run_in_executor(self._executor, self._files.read_footer, page))
+
+    async def sketch(self, page_id: int) -> PageSketch | None:
+        """Return what can be told of the messages of a page without reading them.
+
+        Returns:
+            None: nothing is known of it; whoever goes on to read it learns what is wrong with it.
+        """
+        page, sketches = self._pages.get(page_id), self._files.sketches
+        if page is not None and not sketches.knows(page_id):
+            loop = asyncio.get_running_loop()
+            read = self._files.read_sketch
+            try:
+                await finished(loop.run_in_executor(self._executor, read, page))
+            except VespiaryError as error:
+                log.warning("the header of a page was not read: %s", error)
+        return sketches.get(page_id)
 
     async def open_page(self, page_id: int) -> DiskFile:
         """Open a page for reading its blocks.

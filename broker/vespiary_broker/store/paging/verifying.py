@@ -13,9 +13,11 @@ from pathlib import Path
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.listing import Entry, entries_of
 from vespiary_broker.store.paging.folders import PageFolders, read_page_name
+from vespiary_broker.store.paging.page_files import PagePart
 from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader, walk_blocks
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.page import (
+    ADDRESS_BYTES_MAX,
     HEADER_BYTES,
     TRAILER_BYTES,
     PageHeader,
@@ -27,8 +29,11 @@ from vespiary_codec.journal.page import (
     decode_page_header,
     decode_trailer,
 )
+from vespiary_codec.journal.page import HEADER as PAGE_HEADER
+from vespiary_codec.journal.page_sketch import SKETCH_VERSION, sketch_room
 from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_native.memory import AlignedBuffer
+from vespiary_native.page_sketch import page_sketch
 from vespiary_spec.errors import VespiaryError
 
 
@@ -128,6 +133,7 @@ def verify_page(path: Path, disk: DiskLike) -> PageReport:
     if index is not None:
         report.places = {queue.queue_id: len(queue.places) for queue in index.queues}
         _compare(found, index, report)
+        _check_sketch(data, header, index, report)
     return report
 
 
@@ -236,6 +242,21 @@ def _check_footer(data: memoryview, header: PageHeader, report: PageReport) -> P
         _note(report, error)
         return None
     return index
+
+
+def _check_sketch(
+    data: memoryview, header: PageHeader, index: PageIndex, report: PageReport
+) -> None:
+    """Make the sketch again, if this version makes such, and compare."""
+    if not header.sketch or header.sketch[0] != SKETCH_VERSION or report.problems:
+        return
+    at = index.trailer.footer_offset
+    parts = [PagePart(data[HEADER_BYTES:at], HEADER_BYTES), PagePart(data[at:], at)]
+    room = sketch_room(len(header.address.encode()), ADDRESS_BYTES_MAX)
+    if page_sketch(parts, room) != header.sketch:
+        what = "the sketch does not fit the headers of the messages"
+        offset = PAGE_HEADER.size + len(header.address.encode())
+        report.problems.append(PageProblem(offset=offset, what=what))
 
 
 def _compare(found: _Found, index: PageIndex, report: PageReport) -> None:

@@ -17,7 +17,7 @@ from vespiary_broker.store.paging.page_files import (
     PageFiles,
     PagePart,
 )
-from vespiary_codec.journal.page import decode_footer
+from vespiary_codec.journal.page import ADDRESS_BYTES_MAX, decode_footer
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import DiskFull, ForeignJournal, NativeError, PageDamaged
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
@@ -167,6 +167,53 @@ def test_a_page_is_read_back() -> None:
     assert disk.open_files == {}
 
 
+def test_what_a_page_may_hold_is_known_from_its_header() -> None:
+    disk = MemoryDisk()
+    files = page_files(disk)
+    page = written(files)
+    sketch = files.sketches.get(1)
+    assert sketch is not None
+    assert sketch.names[b"destination"].only == b"orders"
+    later = page_files(disk)
+    assert not later.sketches.knows(1)
+    later.look(files.path("orders", 1), 1, SALT)
+    assert later.sketches.get(1) == sketch
+    again = page_files(disk)
+    again.read_sketch(page)
+    assert again.sketches.get(1) == sketch
+    again.remove("orders", [1])
+    assert not again.sketches.knows(1)
+
+
+def test_a_page_without_room_for_a_sketch_is_written_without_one() -> None:
+    disk = MemoryDisk()
+    files = page_files(disk)
+    address = "x" * ADDRESS_BYTES_MAX
+    page = files.write(address, 1, SALT, 5, parts_of(PAGE))
+    assert files.look(files.path(address, 1), 1, SALT) == page
+    assert files.sketches.knows(1)
+    assert files.sketches.get(1) is None
+
+
+def test_a_sketch_that_is_damaged_is_never_believed() -> None:
+    disk = MemoryDisk()
+    files = page_files(disk)
+    page = written(files)
+    path = files.path("orders", 1)
+    whole = bytes(disk.files[path].data)
+    length = len(files.read_header(path).sketch)
+    files = page_files(disk)
+    for at in range(64 + len("orders"), 64 + len("orders") + length):
+        disk.files[path].data[at] ^= 0x10
+        with pytest.raises(PageDamaged, match="checksum in the page header"):
+            files.look(path, 1, SALT)
+        with pytest.raises(PageDamaged, match="checksum in the page header"):
+            files.read_sketch(page)
+        disk.files[path].data[at] ^= 0x10
+    assert len(files.sketches) == 0
+    assert bytes(disk.files[path].data) == whole
+
+
 def _cut(data: bytearray) -> None:
     del data[-4096:]
 
@@ -240,7 +287,7 @@ def test_a_page_of_another_journal_or_version_is_not_taken() -> None:
     files.journal_id = b"k" * 16
     with pytest.raises(ForeignJournal, match="another journal"):
         files.look(path, 1, SALT)
-    disk.files[path].data[8] = 2
+    disk.files[path].data[8] = 3
     with pytest.raises(ForeignJournal, match="format version"):
         files.look(path, 1, SALT)
 

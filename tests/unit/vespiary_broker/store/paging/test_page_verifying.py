@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.page_files import PageFiles
 from vespiary_broker.store.paging.verifying import find_pages, list_page, verify_page
+from vespiary_codec.journal.page import decode_page_header, encode_page_header
 from vespiary_testkit.page_builder import (
     JOURNAL_ID,
     SALT,
@@ -73,6 +75,30 @@ def test_an_index_that_lies_is_named(page: Path) -> None:
         "the index does not fit the records in the blocks",
         "the index does not fit the places of the records",
     ]
+
+
+def test_a_sketch_that_lies_is_named(page: Path) -> None:
+    data = bytearray(page.read_bytes())
+    header = decode_page_header(data)
+    assert header.sketch
+    lie = bytes([*header.sketch[:2], header.sketch[2] + 1, *header.sketch[3:]])
+    data[:4096] = encode_page_header(replace(header, sketch=lie))
+    page.write_bytes(data)
+    problems = verify_page(page, Disk()).problems
+    assert [(problem.offset, problem.what) for problem in problems] == [
+        (64 + len("a/b"), "the sketch does not fit the headers of the messages")
+    ]
+    of_another_version = bytes([200, *header.sketch[1:]])
+    data[:4096] = encode_page_header(replace(header, sketch=of_another_version))
+    page.write_bytes(data)
+    assert verify_page(page, Disk()).is_good
+
+
+def test_a_page_of_a_version_before_sketches_is_good(page: Path) -> None:
+    data = bytearray(page.read_bytes())
+    data[:4096] = encode_page_header(replace(decode_page_header(data), sketch=b""))
+    page.write_bytes(data)
+    assert verify_page(page, Disk()).is_good
 
 
 def test_pages_are_found_from_each_level(page: Path) -> None:
