@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from vespiary_broker.store.kept import KeptRecords, KeptSink, NothingKept
 from vespiary_native.abc import Core
 from vespiary_native.choice import block_verifier
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -36,6 +37,7 @@ class CutJournal(MemoryJournal):
         make_core: Makes a core.
         blocks: What a start finds; none for a new journal.
         queue_ids: The queues that there are then.
+        kept: Takes the records that the core does not keep.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class CutJournal(MemoryJournal):
         make_core: Callable[[], Core],
         blocks: Iterable[KeptBlock] = (),
         queue_ids: Iterable[int] = (),
+        kept: KeptRecords | None = None,
     ) -> None:
         self.blocks = list(blocks)
         self._make_core = make_core
@@ -51,7 +54,7 @@ class CutJournal(MemoryJournal):
             for queue_id in queue_ids:
                 self.core.open_queue(queue_id)
             return
-        core = restore(make_core, self.blocks, queue_ids)
+        core = restore(make_core, self.blocks, queue_ids, kept)
         super().__init__(_Begun(core), file_bytes=1 << 20, files=0)  # type: ignore[arg-type]
         self.core = core
         last = self.blocks[-1]
@@ -97,18 +100,22 @@ class _Begun:
 
 
 def restore(
-    make_core: Callable[[], Core], blocks: Iterable[KeptBlock], queue_ids: Iterable[int]
+    make_core: Callable[[], Core],
+    blocks: Iterable[KeptBlock],
+    queue_ids: Iterable[int],
+    kept: KeptRecords | None = None,
 ) -> Core:
     """Return a core with what stands in blocks, all of it in memory."""
     core = make_core()
     for queue_id in queue_ids:
         core.open_queue(queue_id)
+    sink = KeptSink(core, kept or NothingKept())
     files: dict[int, bytearray] = defaultdict(lambda: bytearray(1 << 20))
     for block in blocks:
         if block.file_id not in files:
-            core.restore_file(block.file_id, SALT, 1 << 20)
+            sink.restore_file(block.file_id, SALT, 1 << 20)
         files[block.file_id][block.offset : block.offset + len(block.data)] = block.data
-        core.restore_block(block.file_id, block.offset, memoryview(block.data))
+        sink.restore_block(block.file_id, block.offset, memoryview(block.data))
     core.restore_done()
     core.grow(8)
     for file_id, data in files.items():

@@ -12,10 +12,11 @@ from typing import Final
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
+from vespiary_testkit.mutant_engine import PYTHON_ENGINE
 from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
 from vespiary_testkit.mutant_memory import NATIVE_MEMORY, PYTHON_MEMORY
 from vespiary_testkit.mutant_order import NATIVE_ORDER, PYTHON_ORDER
-from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_MOVES, PYTHON_PAGES
+from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _T: Final = "tests/unit/vespiary_broker/store/"
@@ -577,7 +578,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
-    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_MOVES),
+    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
     *(NATIVE_ORDER + NATIVE_PAGES),
 )

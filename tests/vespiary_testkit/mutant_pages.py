@@ -16,22 +16,6 @@ _CALLS: Final = "tests/unit/vespiary_native/test_core_pages_calls.py::"
 _CUTS: Final = "tests/crash/test_power_cuts.py::test_every_power_cut_keeps_what_was_confirmed[0]"
 _STORE: Final = "broker/vespiary_broker/store/paging/"
 
-_MACHINE: Final = (
-    "tests/crash/test_engine_machine.py::test_any_order_of_acts_and_power_cuts[native]"
-)
-_MOVES: Final = "broker/vespiary_broker/engine/moves.py"
-
-PYTHON_MOVES: Final[tuple[Mutant, ...]] = (
-    Mutant(
-        "moved message published by itself",
-        "A dead letter gets its new place outside of the transaction that ends the old one.",
-        _MOVES,
-        "            self._publish(each, number)\n",
-        "            self._publish(each, 0)\n",
-        _MACHINE,
-    ),
-)
-
 PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
     Mutant(
         "page named before its flush",
