@@ -24,15 +24,6 @@ PYTHON_ENGINE: Final[tuple[Mutant, ...]] = (
         _MACHINE,
     ),
     Mutant(
-        "moved message ended behind its transaction",
-        "A power cut leaves a dead letter in both of its places.",
-        _ENGINE + "moves.py",
-        "        self._core.finish(work.queue.id, sequences, transaction=number)\n"
-        "        self._core.commit(number)\n",
-        "        self._core.commit(number)\n        self._core.finish(work.queue.id, sequences)\n",
-        _MACHINE,
-    ),
-    Mutant(
         "older value comes back",
         "What a consumer gave back stays, though a newer message of its value has come.",
         _ENGINE + "upkeep.py",
