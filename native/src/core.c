@@ -408,30 +408,33 @@ static void route_clear(route *from)
 {
     for (uint32_t i = 0; i < from->count; i++)
         from->queues[i]->routes--;
-    from->count = 0;
+    from->count = from->durable = 0;
+}
+
+static void route_add(vespiary_core *core, route *to, queue *q)
+{
+    to->queues[to->count++] = q;
+    to->durable += q->is_durable;
+    q->led_by[q->routes++ & 1] = (uint32_t)(to - core->routes);
 }
 
 static int route_fill(vespiary_core *core, route *to, const uint32_t *queue_ids, uint32_t count)
 {
-    queue **queues = calloc(count ? count : 1, sizeof *queues);
+    uint32_t capacity = count ? count : 1;
+    queue **queues = calloc(capacity, sizeof *queues);
     if (!queues)
         return -ENOMEM;
-    bool is_durable = false;
-    for (uint32_t i = 0; i < count; i++) {
-        queues[i] = queue_find(core, queue_ids[i]);
-        if (!queues[i]) {
+    for (uint32_t i = 0; i < count; i++)
+        if (!queue_find(core, queue_ids[i])) {
             free(queues);
             return -EINVAL;
         }
-        is_durable |= queues[i]->is_durable;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        queues[i]->routes++;
     route_clear(to);
     free(to->queues);
     to->queues = queues;
-    to->count = count;
-    to->is_durable = is_durable;
+    to->capacity = capacity;
+    for (uint32_t i = 0; i < count; i++)
+        route_add(core, to, queue_find(core, queue_ids[i]));
     return 0;
 }
 
@@ -460,6 +463,22 @@ int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t
     if (handle >= core->routes_count || !core->routes[handle].is_open || core->routes[handle].is_switch)
         return -EINVAL;
     return route_fill(core, &core->routes[handle], queue_ids, count);
+}
+
+int vespiary_core_extend_route(vespiary_core *core, uint32_t handle, uint32_t queue_id)
+{
+    queue *q = queue_find(core, queue_id);
+    if (!q || handle >= core->routes_count || !core->routes[handle].is_open || core->routes[handle].is_switch)
+        return -EINVAL;
+    route *to = &core->routes[handle];
+    for (uint32_t i = 0; q->routes && i < to->count; i++)
+        if (to->queues[i] == q)
+            return 0;
+    int bad = grow_array((void **)&to->queues, &to->capacity, to->count, sizeof(queue *));
+    if (bad)
+        return bad;
+    route_add(core, to, q);
+    return 1;
 }
 
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle)

@@ -155,6 +155,7 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
 int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint64_t room); /* bytes needed */
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
+int vespiary_core_extend_route(vespiary_core *core, uint32_t handle, uint32_t queue_id); /* 1, or 0: it led there */
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
 int vespiary_core_open_switch(vespiary_core *core);
 

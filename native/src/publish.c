@@ -171,7 +171,7 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
                       m->body.length;
     if (length > core->record_bytes_max || properties > UINT16_MAX || to->count > UINT16_MAX)
         return -EMSGSIZE;
-    bool is_journalled = m->is_persistent && to->is_durable;
+    bool is_journalled = m->is_persistent && to->durable;
     placed at;
     int bad = is_journalled ? place_record(core, (uint32_t)length, !core->transaction, &at)
                             : place_volatile(core, (uint32_t)length, &at);

@@ -321,16 +321,25 @@ void queue_free(vespiary_core *core, queue *q)
 static void route_forget(route *from, queue *q)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < from->count; i++)
-        if (from->queues[i] != q)
-            from->queues[kept++] = from->queues[i];
-    if (kept == from->count)
-        return;
-    q->routes -= from->count - kept;
+    while (kept < from->count && from->queues[kept] != q)
+        kept++;
+    uint32_t after = kept;
+    for (; after < from->count; after++)
+        if (from->queues[after] != q)
+            from->queues[kept++] = from->queues[after];
+    uint32_t times = from->count - kept;
+    q->routes -= times;
+    from->durable -= q->is_durable ? times : 0;
     from->count = kept;
-    from->is_durable = false;
-    for (uint32_t i = 0; i < from->count; i++)
-        from->is_durable |= from->queues[i]->is_durable;
+}
+
+static void routes_forget(vespiary_core *core, queue *q)
+{
+    for (uint32_t i = 0; i < 2 && q->routes; i++)
+        if (q->led_by[i] < core->routes_count)
+            route_forget(&core->routes[q->led_by[i]], q);
+    for (uint32_t r = 0; q->routes && r < core->routes_count; r++)
+        route_forget(&core->routes[r], q);
 }
 
 int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
@@ -343,8 +352,7 @@ int vespiary_core_drop_queue(vespiary_core *core, uint32_t id)
         if (n->queue == q)
             *n = (note){.block = n->block, .connection = UINT32_MAX};
     }
-    for (uint32_t r = 0; q->routes && r < core->routes_count; r++)
-        route_forget(&core->routes[r], q);
+    routes_forget(core, q);
     for (uint32_t i = 0; i < core->ready_count; i++)
         if (core->ready[i] == id) {
             core->ready[i] = core->ready[--core->ready_count];

@@ -192,7 +192,8 @@ typedef struct {
     uint32_t ack_offset; /* of that record in the block */
     uint32_t consumers;
     uint32_t account; /* that its messages count for */
-    uint32_t routes;  /* that lead to it */
+    uint32_t routes;    /* that lead to it */
+    uint32_t led_by[2]; /* handles of routes that were led to it of late, and may not lead to it any more */
     bool is_touched_by_transaction, waits_for_slab;
     number_map large; /* its large messages by sequence */
     extent *extents;  /* what it has in pages, by first sequence */
@@ -230,9 +231,9 @@ typedef struct {
 
 typedef struct {
     bool is_open;
-    uint32_t generation, count;
-    bool is_durable; /* one of the queues is */
-    bool is_switch;  /* it has no queues: Python says of each message where it goes */
+    bool is_switch; /* it has no queues: Python says of each message where it goes */
+    uint32_t generation, count, capacity;
+    uint32_t durable; /* so many of the queues are */
     queue **queues;
 } route;
 

@@ -90,6 +90,7 @@ from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
 from vespiary_native.abc_pages import CorePages as CorePages
+from vespiary_native.abc_routes import CoreRoutes as CoreRoutes
 from vespiary_native.abc_switching import CoreSwitching as CoreSwitching
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
@@ -109,7 +110,9 @@ from vespiary_native.values import ScanStatus as ScanStatus
 from vespiary_native.values import WriteRequest as WriteRequest
 
 
-class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, CoreSwitching, Protocol):
+class Core(
+    CoreAccounts, CoreBranches, CoreInspection, CorePages, CoreRoutes, CoreSwitching, Protocol
+):
     """See the module's docstring.
 
     Handles (`connection`, `consumer`, `route`, `buffer`) are small ints, and are used again.
@@ -298,15 +301,6 @@ class Core(CoreAccounts, CoreBranches, CoreInspection, CorePages, CoreSwitching,
 
     def queue_states(self) -> bytes:
         """Return the entries of a QUEUES record: all durable queues by id, 24 bytes each."""
-
-    def open_route(self, queue_ids: list[int]) -> int:
-        """Make a route to these queues; an empty list discards what is sent there."""
-
-    def set_route(self, route: int, queue_ids: list[int]) -> None:
-        """Replace the queues of a route; senders that were taught it need not be told."""
-
-    def close_route(self, route: int) -> None:
-        """Forget a route; connections that were taught it ask again (`FRAME`)."""
 
     # --- connections: the fast path of STOMP ------------------------------------------------------
     def open_connection(self) -> int:

@@ -29,6 +29,7 @@ from vespiary_native.abc import (
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_pages import NativePages
+from vespiary_native.core_routes import NativeRoutes
 from vespiary_native.core_switching import SCAN_STATUS, NativeSwitching
 from vespiary_native.inspection import NativeInspection
 from vespiary_native.loader import ffi, lib
@@ -37,7 +38,7 @@ _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every wri
 _BATCH = 1024  # ids fetched with one call
 
 
-class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeSwitching):
+class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeRoutes, NativeSwitching):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(
@@ -194,7 +195,7 @@ class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeSwitching)
             "append_record",
         )
 
-    # --- queues and routes ----------------------------------------------------------------------
+    # --- queues ---------------------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
         """See `Core.open_queue`."""
         check(
@@ -227,22 +228,6 @@ class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeSwitching)
         out = ffi.new("uint8_t[]", needed)
         check(lib.vespiary_core_queue_states(self._core, out, needed), "queue_states")
         return bytes(ffi.buffer(out, needed))
-
-    def open_route(self, queue_ids: list[int]) -> int:
-        """See `Core.open_route`."""
-        return check(
-            lib.vespiary_core_open_route(self._core, queue_ids, len(queue_ids)), "open_route"
-        )
-
-    def set_route(self, route: int, queue_ids: list[int]) -> None:
-        """See `Core.set_route`."""
-        check(
-            lib.vespiary_core_set_route(self._core, route, queue_ids, len(queue_ids)), "set_route"
-        )
-
-    def close_route(self, route: int) -> None:
-        """See `Core.close_route`."""
-        check(lib.vespiary_core_close_route(self._core, route), "close_route")
 
     # --- connections ----------------------------------------------------------------------------
     def open_connection(self) -> int:

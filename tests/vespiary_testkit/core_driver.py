@@ -457,7 +457,11 @@ class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
             self.core.drop_queue(queue)
             del self.queues[queue]
         elif act == 2:
-            self.core.set_route(pick.choice(self.routes), self.some_queues())
+            change = pick.choice(self.routes)
+            if pick.randint(0, 1):
+                self.core.extend_route(change, pick.choice(sorted(self.queues)))
+            else:
+                self.core.set_route(change, self.some_queues())
         elif act == 3 and len(self.routes) > 3:
             self.core.close_route(self.routes.pop(0))
         elif act == 4:

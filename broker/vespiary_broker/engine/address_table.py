@@ -116,40 +116,51 @@ class AddressTable:
     async def lead_to(self, queue: Queue) -> None:
         """Lead senders to a queue that is new, in steps: a wildcard may cover very many addresses.
 
-        Meanwhile it gets messages of some of them: nobody was told yet that it is there.
+        Meanwhile it gets messages of some of them: nobody was told yet that it is there. Where all
+        messages go to all queues, the others are not looked at: there may be very many.
         """
         address = queue.address
-        if not address.routed:
-            self.refresh_routes(address)
+        if not queue.is_open:
             return
         self._coming.add(queue.id)
         try:
             for count, other in enumerate(list(address.routed), 1):
                 if other in address.routed:
-                    self._lead(other)
+                    self._lead_to(other, queue)
                 if count % STEP_ADDRESSES == 0:
                     await self._pause()
-                if queue.is_deleted:
-                    return
+                if queue.is_deleted or not queue.is_open:
+                    return  # who closed it has led senders away
         except BaseException:
             self.refresh_routes(address)  # it is there: all of them have to lead to it
             raise
         finally:
             self._coming.discard(queue.id)
-        self._lead_others(address)
+        self._lead_to(address, queue)
+        self._lead_diverted(address)
+
+    def _lead_to(self, address: Address, queue: Queue) -> None:
+        """Lead the routes of one address to one queue more."""
+        if queue.routing_type is not RoutingType.MULTICAST or self._diverts.is_root(address.name):
+            self._lead(address)
+            return
+        for kind, route in address.routes.items():
+            if kind is not RoutingType.ANYCAST and not route.extend(queue):
+                route.lead(self._reach(address, kind))
 
     def lead_away(self, queue: Queue) -> None:
         """Lead senders away from a queue that is about to be dropped from the core.
 
         The core takes it out of its routes by itself. That is all for a plain route to MULTICAST
-        queues, so a wildcard subscription ends fast, whatever it covers.
+        queues, so a subscription ends fast, whatever its wildcard covers, and however many others
+        there are.
         """
         address = queue.address
         is_everywhere = queue.is_open and queue.id not in self._coming
         if queue.routing_type is not RoutingType.MULTICAST or not is_everywhere:
             self.refresh_routes(address)
             return
-        for other in address.routed:
+        for other in (*address.routed, address):
             routes = other.routes.items()
             if self._diverts.is_root(other.name) or not all(
                 route.is_plain for kind, route in routes if kind is not RoutingType.ANYCAST
@@ -159,11 +170,15 @@ class AddressTable:
             for kind, route in routes:
                 if kind is not RoutingType.ANYCAST:
                     route.places_max -= 1
-        self._lead_others(address)
+        self._lead_diverted(address)
 
     def _lead_others(self, address: Address) -> None:
         """Change the routes of an address itself, and of those that diverts lead here."""
         self._lead(address)
+        self._lead_diverted(address)
+
+    def _lead_diverted(self, address: Address) -> None:
+        """Change the routes of the addresses whose messages diverts lead to this one."""
         for name in self._diverts.roots_of(address.name, is_wildcard=address.is_wildcard):
             if name in self.by_name and name != address.name:
                 self._lead(self.by_name[name])

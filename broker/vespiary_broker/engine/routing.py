@@ -130,6 +130,18 @@ class Route:
         self.places_max = max(map(len, groups))
         self._set_groups(groups)
 
+    def extend(self, queue: Queue) -> bool:
+        """Lead to one MULTICAST queue more, whatever there is already; nothing else is looked at.
+
+        Returns:
+            False if that cannot be said without a look at the others: `lead` has to be called.
+        """
+        traits = queue.traits
+        if not self.is_plain or traits.selector is not None or traits.is_no_local:
+            return False
+        self.places_max += self._core.extend_route(self._handles[0], queue.id)
+        return True
+
     def _set_groups(self, groups: list[list[int]]) -> None:
         core, handles = self._core, self._handles
         if len(handles) == 1 and len(groups) > 1:

@@ -30,8 +30,9 @@ from vespiary_native.twin.inspection import TwinInspection
 from vespiary_native.twin.page_calls import TwinPages
 from vespiary_native.twin.pages import Pages
 from vespiary_native.twin.recovery import Recovery
+from vespiary_native.twin.routes import Routes
 from vespiary_native.twin.staging import Staging
-from vespiary_native.twin.state import Connection, Consumer, Queue, Route
+from vespiary_native.twin.state import Connection, Consumer, Queue
 from vespiary_native.twin.switching import Switched, TwinSwitching
 from vespiary_native.twin.tables import free_handle
 
@@ -42,7 +43,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls, TwinInspection, TwinPages, TwinSwitching):
+class TwinCore(AccountCalls, Routes, TwinInspection, TwinPages, TwinSwitching):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -194,7 +195,7 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages, TwinSwitching):
         """See `abc.Core.append_record`."""
         return self._staging.append(type_, body, flags=flags, is_urgent=urgent)
 
-    # --- queues and routes ------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
         """See `abc.Core.open_queue`."""
         if not 0 <= queue_id <= QUEUE_ID_MAX or tail < 1 or queue_id in self._queues:
@@ -243,27 +244,6 @@ class TwinCore(AccountCalls, TwinInspection, TwinPages, TwinSwitching):
             for queue_id, queue in sorted(self._queues.items())
             if queue.is_durable
         )
-
-    def _route_queues(self, queue_ids: list[int]) -> list[Queue]:
-        if len(set(queue_ids)) != len(queue_ids):
-            raise ValueError(f"a route names a queue twice: {queue_ids}")
-        return [self._queue(queue_id) for queue_id in queue_ids]
-
-    def open_route(self, queue_ids: list[int]) -> int:
-        """See `abc.Core.open_route`."""
-        queues = self._route_queues(queue_ids)
-        handle = free_handle(self._routes)
-        self._routes[handle] = Route(handle, queues)
-        return handle
-
-    def set_route(self, route: int, queue_ids: list[int]) -> None:
-        """See `abc.Core.set_route`."""
-        self._queues_route(route).set(self._route_queues(queue_ids))
-
-    def close_route(self, route: int) -> None:
-        """See `abc.Core.close_route`."""
-        self._route(route).is_open = False
-        del self._routes[route]
 
     # --- connections ------------------------------------------------------------------------------
     def open_connection(self) -> int:

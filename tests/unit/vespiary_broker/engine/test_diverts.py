@@ -162,6 +162,15 @@ def test_anycast_queues_behind_a_divert_take_turns() -> None:
     assert _ready(rig, "a", "b1", "b2") == [4, 2, 2]
 
 
+def test_a_subscriber_that_comes_before_an_exclusive_divert_gets_nothing_of_what_it_takes() -> None:
+    rig = _rig("b")
+    _divert(rig, "d", "a", "b", exclusive=True)
+    rig.send("/topic/a", b"")
+    consumer = rig.subscribe(rig.output(), "/topic/a")
+    rig.send("/topic/a", b"")
+    assert _ready(rig, "b", consumer.queue.name) == [2, 0]
+
+
 def test_queues_that_come_and_go_behind_a_divert() -> None:
     rig = _rig("a")
     _divert(rig, "d", "a", "b", exclusive=True)

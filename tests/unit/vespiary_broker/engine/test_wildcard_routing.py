@@ -129,15 +129,21 @@ def test_another_delimiter() -> None:
 
 
 class CountedCore(TwinCore):
-    """Counts the routes that are set."""
+    """Counts the routes that are set, and the queues that this looks up."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        self.routes_set = 0
+        self.routes_set = self.queues_looked_up = 0
         super().__init__(*arguments, **named)
 
     def set_route(self, route: int, queue_ids: list[int]) -> None:
         self.routes_set += 1
+        self.queues_looked_up += len(queue_ids)
         super().set_route(route, queue_ids)
+
+    def extend_route(self, route: int, queue_id: int) -> bool:
+        self.routes_set += 1
+        self.queues_looked_up += 1
+        return super().extend_route(route, queue_id)
 
 
 class Turns:
@@ -185,6 +191,42 @@ def test_a_wildcard_subscription_is_made_in_steps() -> None:
     assert rig.registry.route_of(address, MULTICAST).places_max == 0
     rig.send("/topic/wide.7", b"nobody listens")
     assert _bodies(rig, output) == []
+
+
+def test_subscribers_of_a_topic_come_and_go_without_a_look_at_the_others() -> None:
+    core = CountedCore(slabs_max=16, record_bytes_max=490 * 1024)
+    rig = Rig(journal=MemoryJournal(core))
+    rig.send("/topic/one", b"nobody listens")
+    output = rig.output(1 << 30)
+    begin = core.queues_looked_up
+    consumers = [rig.subscribe(output, "/topic/one", AckMode.AUTO) for _ in range(200)]
+    assert core.queues_looked_up - begin == 200
+    address = rig.registry.addresses["one"]
+    assert rig.registry.route_of(address, MULTICAST).places_max == 200
+    rig.send("/topic/one", b"x")
+    assert _bodies(rig, output) == [b"x"] * 200
+    for consumer in consumers[50:]:
+        close_subscription(rig.core, rig.registry, consumer)
+    assert core.queues_looked_up - begin == 200
+    assert rig.registry.route_of(address, MULTICAST).places_max == 50
+    rig.send("/topic/one", b"y")
+    assert _bodies(rig, output) == [b"y"] * 50
+
+
+def test_a_wildcard_queue_that_is_closed_while_it_is_made_gets_nothing() -> None:
+    turns = Turns()
+    rig = _wide(turns)
+
+    def close() -> None:
+        queue = rig.registry.queues["q"]
+        queue.is_open = False
+        rig.registry.refresh_routes(queue.address)
+
+    turns.act = close
+    do(rig.registry.create_queue("q", "wide.#", MULTICAST))
+    for number in range(350):
+        rig.send(f"/topic/wide.{number}", b"x")
+    assert _ready(rig) == {"q": 0}
 
 
 def test_a_wildcard_queue_that_goes_while_it_is_made_leaves_nothing() -> None:
@@ -289,6 +331,12 @@ class Routing(RuleBasedStateMachine):
         assert _ready(self.rig) == {name: self.expected[name] for name in self.kinds}
         for address in self.rig.registry.addresses.values():
             assert not (address.is_wildcard and address.routes)
+            for kind, route in address.routes.items():
+                queues = list(address.sources())
+                anycast = {queue.address for queue in queues if queue.routing_type is ANYCAST}
+                multicast = sum(queue.routing_type is MULTICAST for queue in queues)
+                places = (kind is not ANYCAST) * multicast + (kind is not MULTICAST) * len(anycast)
+                assert route.places_max == places
 
 
 TestRouting = Routing.TestCase

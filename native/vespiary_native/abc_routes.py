@@ -1,0 +1,32 @@
+"""The part of the core's contract for routes: the queues that a message goes to.
+
+Owns the Protocol; `abc.Core` has it. Both implementations keep it. A queue that is dropped leaves
+all of its routes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class CoreRoutes(Protocol):
+    """See the module's docstring. Handles are small ints; the lowest free one is given."""
+
+    def open_route(self, queue_ids: list[int]) -> int:
+        """Make a route to these queues; an empty list discards what is sent there."""
+
+    def set_route(self, route: int, queue_ids: list[int]) -> None:
+        """Replace the queues of a route; senders that were taught it need not be told."""
+
+    def extend_route(self, route: int, queue_id: int) -> bool:
+        """Lead a route to one queue more, behind those that it has; they are not looked up again.
+
+        Returns:
+            False if it led there already.
+
+        Raises:
+            ValueError: The route is not open, or a switch, or the queue is not open.
+        """
+
+    def close_route(self, route: int) -> None:
+        """Forget a route; connections that were taught it ask again (`FRAME`)."""
