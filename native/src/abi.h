@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 10u
+#define VESPIARY_ABI 11u
 
 /* cdef-begin */
 

@@ -231,8 +231,8 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int c
 /* inspection: see vespiary_native/abc_inspection.py */
 /* Views, then their properties, at *data, valid until the next deliver, give or look. */
 int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,
-                       int everything, int returned_only, int special_only, vespiary_look *out,
-                       const uint8_t **data);
+                       int everything, int returned_only, int special_only, uint32_t min_priority,
+                       vespiary_look *out, const uint8_t **data);
 /* What a consumer holds, pairs of (sequence, deliveries); returns how many there are. */
 int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t sequence, uint32_t deliveries,
                            uint64_t *out, uint64_t room);
@@ -276,7 +276,8 @@ int64_t vespiary_core_page_body(vespiary_core *core, uint64_t page_id, uint32_t 
 /* `sequences` ascend; returns how many came into the ring. */
 int vespiary_core_page_pick(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                             uint32_t footer_length, const uint64_t *sequences, uint32_t count);
-int vespiary_core_page_spare(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count);
+int vespiary_core_page_keep(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count,
+                            int is_kept);
 int64_t vespiary_core_page_done(vespiary_core *core, uint64_t *out, uint64_t room);
 int64_t vespiary_core_page_end(vespiary_core *core, uint64_t page_id);
 int vespiary_core_page_forget(vespiary_core *core, uint64_t page_id);

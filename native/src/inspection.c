@@ -23,7 +23,7 @@ static entry *known_entry(const queue *q, uint64_t sequence)
 typedef struct {
     vespiary_core *core;
     queue *q;
-    uint32_t max_messages, looked;
+    uint32_t max_messages, looked, min_priority;
     bool is_everything, is_returned_only, is_special_only;
     uint64_t properties_bytes;
 } search;
@@ -99,6 +99,10 @@ static int64_t gather(search *s, uint64_t *at, vespiary_look *out)
             out->absent_slab = item->offset >> core->slab_shift;
             break;
         }
+        if (record[7] < s->min_priority) {
+            ++*at;
+            continue;
+        }
         if (count && used - base + item->properties_length > LOOK_BYTES_MAX)
             break;
         int bad = scratch_room(core, used, item->properties_length);
@@ -117,13 +121,14 @@ static int64_t gather(search *s, uint64_t *at, vespiary_look *out)
 }
 
 int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,
-                       int everything, int returned_only, int special_only, vespiary_look *out,
-                       const uint8_t **data)
+                       int everything, int returned_only, int special_only, uint32_t min_priority,
+                       vespiary_look *out, const uint8_t **data)
 {
     *out = (vespiary_look){0};
     search s = {.core = core,
                 .q = queue_find(core, queue_id),
                 .max_messages = max_messages < LOOK_LIVE_MAX ? max_messages : LOOK_LIVE_MAX,
+                .min_priority = min_priority,
                 .is_everything = everything && !returned_only,
                 .is_returned_only = returned_only != 0,
                 .is_special_only = special_only != 0};

@@ -248,7 +248,8 @@ int vespiary_core_page_pick(vespiary_core *core, uint64_t page_id, uint32_t queu
     return bad && !picked ? bad : picked;
 }
 
-int vespiary_core_page_spare(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count)
+int vespiary_core_page_keep(vespiary_core *core, uint32_t queue_id, const uint64_t *sequences, uint32_t count,
+                            int is_kept)
 {
     const queue *q = queue_find(core, queue_id);
     if (!q)
@@ -256,7 +257,7 @@ int vespiary_core_page_spare(vespiary_core *core, uint32_t queue_id, const uint6
     for (uint32_t i = 0; i < count; i++) {
         entry *item = queue_entry(q, sequences[i]);
         if (item)
-            item->flags &= (uint8_t)~FLAG_PAGING;
+            item->flags = (uint8_t)((item->flags & ~FLAG_KEPT) | (is_kept ? FLAG_KEPT : 0));
     }
     return 0;
 }

@@ -61,7 +61,7 @@ static page_queue *page_queue_of(const struct page *p, uint32_t id)
 static entry *movable(const vespiary_core *core, const queue *q, uint64_t sequence)
 {
     entry *item = sequence < q->available ? queue_entry(q, sequence) : NULL;
-    bool is_ready = item && item->state == ENTRY_READY && !(item->flags & FLAG_PAGING);
+    bool is_ready = item && item->state == ENTRY_READY && !(item->flags & (FLAG_PAGING | FLAG_KEPT));
     return is_ready && !core->slots[item->slot]->page ? item : NULL;
 }
 

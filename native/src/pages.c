@@ -190,7 +190,7 @@ void pages_forget_queue(vespiary_core *core, uint32_t id)
 static entry *ready_place(const queue *q, uint64_t sequence)
 {
     entry *item = queue_entry(q, sequence);
-    return item && item->state == ENTRY_READY && item->flags & FLAG_PAGING ? item : NULL;
+    return item && item->state == ENTRY_READY && !(item->flags & FLAG_KEPT) ? item : NULL;
 }
 
 /* What is still to be moved of one queue's places, from `from` on. Its end goes to *end. 0 or -ENOMEM. */

@@ -43,6 +43,7 @@ enum {
     FLAG_MOVED = 8, /* a copy that compaction made */
     FLAG_SPECIAL = 16,    /* Python looks at it before it is given */
     FLAG_VOLATILE = 32,   /* in a page: it need not survive */
+    FLAG_KEPT = 128,      /* of an entry: it is not to move to a page */
     FLAG_PAGING = 64,     /* of an entry: copied into a page that is not live yet */
     COUNT_BYTES = 24,
     WRITE_LIMIT = 1024 * 1024,

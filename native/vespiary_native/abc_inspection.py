@@ -42,6 +42,7 @@ class CoreInspection(Protocol):
         everything: bool = False,
         returned_only: bool = False,
         special_only: bool = False,
+        min_priority: int = 0,
     ) -> Look:
         """Return messages of a queue from `sequence` on, ascending.
 
@@ -58,6 +59,7 @@ class CoreInspection(Protocol):
             returned_only: Returned ones alone, found without a walk over the others.
             special_only: Of those that are wanted, the special ones alone; the others are passed
                 over without looking at their records.
+            min_priority: Of those that are wanted, none below it.
         """
 
     def held(

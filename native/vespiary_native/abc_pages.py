@@ -81,10 +81,11 @@ class CorePages(Protocol):
             NoRoom: No slab of memory for the first message; nothing was copied.
         """
 
-    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
-        """Have places of a queue stay where they are, though they were copied into a page.
+    def page_keep(self, queue_id: int, sequences: list[int], *, is_kept: bool) -> None:
+        """Have places of a queue stay in the ring, or let them go again.
 
-        Until they are copied anew: call it in front of `page_commit`.
+        Those that are kept are neither copied by `page_fill` nor moved by `page_commit`, though
+        they were copied before.
         """
 
     def page_close(self, page_id: int) -> list[PagePiece]:

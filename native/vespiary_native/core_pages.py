@@ -151,11 +151,11 @@ class NativePages:
             f"page_pick({page_id}, queue {queue_id})",
         )  # fmt: skip
 
-    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
-        """See `CorePages.page_spare`."""
+    def page_keep(self, queue_id: int, sequences: list[int], *, is_kept: bool) -> None:
+        """See `CorePages.page_keep`."""
         check(
-            lib.vespiary_core_page_spare(self._core, queue_id, sequences, len(sequences)),
-            f"page_spare(queue {queue_id})",
+            lib.vespiary_core_page_keep(self._core, queue_id, sequences, len(sequences), is_kept),
+            f"page_keep(queue {queue_id})",
         )
 
     # --- the end --------------------------------------------------------------------------------

@@ -63,12 +63,13 @@ class NativeInspection:
         everything: bool = False,
         returned_only: bool = False,
         special_only: bool = False,
+        min_priority: int = 0,
     ) -> Look:
         """See `CoreInspection.look`."""
         out, data = self._look, self._frames
         count = lib.vespiary_core_look(
             self._core, queue_id, sequence, min(max(max_messages, 0), LOOK_LIVE_MAX), everything,
-            returned_only, special_only, out, data,
+            returned_only, special_only, min_priority, out, data,
         )  # fmt: skip
         if count < 0:
             check(count, f"look({queue_id}, {sequence}, {max_messages})")

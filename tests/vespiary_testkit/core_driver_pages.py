@@ -41,7 +41,7 @@ class PagingCalls:
             self.move, self.move, self.fill_page, self.fill_page, self.close_page,
             self.commit_page, self.commit_page, self.enter_page, self.leave_page, self.end_page,
             self.end_page, self.restage_page, self.look_at_page, self.pick_from_page,
-            self.pick_from_page, self.spare_places,
+            self.pick_from_page, self.keep_places,
         ]  # fmt: skip
         self.random.choice(acts)()
 
@@ -186,12 +186,13 @@ class PagingCalls:
         chosen = pick.sample(every, min(len(every), pick.choice([1, 3, 30])))
         self.core.page_pick(extent.page_id, queue, self.footer(extent.page_id), sorted(chosen))
 
-    def spare_places(self) -> None:
-        """Have some places stay out of a page that they were copied into."""
+    def keep_places(self) -> None:
+        """Have some places stay in the ring, or let them go."""
         pick = self.random
         queue = pick.choice(sorted(self.queues))
         tail = self.core.queue_statistics(queue).tail
-        self.core.page_spare(queue, [pick.randrange(tail + 1) for _ in range(pick.choice([1, 9]))])
+        some = [pick.randrange(tail + 1) for _ in range(pick.choice([1, 9, 100]))]
+        self.core.page_keep(queue, some, is_kept=pick.random() < 0.4)
 
     def enter_wanted(self) -> bool:
         """Enter what consumers wait for; whether there was anything."""

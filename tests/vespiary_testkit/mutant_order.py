@@ -32,8 +32,8 @@ PYTHON_ORDER: Final[tuple[Mutant, ...]] = (
         "what came back is not waited for",
         "A message is given before one of higher priority that came back was looked at.",
         _ENGINE + "examined.py",
-        "        return self._returned_at < 0 and not self._is_rebalancing\n",
-        "        return not self._is_rebalancing\n",
+        "return self._returned_at < 0 and not self._is_rebalancing and not self._is_raising",
+        "return not self._is_rebalancing and not self._is_raising",
         _UNIT + "test_examined.py::test_nothing_is_given_before_all_that_came_back_was_looked_at",
     ),
     Mutant(

@@ -147,8 +147,8 @@ NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
         "moved what was given out",
         "A place that a consumer holds is moved: it is delivered twice.",
         "native/src/pages.c",
-        "    return item && item->state == ENTRY_READY && item->flags & FLAG_PAGING ? item : NULL;",
-        "    return item && item->state != ENTRY_DONE && item->flags & FLAG_PAGING ? item : NULL;",
+        "return item && item->state == ENTRY_READY && !(item->flags & FLAG_KEPT) ? item : NULL;",
+        "return item && item->state != ENTRY_DONE && !(item->flags & FLAG_KEPT) ? item : NULL;",
         _PAGES + "test_only_what_still_waits_at_the_commit_moves",
     ),
     Mutant(

@@ -63,6 +63,8 @@ class RigAddress:
         self.claims = 0
         self.is_reading_ahead = True
         self.remembered: list[int] = []
+        self.begins: dict[int, int] = {}
+        self.kept_sequences: dict[int, list[int]] = {}
         self.queues = list(QUEUES)
 
     def queue_ids(self) -> list[int]:
@@ -92,6 +94,15 @@ class RigAddress:
 
     def looked_at(self) -> list[int]:
         return self.remembered
+
+    def is_indexed(self, queue_id: int) -> bool:
+        return queue_id in self.remembered
+
+    def begin_at(self, queue_id: int) -> int:
+        return self.begins.get(queue_id, 0)
+
+    def kept(self, queue_id: int) -> list[int]:
+        return self.kept_sequences.get(queue_id, [])
 
 
 class PagingClient(Client):

@@ -570,6 +570,9 @@ class BrokerApp(Administration):
             # It will not come: its queue waits there, and everybody else goes on.
             if self.engine.fates.slab_lost(file_id, slab):
                 log.error("messages cannot be read, and stay where they are: %s", error)  # noqa: TRY400
+                if self._pager is not None and file_id & PAGE_BIT:
+                    self._pager.closed_pages.unreadable.add(file_id & ~PAGE_BIT)
+                    self.engine.dispatcher.page_damaged(file_id, slab)
             if self._cycle is not None:
                 self._cycle.touch()
             return

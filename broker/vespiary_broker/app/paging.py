@@ -14,6 +14,7 @@ from vespiary_broker.app.memory import image_bytes
 from vespiary_broker.engine.address_memory import AddressState
 from vespiary_broker.engine.claims import claimed_messages
 from vespiary_broker.engine.engine import Engine
+from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.journal import Journal
@@ -26,6 +27,8 @@ _ALIGNMENT: Final = 4096
 _IMAGE_BYTES_EACH: Final = 48 * 1024 * 1024
 _FRONT_PAGES: Final = 2
 """Pages' worth of messages that stay in memory in front of consumers."""
+_INDEXED_MIN: Final = 256
+"""Messages that an index may hold, however large they are."""
 
 
 class PagedEngineAddress:
@@ -64,12 +67,12 @@ class PagedEngineAddress:
         return self._state.name
 
     def queue_ids(self) -> list[int]:
-        """Return its queues, but those whose messages Python has in an index of its own."""
+        """Return its queues, but those all of which has to stay in memory."""
         address = self._engine.registry.addresses.get(self._state.name)
         if address is None:
             return []
         queues = address.queues.values()
-        return [queue.id for queue in queues if not queue.is_looked_at and not queue.is_deleted]
+        return [queue.id for queue in queues if not queue.upkeeps and not queue.is_deleted]
 
     def excess_bytes(self) -> int:
         """Return what has to leave the memory until the address is below its low marks."""
@@ -112,11 +115,45 @@ class PagedEngineAddress:
         waiting = facts.live_bytes * facts.ready // max(facts.ready + facts.delivering, 1)
         return waiting < self._prefetch_bytes
 
+    def _examined(self, queue_id: int) -> ExaminedQueue | None:
+        queue = self._engine.registry.queues_by_id.get(queue_id)
+        return queue.examined if queue is not None else None
+
+    def is_indexed(self, queue_id: int) -> bool:
+        """Whether Python has messages of a queue in an index of its own."""
+        queue = self._engine.registry.queues_by_id.get(queue_id)
+        return queue is not None and queue.is_looked_at
+
+    def begin_at(self, queue_id: int) -> int:
+        """Return the sequence of a queue in front of which hardly anything may be moved.
+
+        What an index holds is bounded from now on by what stays in front of consumers.
+        """
+        examined = self._examined(queue_id)
+        if examined is None:
+            return 0
+        facts = self._engine.core.queue_statistics(queue_id)
+        each = facts.live_bytes // max(facts.ready + facts.delivering, 1)
+        examined.limit(max(self.front_bytes(queue_id) // max(each, 1), _INDEXED_MIN))
+        return examined.unlooked_from
+
+    def kept(self, queue_id: int) -> list[int]:
+        """Return the sequences of a queue that Python has in an index."""
+        examined = self._examined(queue_id)
+        return examined.indexed() if examined is not None else []
+
+    def widen(self) -> None:
+        """Let indexes hold what they hold while there is enough memory."""
+        for queue_id in self.queue_ids():
+            examined = self._examined(queue_id)
+            if examined is not None:
+                examined.limit()
+
     def looked_at(self) -> list[int]:
-        """Return the queues whose messages Python has in an index of its own."""
+        """Return the queues all messages of which have to be in memory."""
         address = self._engine.registry.addresses.get(self._state.name)
         queues = () if address is None else address.queues.values()
-        return [queue.id for queue in queues if queue.is_looked_at]
+        return [queue.id for queue in queues if queue.upkeeps]
 
 
 def moves_max(settings: Configuration) -> int:
@@ -176,6 +213,9 @@ def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
             page(state)
         elif state.is_gone:
             pager.forget_address(state.name)
+        else:
+            settings = engine.registry.settings_for(state.name)
+            PagedEngineAddress(engine, state, settings).widen()
 
     engine.memory.on_paging = on_paging
     for state in engine.memory.states(pager.addresses):
@@ -184,6 +224,13 @@ def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
         on_paging(state)
     engine.dispatcher.on_paged = pager.serve
     engine.dispatcher.on_looked_at = pager.open_all
+    engine.dispatcher.see_pages(pager.closed_pages)
+
+    def on_footer(queue_id: int) -> None:
+        engine.dispatcher.poke(queue_id)
+        cycle.touch()
+
+    pager.closed_pages.on_footer = on_footer
     engine.dispatcher.view_giver.on_page_wanted = pager.want
     pager.on_ready = cycle.touch
     pager.start()

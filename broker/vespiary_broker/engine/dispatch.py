@@ -21,6 +21,7 @@ from vespiary_broker.engine.examined_giver import ExaminedGiver
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.outflow import LoadSlab as LoadSlab
 from vespiary_broker.engine.outflow import Outflow
+from vespiary_broker.engine.page_walk import ClosedPages
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import Judge
@@ -76,6 +77,17 @@ class Dispatcher:
         self._core = core
         self._queues = queues
         self._timed: dict[int, int] = {}
+
+    def see_pages(self, pages: ClosedPages) -> None:
+        """Let examined queues look into closed pages, instead of having them opened."""
+        self._giver.pages = pages
+
+    def page_damaged(self, file_id: int, slab: int) -> None:
+        """Let the examined queues that waited for a part of a page go on without it."""
+        for queue_id in self._outflow.give_up(file_id, slab):
+            queue = self._queues.get(queue_id)
+            if queue is not None and queue.examined is not None:
+                self._outflow.again[queue_id] = None
 
     @property
     def messages_out(self) -> int:
@@ -147,7 +159,7 @@ class Dispatcher:
                 continue
             if queue.examined is None:
                 self._serve(queue)
-            if queue.examined is not None and self._is_whole(queue):
+            if queue.examined is not None and (self._giver.pages or self._is_whole(queue)):
                 looks_left -= self._giver.serve(queue, queue.examined, looks_left)
         self._outflow.put_first(late)
 

@@ -16,11 +16,18 @@ How it looks
     A message that comes back (NACK, a lost connection, a branch that was rolled back) stands before
     the cursors: whenever that may have happened, the core is asked for the returned ones alone.
 
+Pages
+    What stands in closed pages is looked at there (`page_walk`), and only what a lane takes in
+    comes into the ring. So messages that nobody wants, and those behind a full lane, need no
+    memory, and may be moved to pages although the queue is examined (`indexed` has to stay).
+    Where lanes are full or pages are closed, messages of raised priority are looked for ahead of
+    all others, as far as the queue goes (`_look_for_raised`).
+
 Order
     Higher priorities first, within one the lower sequence, also among returned ones: nothing is
     given before the returned ones were looked at, and a lane without a selector gives nothing
-    before it has looked as far as it may. Messages beyond a full lane wait for their turn whatever
-    their priority, as paged ones do in the reference system.
+    before it has looked as far as it may. Messages of low priority wait in a lane with those of
+    ordinary priority behind them: beyond a full lane, the latter wait for their turn.
 """
 
 from __future__ import annotations
@@ -32,8 +39,10 @@ from typing import Final
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.groups import Group, Groups, closes_group
 from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
+from vespiary_broker.engine.page_walk import ClosedPages, PageWalk
 from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.raised import RaisedSearch
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 
 KEYS_MAX: Final = 20_000
@@ -117,7 +126,11 @@ class ExaminedQueue:
         self._group_of: dict[int, Group] = {}  # of the messages in the index, by sequence
         self._has_left = False  # messages of groups whose owner takes from another lane
         self._closing: set[int] = set()  # those that are the last of their group
-        self._keys_max = KEYS_MAX
+        self._walk = PageWalk(core, queue.id)
+        self._limit = self._keys_max = KEYS_MAX
+        self._raised = RaisedSearch()
+        self._is_raising = False  # it has not come to its end, and nothing is given
+        self._is_waiting = False  # for a footer that is being read
         self._available = 0
         self._has_staged = False
         first = core.queue_statistics(queue.id)
@@ -168,6 +181,7 @@ class ExaminedQueue:
         lane = self._lanes.get(text)
         if lane is None:
             lane = self._lanes[text] = Lane(consumer.match)
+            self._raised.reset()
             self._lanes_changed()
         lane.users += 1
         self._takers[consumer] = _Taker(lane)
@@ -206,6 +220,7 @@ class ExaminedQueue:
     def _reset(self) -> None:
         """Begin to look anew."""
         self._has_left = False
+        self._raised.reset()
         self._returned.clear()
         self._group_of.clear()
         self._expires.clear()
@@ -216,7 +231,32 @@ class ExaminedQueue:
             taker.own.clear()
 
     def _lanes_changed(self) -> None:
-        self._keys_max = max(_LANE_KEYS_MIN, KEYS_MAX // max(1, len(self._lanes)))
+        self._keys_max = max(_LANE_KEYS_MIN, self._limit // max(1, len(self._lanes)))
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def limit(self, messages: int = KEYS_MAX) -> None:
+        """Bound what the index holds, so that the rest can leave the memory.
+
+        Args:
+            messages: How many messages, about; at most `KEYS_MAX`, which it is by itself.
+        """
+        messages = min(messages, KEYS_MAX)
+        if messages != self._limit:
+            self._limit = messages
+            self._lanes_changed()
+
+    def indexed(self) -> list[int]:
+        """Return the sequences that must stay in the ring: nobody would look at them again."""
+        keys = [key for lane in self._lanes.values() for key in lane.keys]
+        for taker in self._takers.values():
+            keys += taker.own
+        return [key & SEQUENCE_MASK for key in keys]
+
+    @property
+    def unlooked_from(self) -> int:
+        """Return the sequence from which on hardly any message is in the index."""
+        return max((lane.cursor for lane in self._lanes.values() if lane.match is None), default=0)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -227,9 +267,9 @@ class ExaminedQueue:
     @property
     def has_unlooked(self) -> bool:
         """Whether there is more to look at now."""
-        if self.absent is not None:
+        if self.absent is not None or self._is_waiting:
             return False
-        if self._returned_at >= 0:
+        if self._returned_at >= 0 or self._is_raising:
             return True
         return any(self._looks_on(lane) for lane in self._lanes.values())
 
@@ -242,7 +282,7 @@ class ExaminedQueue:
     @property
     def may_give(self) -> bool:
         """Whether all returned messages have been looked at, and groups need not wait."""
-        return self._returned_at < 0 and not self._is_rebalancing
+        return self._returned_at < 0 and not self._is_rebalancing and not self._is_raising
 
     @property
     def is_plain(self) -> bool:
@@ -257,11 +297,12 @@ class ExaminedQueue:
             for lane in self._lanes.values()
         )
 
-    def look(self, budget: int) -> int:
+    def look(self, budget: int, pages: ClosedPages | None = None) -> int:
         """Look at messages that were not looked at yet.
 
         Args:
             budget: How many, about.
+            pages: What is known of pages; None: all of the queue stands in its ring.
 
         Returns:
             How many it was, with something for each call of the core.
@@ -271,20 +312,31 @@ class ExaminedQueue:
         self._has_staged = statistics.tail != statistics.available
         if self._is_rebalancing and not statistics.delivering:
             self._rebalance()
-        if statistics.resolved != self._resolved or statistics.paged < self._paged:
+        is_opened = pages is None and statistics.paged < self._paged
+        if statistics.resolved != self._resolved or is_opened:
             # What branches or pages held is there where it stands, maybe before the cursors.
             self._reset()
+        self._walk.refresh(pages, statistics.paged)
         self._resolved, self._paged = statistics.resolved, statistics.paged
         came_back = (statistics.redelivered, statistics.put_back)
         if came_back != self._came_back:
             self._came_back = came_back
             self.look_at_returned()
         self.absent = None
+        self._is_waiting = False
         self._bound()
         looked = 0
         while looked < budget and self._returned_at >= 0 and self.absent is None:
             looked += self._look_at_returned(budget - looked)
+        self._is_raising = self._looks_for_raised()
+        while looked < budget and self._is_raising and self.absent is None and not self._is_waiting:
+            looked += self._look_for_raised(budget - looked)
+            self._is_raising = self._looks_for_raised()
+        if self._is_raising:
+            return looked
         while looked < budget and self._returned_at < 0 and self.absent is None:
+            if self._is_waiting:
+                break
             lanes, stop = self._laggards()
             if not lanes:
                 break
@@ -313,6 +365,39 @@ class ExaminedQueue:
             self._returned_at = found.next_sequence
         return len(found.messages) + _LOOK_COST
 
+    def _looks_for_raised(self) -> bool:
+        """Whether messages of raised priority may stand where no lane has looked, or will soon."""
+        lanes = self._lanes.values()
+        if self._returned_at >= 0 or (
+            not self._walk.has_pages and all(lane.is_filling for lane in lanes)
+        ):
+            return False
+        level = self._raised.level(min((lane.cursor for lane in lanes), default=0), self._available)
+        # With enough of them, which are the first of all, the search need not go on now.
+        return level > 0 and not any(lane.has_enough(level, self._keys_max) for lane in lanes)
+
+    def _look_for_raised(self, budget: int) -> int:
+        """Take in messages of raised priority from where lanes have not looked yet."""
+        lanes = list(self._lanes.values())
+        level = self._raised.level(min(lane.cursor for lane in lanes), self._available)
+        at = self._raised.cursors[level]
+        seen = self._walk.look(at, min(_LOOK_MESSAGES, budget), least=level)
+        # Higher ones are in the lanes that want them.
+        found = [message for message in seen.messages if message.priority == level]
+        for message in self._walk.in_ring(found, seen.page_of, lanes):
+            self._take_in([lane for lane in lanes if lane.cursor <= message.sequence], message)
+        self._raised.cursors[level] = seen.next_sequence
+        self.absent, self._is_waiting = seen.absent, seen.is_waiting
+        return len(seen.messages) + _LOOK_COST
+
+    def _take_in(self, lanes: list[Lane], message: MessageView) -> None:
+        """Put a message into the lanes that want it, if it may be given at all."""
+        if message.is_special and not self._is_to_be_given(message):
+            return
+        for lane in lanes:
+            if lane.match is None or lane.match.wants(message):
+                self._index(lane, message)
+
     def _laggards(self) -> tuple[list[Lane], int]:
         """Return the lanes that are farthest behind, and where the next one stands."""
         available = self._available
@@ -331,30 +416,26 @@ class ExaminedQueue:
 
     def _advance(self, lanes: list[Lane], stop: int, budget: int) -> int:
         """Have lanes that stand at one place look on, together, up to a sequence."""
-        found = self._core.look(self._queue_id, lanes[0].cursor, min(_LOOK_MESSAGES, budget))
-        end = min(found.next_sequence, stop)
-        for message in found.messages:
-            if message.sequence >= end:
-                break
+        seen = self._walk.look(lanes[0].cursor, min(_LOOK_MESSAGES, budget))
+        end, found = min(seen.next_sequence, stop), seen.messages
+        if end < seen.next_sequence:
+            found = [message for message in found if message.sequence < end]
+        for message in self._walk.in_ring(found, seen.page_of, lanes):
             if message.is_special:
                 self._ordinary_run = 0
-                if not self._is_to_be_given(message):
-                    continue
             else:
                 self._ordinary_run += 1
             if message.is_returned:
                 self._returned.add(message.sequence)
-            for lane in lanes:
-                if lane.match is None or lane.match.wants(message):
-                    self._index(lane, message)
+            self._take_in(lanes, message)
         for lane in lanes:
             lane.cursor = end
-        if end == found.next_sequence and found.absent is not None:
+        if end == seen.next_sequence and (seen.absent is not None or seen.is_waiting):
             for lane in lanes:  # what has something to give does not ask for more
                 lane.is_stuck = lane.is_primed = True
             if not all(lane.keys for lane in lanes):
-                self.absent = found.absent
-        return len(found.messages) + _LOOK_COST
+                self.absent, self._is_waiting = seen.absent, seen.is_waiting
+        return len(seen.messages) + _LOOK_COST
 
     def _is_to_be_given(self, message: MessageView) -> bool:
         """Whether a special message may be given: it is neither scheduled nor has it expired."""
@@ -383,7 +464,7 @@ class ExaminedQueue:
         for lane in self._lanes.values():
             lane.is_stuck = False
         longest = max((len(lane.keys) for lane in self._lanes.values()), default=0)
-        if longest > 2 * self._keys_max or len(self._returned) > 2 * KEYS_MAX:
+        if longest > 4 * (self._keys_max + _LOOK_MESSAGES) or len(self._returned) > 2 * KEYS_MAX:
             self._reset()
 
     def _index(self, lane: Lane, message: MessageView) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from vespiary_broker.engine.core import AckMode, Core, DeliverStatus, LargeBody
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.outflow import Outflow
+from vespiary_broker.engine.page_walk import ClosedPages
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_codec.journal.large_reference import decode_large_reference
 
@@ -21,12 +22,17 @@ _SLICE_ALONE: Final = 256
 class ExaminedGiver:
     """Gives messages of examined queues to their consumers.
 
+    Attributes:
+        pages: What is known of closed pages; None: such a queue must have all of its messages in
+            its ring.
+
     Args:
         core: The core.
         outflow: What waits, and what goes out.
     """
 
     def __init__(self, core: Core, outflow: Outflow) -> None:
+        self.pages: ClosedPages | None = None
         self._core = core
         self._outflow = outflow
 
@@ -41,7 +47,7 @@ class ExaminedGiver:
         Returns:
             How much of the budget was used.
         """
-        looked = examined.look(budget)
+        looked = examined.look(budget, self.pages)
         if examined.absent is not None:
             self._outflow.load(examined.absent, queue.id)
         if examined.may_give:

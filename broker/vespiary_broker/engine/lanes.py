@@ -18,7 +18,11 @@ SEQUENCE_BITS: Final = 56
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 OWNED_FACTOR: Final = 10
 """A lane looks past so many times its own keys for owners that take none: others are behind."""
+RAISED_PRIORITY: Final = 5
+"""Messages with this priority or a higher one are looked for ahead of others."""
 _PRIORITY_KEYS: Final = tuple((9 - priority) << SEQUENCE_BITS for priority in range(10))
+
+_RAISED_KEYS_END: Final = _PRIORITY_KEYS[RAISED_PRIORITY - 1]
 
 
 def key_of(priority: int, sequence: int) -> int:
@@ -50,6 +54,7 @@ class Lane:
         cursor: Next sequence to look at.
         keys: Keys of what matched, a heap. Some may be stale: given by another lane.
         users: Consumers that take from it.
+        raised: Number of its keys of priority 9, 8, … down to the lowest one that is raised.
         owned: Messages of groups that came out of it and wait for their owners.
         is_filling: Whether it looks on; not while it is full.
         is_stuck: Whether it met a slab that is not in memory in this turn.
@@ -57,7 +62,8 @@ class Lane:
     """
 
     __slots__ = (
-        "cursor", "is_filling", "is_primed", "is_stuck", "keys", "match", "owned", "users",
+        "cursor", "is_filling", "is_primed", "is_stuck", "keys", "match", "owned", "raised",
+        "users",
     )  # fmt: skip
 
     def __init__(self, match: Match | None) -> None:
@@ -70,6 +76,7 @@ class Lane:
         """Forget all and look again from the queue's head."""
         self.keys.clear()
         self.owned = 0
+        self.raised = [0] * (10 - RAISED_PRIORITY)
         self.cursor = 0
         self.is_filling = True
         self.is_primed = False
@@ -78,16 +85,28 @@ class Lane:
     def push(self, key: int) -> None:
         """Take in a message."""
         heappush(self.keys, key)
+        if key < _RAISED_KEYS_END:
+            self.raised[key >> SEQUENCE_BITS] += 1
 
     def pop(self) -> int:
         """Return the key of the message that is next, and forget it."""
-        return heappop(self.keys)
+        key = heappop(self.keys)
+        if key < _RAISED_KEYS_END:
+            self.raised[key >> SEQUENCE_BITS] -= 1
+        return key
 
     def merge(self, keys: list[int]) -> None:
         """Take back keys that waited for an owner, in any order."""
         self.owned -= len(keys)
         self.keys.extend(keys)
+        for key in keys:
+            if key < _RAISED_KEYS_END:
+                self.raised[key >> SEQUENCE_BITS] += 1
         heapify(self.keys)
+
+    def has_enough(self, priority: int, keys_max: int) -> bool:
+        """Whether it has so much of a raised priority, or above, that others of it may wait."""
+        return 2 * sum(self.raised[: 10 - priority]) >= keys_max
 
     def note_size(self, keys_max: int) -> None:
         """Stop looking on when it is full, and go on when half of that has left.

@@ -94,6 +94,10 @@ class Outflow:
         """Serve the queues that waited for a slab."""
         self.again.update(self._absent.pop((file_id, slab), {}))
 
+    def give_up(self, file_id: int, slab: int) -> list[int]:
+        """Return the queues that waited for a slab which can't be read, and forget them."""
+        return list(self._absent.pop((file_id, slab), {}))
+
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
         self._stalled.pop(output, None)

@@ -56,6 +56,8 @@ PLACE: Final = struct.Struct("<II")
 RECORD: Final = struct.Struct("<IIHHBBBB")
 """offset, body length, properties length, places, flags, priority, protocol, zero."""
 
+_RECORD_PRIORITY_AT: Final = 13
+
 TRAILER: Final = struct.Struct("<IHHQQQIIIIIIII")
 """magic, version, zero, page id, footer offset, file size, queues, places, records, zero, blocks,
 CRC of the seal block, CRC of the index, CRC of the trailer."""
@@ -281,6 +283,22 @@ class PageIndex(NamedTuple):
     trailer: PageTrailer
     queues: tuple[PageQueue, ...]
     records: tuple[PageRecord, ...]
+
+
+def highest_priority(footer: bytes | memoryview) -> int:
+    """Return the highest priority of the messages of a page.
+
+    Args:
+        footer: All of it, verified.
+
+    Returns:
+        0 if it has none.
+    """
+    fields = TRAILER.unpack_from(footer, len(footer) - TRAILER_BYTES)
+    queues, places, records = fields[6], fields[7], fields[8]
+    start = queues * QUEUE.size + places * PLACE.size + _RECORD_PRIORITY_AT
+    end = start + records * RECORD.size - _RECORD_PRIORITY_AT
+    return max(bytes(footer[start : max(end, start) : RECORD.size]), default=0)
 
 
 def footer_size_bytes(queues: int, places: int, records: int) -> int:

@@ -36,6 +36,7 @@ class TwinInspection(Tables):
         everything: bool = False,
         returned_only: bool = False,
         special_only: bool = False,
+        min_priority: int = 0,
     ) -> Look:
         """See `CoreInspection.look`."""
         queue = self._queue(queue_id)
@@ -43,11 +44,12 @@ class TwinInspection(Tables):
             raise ValueError(f"max_messages {max_messages} is below 1")
         if returned_only:
             return _look_at_returned(
-                queue, sequence, min(max_messages, LOOK_LIVE_MAX), special_only=special_only
-            )
+                queue, sequence, min(max_messages, LOOK_LIVE_MAX), min_priority,
+                special_only=special_only,
+            )  # fmt: skip
         return _look(
             queue, sequence, min(max_messages, LOOK_LIVE_MAX),
-            everything=everything, special_only=special_only,
+            min_priority, everything=everything, special_only=special_only,
         )  # fmt: skip
 
     def held(
@@ -237,20 +239,23 @@ def _absent(queue: Queue, message: Message) -> tuple[int, int]:
 class _Gathering:
     """The messages that one `look` has found."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, min_priority: int) -> None:
         self._queue = queue
+        self._min_priority = min_priority
         self._properties_bytes = 0
         self.views: list[MessageView] = []
         self.absent: tuple[int, int] | None = None
 
     def take(self, sequence: int) -> bool:
-        """Add a message; False: it is not in memory, or one too many."""
+        """Add a message if it is urgent enough; False: not in memory, or one too many."""
         queue, message = self._queue, self._queue.entries[sequence]
         slab, at, properties_bytes, body_bytes, flags, _, record_at = message
         view = slab.view
         if view is None:
             self.absent = _absent(queue, message)
             return False
+        if view[record_at + _PRIORITY_AT] < self._min_priority:
+            return True
         if self.views and self._properties_bytes + properties_bytes > LOOK_BYTES_MAX:
             return False
         self._properties_bytes += properties_bytes
@@ -278,14 +283,20 @@ class _Gathering:
 
 
 def _look(
-    queue: Queue, sequence: int, max_messages: int, *, everything: bool, special_only: bool
+    queue: Queue,
+    sequence: int,
+    max_messages: int,
+    min_priority: int,
+    *,
+    everything: bool,
+    special_only: bool,
 ) -> Look:
     """Look at all messages but those of branches, or at the deliverable ones."""
     begin = queue.head if everything else queue.next
     if queue.returned:
         begin = min(begin, queue.returned.first())
     at, end = max(sequence, begin), queue.available
-    found = _Gathering(queue)
+    found = _Gathering(queue, min_priority)
     looked = 0
     while looked < LOOK_LIVE_MAX and len(found.views) < max_messages:
         at = queue.first_live(at, end)
@@ -305,10 +316,10 @@ def _is_special(queue: Queue, sequence: int) -> bool:
 
 
 def _look_at_returned(
-    queue: Queue, sequence: int, max_messages: int, *, special_only: bool
+    queue: Queue, sequence: int, max_messages: int, min_priority: int, *, special_only: bool
 ) -> Look:
     """Look at returned messages alone."""
-    found = _Gathering(queue)
+    found = _Gathering(queue, min_priority)
     at = sequence
     wanted = (s for s in queue.returned if s >= sequence)
     ahead = iter(sorted(s for s in wanted if not special_only or _is_special(queue, s)))

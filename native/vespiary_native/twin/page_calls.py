@@ -83,9 +83,9 @@ class TwinPages:
         """See `CorePages.page_pick`."""
         return self._pages.pick(page_id, queue_id, footer, sequences)
 
-    def page_spare(self, queue_id: int, sequences: list[int]) -> None:
-        """See `CorePages.page_spare`."""
-        self._pages.spare(queue_id, sequences)
+    def page_keep(self, queue_id: int, sequences: list[int], *, is_kept: bool) -> None:
+        """See `CorePages.page_keep`."""
+        self._pages.keep(queue_id, sequences, is_kept=is_kept)
 
     def page_done(self) -> list[int]:
         """See `CorePages.page_done`."""

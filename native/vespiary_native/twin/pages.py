@@ -119,7 +119,8 @@ class Pages(Looking):
         if not queue.next <= sequence < queue.available or not queue.is_free(sequence):
             return False
         file = queue.entries[sequence][0].file
-        return sequence not in queue.paging and (file is None or not file.is_page)
+        is_held_back = sequence in queue.paging or sequence in queue.kept
+        return not is_held_back and (file is None or not file.is_page)
 
     def _copy(self, page: Page, driver: Queue, sequence: int, record: memoryview) -> int:
         """Copy a record with all places that may move; return its length, 0 if it does not fit."""
@@ -178,12 +179,14 @@ class Pages(Looking):
             if page.state in (PageState.CLOSED, PageState.FILLING):
                 page.dropped.add(queue.queue_id)
 
-    def spare(self, queue_id: int, sequences: list[int]) -> None:
-        """Have places stay where they are (see `CorePages.page_spare`)."""
+    def keep(self, queue_id: int, sequences: list[int], *, is_kept: bool) -> None:
+        """Have places stay in the ring, or not (see `CorePages.page_keep`)."""
         queue = self._queues.get(queue_id)
         if queue is None:
             raise ValueError(f"queue {queue_id} is not open")
-        queue.paging.difference_update(sequences)
+        queue.kept.difference_update(sequences)
+        if is_kept:
+            queue.kept.update(at for at in sequences if at in queue.entries)
 
     # --- the move ---------------------------------------------------------------------------------
     def commit(self, page_id: int) -> int:
@@ -202,7 +205,7 @@ class Pages(Looking):
             ready = [
                 at
                 for at in sorted(placed)
-                if at in queue.paging and queue.next <= at and queue.is_free(at)
+                if at not in queue.kept and queue.next <= at and queue.is_free(at)
             ]
             if ready:
                 moved[queue] = ready

@@ -136,6 +136,7 @@ class Queue:
         "has_special",
         "is_durable",
         "is_listed",
+        "kept",
         "large",
         "live_bytes",
         "locked",
@@ -179,6 +180,7 @@ class Queue:
         self.large: dict[int, LargeMessage] = {}
         self.extents = Extents()
         self.paging: set[int] = set()
+        self.kept: set[int] = set()
 
     @property
     def is_deliverable(self) -> bool:

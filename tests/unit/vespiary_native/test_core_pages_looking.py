@@ -159,30 +159,35 @@ def test_slabs_stay_while_somebody_looks_on_and_go_at_the_end(rig: CoreRig) -> N
     assert rig.core.page_look(page_id, 1, footer, 2, 5).absent == first.absent
 
 
-def test_spared_places_stay_in_the_ring(rig: CoreRig) -> None:
+def test_kept_places_are_neither_copied_nor_moved(rig: CoreRig) -> None:
     pages = PageFiles()
     publish(rig, 6)
+    rig.core.page_keep(1, [1, 4, 77], is_kept=True)
     page_id = pages.open(rig.core, [1])
-    pages.fill(rig.core, page_id, 1)
+    assert pages.fill(rig.core, page_id, 1).copied_records == 4
     pages.close(rig.core, page_id)
-    rig.core.page_spare(1, [2, 5, 77])
+    rig.core.page_keep(1, [2, 5], is_kept=True)
     assert rig.core.page_commit(page_id) > 0
     facts = rig.core.queue_statistics(1)
-    assert (facts.ready, facts.paged) == (2, 4)
-    assert [view.sequence for view in rig.core.look(1, 0, 10).messages] == [2, 5]
+    assert (facts.ready, facts.paged) == (4, 2)
+    assert [view.sequence for view in rig.core.look(1, 0, 10).messages] == [1, 2, 4, 5]
+    rig.core.page_keep(1, [1, 2, 4, 5, 77], is_kept=False)
+    pages.move(rig.core, [1])
+    assert rig.core.queue_statistics(1).paged == 6
     consumer = rig.core.open_consumer(rig.connection, 1, AckMode.INDIVIDUAL, 100, b"s", 12)
     assert len(drain(rig, pages, consumer)) == 6
 
 
-def test_a_page_of_which_all_is_spared_is_forgotten(rig: CoreRig) -> None:
+def test_a_page_of_which_all_is_kept_is_forgotten(rig: CoreRig) -> None:
     pages = PageFiles()
     publish(rig, 2)
     page_id = pages.open(rig.core, [1])
     pages.fill(rig.core, page_id, 1)
     pages.close(rig.core, page_id)
-    rig.core.page_spare(1, [1, 2])
+    rig.core.page_keep(1, [1, 2], is_kept=True)
     assert rig.core.page_commit(page_id) == 0
     assert rig.core.pages() == []
+    rig.core.page_keep(1, [1, 2], is_kept=False)
     again = pages.move(rig.core, [1])
     assert [facts.state for facts in rig.core.pages()] == [PageState.LIVE]
     assert len(pages.index(again).records) == 2
@@ -203,5 +208,5 @@ def test_what_makes_no_sense_is_refused(rig: CoreRig) -> None:
     with pytest.raises(ValueError, match=r"max_messages|page_look"):
         rig.core.page_look(page_id, 1, footer, 0, 0)
     with pytest.raises(ValueError, match="queue"):
-        rig.core.page_spare(99, [1])
+        rig.core.page_keep(99, [1], is_kept=True)
     assert rig.core.queue_statistics(1).paged == 10

@@ -139,8 +139,15 @@ class Life:
         if self.random.random() < 0.3:
             queue = self.random.choice(QUEUES)
             first = core.queue_statistics(queue).next
-            core.page_spare(queue, [first, first + 2, first + 3])
-        if core.page_commit(page_id) and self.random.random() < 0.5:
+            kept = [first, first + 2, first + 3]
+            core.page_keep(queue, kept, is_kept=True)
+        else:
+            queue, kept = QUEUES[0], []
+        try:
+            is_moved = core.page_commit(page_id) > 0
+        finally:
+            core.page_keep(queue, kept, is_kept=False)
+        if is_moved and self.random.random() < 0.5:
             for queue in QUEUES:
                 if page_id in [one.page_id for one in core.extents(queue)]:
                     self.pages.enter(core, page_id, queue)

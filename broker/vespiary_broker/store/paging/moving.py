@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles, PagePart
@@ -74,7 +75,16 @@ class PagedAddress(Protocol):
         """Whether the next page of a queue is opened before its consumers ask."""
 
     def looked_at(self) -> list[int]:
-        """Return the queues of which nothing may be moved, nor an open page be closed."""
+        """Return the queues all messages of which must stand in the ring; none may be moved."""
+
+    def is_indexed(self, queue_id: int) -> bool:
+        """Whether Python has messages of a queue in an index: no open page may be closed."""
+
+    def begin_at(self, queue_id: int) -> int:
+        """Return the sequence of a queue in front of which hardly anything may be moved."""
+
+    def kept(self, queue_id: int) -> list[int]:
+        """Return the sequences of a queue that stay in the ring: they stand in an index."""
 
 
 class PagingJournal(Protocol):
@@ -165,11 +175,15 @@ class PageMover:
         self._core.page_open(page_id, salt, address.page_bytes, address.queue_ids())
         is_committed = False
         try:
-            await self._fill(page_id, address, queue_id, sequence)
+            kept = self._keep(address)
+            try:
+                await self._fill(page_id, address, queue_id, sequence)
+            finally:
+                self._let_go(kept)
             page = await self._write(address, page_id, salt)
             if page is None:
                 return None
-            is_moved = await self._commit(page)
+            is_moved = await self._commit(address, page)
             is_committed = True
         finally:
             if not is_committed:
@@ -180,13 +194,37 @@ class PageMover:
         await self._remove(page)  # all that was copied has been taken by consumers meanwhile
         return None
 
-    async def _commit(self, page: PageFile) -> bool:
+    def _keep(self, address: PagedAddress) -> dict[int, list[int]]:
+        """Have what stands in indexes stay where it is, until `_let_go`."""
+        kept = {
+            queue_id: sequences
+            for queue_id in address.queue_ids()
+            if (sequences := address.kept(queue_id))
+        }
+        for queue_id, sequences in kept.items():
+            self._core.page_keep(queue_id, sequences, is_kept=True)
+        return kept
+
+    def _let_go(self, kept: dict[int, list[int]]) -> None:
+        for queue_id, sequences in kept.items():
+            with suppress(ValueError):  # the queue is gone
+                self._core.page_keep(queue_id, sequences, is_kept=False)
+
+    async def _commit(self, address: PagedAddress, page: PageFile) -> bool:
         """Have the journal name a page; return whether anything of it still waited.
 
         Durability: the file goes again only where no record names it.
         """
+
+        def commit(page_id: int) -> int:
+            kept = self._keep(address)  # what was indexed since it was copied
+            try:
+                return self._core.page_commit(page_id)
+            finally:
+                self._let_go(kept)
+
         try:
-            return await self._with_room(page.page_id, self._core.page_commit) > 0
+            return await self._with_room(page.page_id, commit) > 0
         except (NoRoom, ValueError, VespiaryError):
             # Nothing was staged. Each try writes another page: what is given up must not fill the
             # disk for pages while the journal's is full.
@@ -206,9 +244,10 @@ class PageMover:
             facts = self._core.queue_statistics(queue_id)
             front = address.front_bytes(queue_id)
             spared = front * facts.ready // max(facts.live_bytes, 1)
-            waiting = facts.ready - spared
+            begin = max(facts.next + spared if spared else 0, address.begin_at(queue_id))
+            waiting = facts.ready - max(spared, len(address.kept(queue_id)))
             if waiting > most:
-                most, found = waiting, (queue_id, facts.next + spared if spared else 0)
+                most, found = waiting, (queue_id, begin)
         return found
 
     async def _fill(

@@ -16,18 +16,16 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from typing import Final
 
-from vespiary_broker.store.paging.moving import PagedAddress, finished
+from vespiary_broker.store.paging.closed_pages import ClosedPages
+from vespiary_broker.store.paging.moving import PagedAddress
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.read_limits import ReadAmounts
 from vespiary_codec.journal.page import TRAILER_BYTES, decode_trailer
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import PageDamaged, VespiaryError
 
-FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Footers that are kept for other queues of the same page."""
 _AGAIN_S: Final = 0.05
 _OPEN_PAGES_DEFAULT: Final = 5
 _TOLD_MAX: Final = 1000
@@ -44,11 +42,10 @@ class PageOpener:
         files: The page files.
         pages: Pages that the journal names, by id (the pager's own table).
         addresses: Addresses by name (the pager's own table).
-        executor: Runs what blocks.
+        closed: Footers, and which pages are damaged.
         on_ready: Called when queues gained messages.
 
     Attributes:
-        damaged: Why a page can't be opened, by id.
         opened: Pages opened since the start, once for each queue.
     """
 
@@ -58,23 +55,21 @@ class PageOpener:
         files: PageFiles,
         pages: Mapping[int, PageFile],
         addresses: Mapping[str, PagedAddress],
-        executor: Executor,
+        closed: ClosedPages,
         on_ready: Callable[[], None],
     ) -> None:
-        self.damaged: dict[int, str] = {}
+        self.damaged = closed.damaged
         self.opened = 0
         self._core = core
         self._files = files
         self._pages = pages
         self._addresses = addresses
-        self._executor = executor
+        self._closed_pages = closed
         self._on_ready = on_ready
         self._wanted: dict[int, set[int]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wholes: dict[int, asyncio.Task[None]] = {}
         self._open: dict[str, OrderedDict[int, set[int]]] = {}
-        self._footers: OrderedDict[int, bytes] = OrderedDict()
-        self._footers_bytes = 0
         self._reads = ReadAmounts(core)
         self._told: set[str] = set()
         self._troubled: set[int] = set()
@@ -232,8 +227,7 @@ class PageOpener:
         except PageDamaged as error:
             if page_id not in self._pages:
                 return  # it was done with meanwhile, and removed
-            self.damaged[page_id] = str(error)
-            log.error("messages of a page cannot be delivered: %s", error)  # noqa: TRY400
+            self._closed_pages.note_damaged(page_id, str(error))
         except VespiaryError as error:
             if page_id not in self._troubled:
                 self._troubled.add(page_id)
@@ -251,7 +245,7 @@ class PageOpener:
             self.want(queue_id, page_id)
 
     async def _enter(self, page_id: int) -> None:
-        footer = await self._footer(page_id)
+        footer = await self._closed_pages.read(page_id)
         page = self._pages.get(page_id)
         if page is None:
             return
@@ -284,18 +278,6 @@ class PageOpener:
         self._on_ready()
         for queue_id in entered:
             self._read_ahead(page.address, queue_id, page_id)
-
-    async def _footer(self, page_id: int) -> bytes:
-        footer = self._footers.pop(page_id, None)
-        if footer is None:
-            page, read = self._pages[page_id], self._files.read_footer
-            loop = asyncio.get_running_loop()
-            footer = await finished(loop.run_in_executor(self._executor, read, page))
-            self._footers_bytes += len(footer)
-        self._footers[page_id] = footer
-        while self._footers_bytes > FOOTERS_BYTES_MAX and len(self._footers) > 1:
-            self._footers_bytes -= len(self._footers.popitem(last=False)[1])
-        return footer
 
     def _pages_max(self, address: str) -> int:
         paged = self._addresses.get(address)
@@ -347,7 +329,7 @@ class PageOpener:
     def _leave(self, address: str, page_id: int, queue_id: int) -> bool:
         """Close a page for a queue; return whether it is closed for it."""
         paged = self._addresses.get(address)
-        if queue_id in self._wholes or (paged is not None and queue_id in paged.looked_at()):
+        if queue_id in self._wholes or (paged is not None and paged.is_indexed(queue_id)):
             return False
         try:
             return self._core.page_leave(page_id, queue_id)
@@ -361,10 +343,7 @@ class PageOpener:
             table.pop(page.page_id, None)
             if not table:
                 del self._open[page.address]
-        footer = self._footers.pop(page.page_id, None)
-        if footer is not None:
-            self._footers_bytes -= len(footer)
-        self.damaged.pop(page.page_id, None)
+        self._closed_pages.forget(page.page_id)
         self._troubled.discard(page.page_id)
         self._reads.forget(page.page_id)
 

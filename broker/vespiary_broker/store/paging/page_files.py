@@ -33,6 +33,7 @@ from vespiary_codec.journal.page import (
     decode_page_header,
     decode_trailer,
     encode_page_header,
+    highest_priority,
 )
 from vespiary_codec.journal.page_sketch import sketch_room
 from vespiary_native.memory import AlignedBuffer
@@ -68,12 +69,14 @@ class PageFile:
         salt: The seed of its checksums.
         address: Its address.
         size_bytes: Size of the file.
+        highest_priority: Of its messages; None: not known.
     """
 
     page_id: int
     salt: int
     address: str
     size_bytes: int
+    highest_priority: int | None = None
 
 
 class PageFiles:
@@ -158,7 +161,8 @@ class PageFiles:
                 ) from error
             raise
         self.sketches.note(page_id, header.sketch)
-        return PageFile(page_id, salt, address, size_bytes)
+        highest = highest_priority(parts[-1].data)
+        return PageFile(page_id, salt, address, size_bytes, highest)
 
     def _write(self, path: Path, header: bytes, parts: Sequence[PagePart]) -> int:
         """Write and flush all of a file; return its size."""

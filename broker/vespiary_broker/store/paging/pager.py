@@ -22,6 +22,7 @@ from typing import Final
 from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.paging.closed_pages import ClosedPages
 from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.moving import (
     PagedAddress,
@@ -112,6 +113,7 @@ class Pager:
     Attributes:
         on_ready: Called when queues gained messages.
         blocked: Why no page can be written now; None while it can.
+        closed_pages: What is known of pages without opening them.
     """
 
     def __init__(
@@ -154,12 +156,13 @@ class Pager:
         self._purged: str | None = None  # an address whose folder is being removed
         self._mover = PageMover(journal, files, executor, new_id=self._new_id, clock_ms=clock_ms)
         self._restaging = Restaging(self._core, self._readable)
+        self.closed_pages = ClosedPages(files, self._pages, executor)
         self._opener = PageOpener(
             self._core,
             files,
             self._pages,
             self._addresses,
-            executor,
+            self.closed_pages,
             lambda: self.on_ready(),
         )
 
@@ -357,6 +360,7 @@ class Pager:
     def _note_written(self, page: PageFile) -> None:
         self._pages[page.page_id] = page
         self._sizes[page.address] += page.size_bytes
+        self.closed_pages.version += 1
         self._written += 1
         self._written_bytes += page.size_bytes
         if self.blocked is not None:
@@ -494,6 +498,7 @@ class Pager:
         while self._moves:
             await asyncio.wait(list(self._moves.values()))
         await self._opener.close()
+        await self.closed_pages.close()
         self._executor.shutdown(wait=True)
         if self._lock is not None:
             self._lock.close()

@@ -8,6 +8,7 @@ import pytest
 
 from vespiary_broker.app.paging import PagedEngineAddress, moves_max
 from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.upkeep import Ring
 from vespiary_broker.store.paging.read_limits import ReadLimits
 from vespiary_spec.paging import PageFullPolicy
 from vespiary_spec.settings import AddressSettings, Configuration
@@ -83,12 +84,17 @@ def test_a_queue_has_consumers_or_not() -> None:
     assert not address.has_consumers(999)
 
 
-def test_queues_that_python_looks_at_do_not_page() -> None:
+def test_examined_queues_page_and_those_that_give_messages_up_do_not() -> None:
     rig = filled(200, max_size_bytes=100_000)
     address = paged(rig)
     queue = rig.registry.queues["orders"]
     assert address.looked_at() == []
+    assert not address.is_indexed(queue.id)
     queue.examined = ExaminedQueue(rig.core, queue)
+    assert address.queue_ids() == [queue.id]
+    assert address.is_indexed(queue.id)
+    assert address.looked_at() == []
+    queue.upkeeps = (Ring(rig.core, queue.id, 10),)
     assert address.queue_ids() == []
     assert address.looked_at() == [queue.id]
 

@@ -1,0 +1,146 @@
+"""What is known of pages without opening them: footers, priorities, which are damaged.
+
+Owns the footers that are kept in memory, and the reading of others, in paging's thread. Must never
+touch a queue: the engine looks at messages with these footers, and `opening` enters them. Made by
+`pager`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Final
+
+from vespiary_broker.store.paging.moving import finished
+from vespiary_broker.store.paging.page_files import PageFile, PageFiles
+from vespiary_codec.journal.page import highest_priority
+from vespiary_spec.errors import PageDamaged, VespiaryError
+
+FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Footers that are kept for other queues of the same page, and for the next look."""
+_AGAIN_S: Final = 0.05
+_PRIORITY_MAX: Final = 9
+
+log = logging.getLogger(__name__)
+
+
+class ClosedPages:
+    """See the module's docstring.
+
+    Args:
+        files: The page files.
+        pages: Pages that the journal names, by id (the pager's own table).
+        executor: Runs what blocks.
+
+    Attributes:
+        damaged: Why a page can't be read, by id.
+        unreadable: Pages with a part that can't be read: those who look pass over them.
+        version: Changes with each page that comes or goes.
+        on_footer: Called with a queue when a footer that it asked for is there, or can't be read.
+    """
+
+    def __init__(self, files: PageFiles, pages: Mapping[int, PageFile], executor: Executor) -> None:
+        self.damaged: dict[int, str] = {}
+        self.unreadable: set[int] = set()
+        self.version = 1
+        self.on_footer: Callable[[int], None] = lambda _: None
+        self._files = files
+        self._pages = pages
+        self._executor = executor
+        self._footers: OrderedDict[int, bytes] = OrderedDict()
+        self._footers_bytes = 0
+        self._highest: dict[int, int] = {}
+        self._reads: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, set[int]] = {}
+
+    # --- what the engine asks ---------------------------------------------------------------------
+
+    def footer(self, queue_id: int, page_id: int) -> bytes | None:
+        """Return the footer of a page; None: it is being read, and `on_footer` tells the queue."""
+        footer = self._footers.get(page_id)
+        if footer is not None:
+            self._footers.move_to_end(page_id)
+            return footer
+        self._waiting.setdefault(page_id, set()).add(queue_id)
+        if page_id not in self._reads:
+            task = asyncio.get_running_loop().create_task(
+                self._read_for_queues(page_id), name=f"read-footer-{page_id}"
+            )
+            self._reads[page_id] = task
+            task.add_done_callback(lambda _: self._reads.pop(page_id, None))
+        return None
+
+    def is_damaged(self, page_id: int) -> bool:
+        """Whether a page can't be read, or a part of it."""
+        return page_id in self.damaged or page_id in self.unreadable
+
+    def note_damaged(self, page_id: int, reason: str) -> None:
+        """Take note that a page can't be read; it is logged once."""
+        if page_id not in self.damaged and page_id in self._pages:
+            self.damaged[page_id] = reason
+            log.error("messages of a page cannot be delivered page=%d: %s", page_id, reason)
+
+    def highest_priority(self, page_id: int) -> int:
+        """Return what no message of a page is above: 9, or what is known of it."""
+        page = self._pages.get(page_id)
+        known = page.highest_priority if page is not None else None
+        return self._highest.get(page_id, _PRIORITY_MAX if known is None else known)
+
+    # --- footers ----------------------------------------------------------------------------------
+
+    async def _read_for_queues(self, page_id: int) -> None:
+        try:
+            await self.read(page_id)
+        except PageDamaged as error:
+            self.note_damaged(page_id, str(error))
+        except VespiaryError as error:
+            log.warning("a page was not read, and is tried again: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+        except Exception:
+            log.exception("a page was not read")
+        finally:
+            for queue_id in self._waiting.pop(page_id, ()):
+                self.on_footer(queue_id)
+
+    async def read(self, page_id: int) -> bytes:
+        """Return the footer of a page, wherever it is.
+
+        Raises:
+            PageDamaged: It is damaged, or the page is missing or gone.
+            NativeError: It can't be read now.
+        """
+        footer = self._footers.pop(page_id, None)
+        if footer is None:
+            page = self._pages.get(page_id)
+            if page is None:
+                raise PageDamaged("a page is gone", measured=f"page {page_id}")
+            read, loop = self._files.read_footer, asyncio.get_running_loop()
+            footer = await finished(loop.run_in_executor(self._executor, read, page))
+            self._highest[page_id] = highest_priority(footer)
+            if page_id in self._footers:  # read twice at once
+                return self._footers[page_id]
+            if page_id not in self._pages:
+                return footer
+            self._footers_bytes += len(footer)
+        self._footers[page_id] = footer
+        while self._footers_bytes > FOOTERS_BYTES_MAX and len(self._footers) > 1:
+            self._footers_bytes -= len(self._footers.popitem(last=False)[1])
+        return footer
+
+    def forget(self, page_id: int) -> None:
+        """Drop what is remembered of a page that is done."""
+        self.version += 1
+        footer = self._footers.pop(page_id, None)
+        if footer is not None:
+            self._footers_bytes -= len(footer)
+        self.damaged.pop(page_id, None)
+        self.unreadable.discard(page_id)
+        self._highest.pop(page_id, None)
+
+    async def close(self) -> None:
+        """Wait for what is being read."""
+        while self._reads:
+            await asyncio.wait(list(self._reads.values()))
