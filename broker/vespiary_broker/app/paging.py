@@ -134,7 +134,8 @@ class PagedEngineAddress:
             return 0
         facts = self._engine.core.queue_statistics(queue_id)
         each = facts.live_bytes // max(facts.ready + facts.delivering, 1)
-        examined.limit(max(self.front_bytes(queue_id) // max(each, 1), _INDEXED_MIN))
+        if examined.limit(max(self.front_bytes(queue_id) // max(each, 1), _INDEXED_MIN)):
+            self._engine.dispatcher.poke(queue_id)
         return examined.unlooked_from
 
     def kept(self, queue_id: int) -> list[int]:

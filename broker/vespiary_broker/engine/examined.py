@@ -10,7 +10,8 @@ How it looks
     consumers keep up each message is read once, and each selector is asked once. A consumer that
     comes later begins at the head, and joins the others when it has caught up.
     A lane stops at its bound (`KEYS_MAX` for all lanes of a queue) and looks on when half has left.
-    Messages of groups whose owner takes none now are passed, ten times as many; then others wait.
+    Messages of groups whose owner takes none now are passed, ten times as many (while the address
+    pages: as many, for the memory's sake); then others wait.
     What a selector does not match is not kept, so a match behind a million others is found in many
     short turns and without memory.
     A message that comes back (NACK, a lost connection, a branch that was rolled back) stands before
@@ -32,68 +33,32 @@ Order
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.groups import Group, Groups, closes_group
-from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
+from vespiary_broker.engine.lanes import OWNED_FACTOR, SEQUENCE_MASK, Lane, key_of
 from vespiary_broker.engine.page_walk import ClosedPages, PageWalk
 from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.raised import RaisedSearch
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
+from vespiary_broker.engine.takers import Batch, Taker
 
 KEYS_MAX: Final = 20_000
 """Messages that the lanes of one queue may hold together before they look no further."""
+_PAGED_KEYS_MAX: Final = 256
+"""As many while some stand in pages, until the pager says how many there is memory for."""
 _LANE_KEYS_MIN: Final = 64
 _LOOK_MESSAGES: Final = 256
 _LOOK_COST: Final = 16
 """A look at nothing counts as much as one at so many messages."""
-_SIZE_FIRST: Final = 8
 _SIZE_MAX: Final = 256
 _GROUPS_A_STEP: Final = 8
 """A consumer with few groups gets one new one at a time, so that all get their share."""
 _PLAIN_AFTER: Final = 1024
 """Ordinary messages in a row after which an examined queue may become plain again."""
-
-
-@dataclass(eq=False, slots=True)
-class Batch:
-    """Messages that were taken off the index for a consumer.
-
-    Attributes:
-        keys: Their keys, in the order of giving.
-        fresh: Groups that the consumer got with them, and the index of the message.
-        first_key: Header that its only message has to carry; empty for none.
-    """
-
-    keys: list[int] = field(default_factory=list)
-    fresh: dict[Group, int] = field(default_factory=dict)
-    first_key: str = ""
-
-    @property
-    def sequences(self) -> list[int]:
-        """Their sequences."""
-        return [key & SEQUENCE_MASK for key in self.keys]
-
-
-@dataclass(eq=False, slots=True)
-class _Taker:
-    """What the index knows of a consumer.
-
-    Attributes:
-        lane: The lane that it takes from.
-        own: Keys of messages in groups that are its own, a heap.
-        groups: Groups that are its own.
-        size: How many messages to take for it at once: it adapts to its credit.
-    """
-
-    lane: Lane
-    own: list[int] = field(default_factory=list)
-    groups: int = 0
-    size: int = _SIZE_FIRST
 
 
 class ExaminedQueue:
@@ -119,7 +84,7 @@ class ExaminedQueue:
         self._judge = judge
         self._expires: dict[int, int] = {}  # of messages in the index that expire
         self._lanes: dict[str, Lane] = {}
-        self._takers: dict[Consumer, _Taker] = {}
+        self._takers: dict[Consumer, Taker] = {}
         self._kind = queue.kind
         self._groups = Groups(queue.kind.group_buckets)
         self._is_rebalancing = False  # nothing is given until all is acknowledged
@@ -128,6 +93,7 @@ class ExaminedQueue:
         self._closing: set[int] = set()  # those that are the last of their group
         self._walk = PageWalk(core, queue.id)
         self._limit = self._keys_max = KEYS_MAX
+        self._owned_max = OWNED_FACTOR * KEYS_MAX
         self._raised = RaisedSearch()
         self._is_raising = False  # it has not come to its end, and nothing is given
         self._is_waiting = False  # for a footer that is being read
@@ -184,7 +150,7 @@ class ExaminedQueue:
             self._raised.reset()
             self._lanes_changed()
         lane.users += 1
-        self._takers[consumer] = _Taker(lane)
+        self._takers[consumer] = Taker(lane)
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer that was closed; what it held is looked at again."""
@@ -231,20 +197,38 @@ class ExaminedQueue:
             taker.own.clear()
 
     def _lanes_changed(self) -> None:
-        self._keys_max = max(_LANE_KEYS_MIN, self._limit // max(1, len(self._lanes)))
+        limit = min(self._limit, _PAGED_KEYS_MAX) if self._is_untold else self._limit
+        self._keys_max = max(_LANE_KEYS_MIN, limit // max(1, len(self._lanes)))
+        # What is bounded for the memory's sake is not held for owners that take none either.
+        is_bounded = limit < KEYS_MAX
+        self._owned_max = self._keys_max * (1 if is_bounded else OWNED_FACTOR)
+
+    @property
+    def _is_untold(self) -> bool:
+        """Whether messages stand in pages, and nobody said how much memory there is for them."""
+        return self._limit == KEYS_MAX and self._walk.has_pages
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def limit(self, messages: int = KEYS_MAX) -> None:
+    def limit(self, messages: int = KEYS_MAX) -> bool:
         """Bound what the index holds, so that the rest can leave the memory.
 
         Args:
             messages: How many messages, about; at most `KEYS_MAX`, which it is by itself.
+
+        Returns:
+            Whether it held far more, and begins anew: the queue is to be served.
         """
         messages = min(messages, KEYS_MAX)
-        if messages != self._limit:
-            self._limit = messages
-            self._lanes_changed()
+        if messages == self._limit:
+            return False
+        self._limit = messages
+        self._lanes_changed()
+        most = 2 * (self._keys_max + _LOOK_MESSAGES)
+        is_too_long = any(len(lane.keys) + lane.owned > most for lane in self._lanes.values())
+        if is_too_long:
+            self._reset()
+        return is_too_long
 
     def indexed(self) -> list[int]:
         """Return the sequences that must stay in the ring: nobody would look at them again."""
@@ -274,7 +258,7 @@ class ExaminedQueue:
         return any(self._looks_on(lane) for lane in self._lanes.values())
 
     def _looks_on(self, lane: Lane) -> bool:
-        lane.note_size(self._keys_max)
+        lane.note_size(self._keys_max, self._owned_max)
         if lane.cursor >= self._available or not lane.is_filling:
             return False
         return not (lane.is_stuck and lane.keys)
@@ -289,8 +273,8 @@ class ExaminedQueue:
         """Whether nothing asks for the queue to be examined any more."""
         if self._ordinary_run < _PLAIN_AFTER or not self.may_give:
             return False
-        if self._groups or self._has_staged:
-            return False
+        if self._groups or self._has_staged or self._walk.has_pages:
+            return False  # what is left in pages that were looked through may be damaged
         available = self._available
         return all(
             lane.match is None and not lane.keys and lane.cursor >= available
@@ -317,6 +301,7 @@ class ExaminedQueue:
             # What branches or pages held is there where it stands, maybe before the cursors.
             self._reset()
         self._walk.refresh(pages, statistics.paged)
+        self._lanes_changed()
         self._resolved, self._paged = statistics.resolved, statistics.paged
         came_back = (statistics.redelivered, statistics.put_back)
         if came_back != self._came_back:
@@ -529,7 +514,7 @@ class ExaminedQueue:
                 break
         return batch
 
-    def _is_takers(self, consumer: Consumer, taker: _Taker, key: int, batch: Batch) -> bool:
+    def _is_takers(self, consumer: Consumer, taker: Taker, key: int, batch: Batch) -> bool:
         """Whether a message is in no group, or in one that is this consumer's, or is from now."""
         group = self._group_of.get(key & SEQUENCE_MASK)
         if group is None:
@@ -550,7 +535,7 @@ class ExaminedQueue:
             self._has_left = True
         return False
 
-    def _put_back_fresh(self, taker: _Taker, key: int, batch: Batch) -> None:
+    def _put_back_fresh(self, taker: Taker, key: int, batch: Batch) -> None:
         """Leave a message to another consumer: this one has got enough new groups for now."""
         group, _ = batch.fresh.popitem()
         self._groups.release(group)
@@ -581,7 +566,7 @@ class ExaminedQueue:
             for key in keys[passed:]:
                 taker.lane.push(key)
 
-    def _settle_groups(self, taker: _Taker, batch: Batch, passed: int) -> None:
+    def _settle_groups(self, taker: Taker, batch: Batch, passed: int) -> None:
         group_of = self._group_of
         is_any_closed = False
         for key in batch.keys[:passed]:

@@ -108,13 +108,13 @@ class Lane:
         """Whether it has so much of a raised priority, or above, that others of it may wait."""
         return 2 * sum(self.raised[: 10 - priority]) >= keys_max
 
-    def note_size(self, keys_max: int) -> None:
+    def note_size(self, keys_max: int, owned_max: int) -> None:
         """Stop looking on when it is full, and go on when half of that has left.
 
         Args:
-            keys_max: Keys that it may hold before it looks no further; for owners as many tens.
+            keys_max: Keys that it may hold before it looks no further.
+            owned_max: Messages that may wait for owners before it looks no further.
         """
-        owned_max = OWNED_FACTOR * keys_max
         if len(self.keys) >= keys_max or self.owned >= owned_max:
             self.is_filling = False
             self.is_primed = True

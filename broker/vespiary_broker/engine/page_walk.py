@@ -135,22 +135,24 @@ class PageWalk:
             least: Only those of this priority or a higher one; 0 for all.
         """
         self._let_go()
-        end, parts = 0, []
+        end: int | None = None
+        parts = []
         for one in self._ahead(at, least=least):
             if one.first > at:
-                end = min(end or one.first, one.first)
+                end = one.first if end is None else min(end, one.first)
                 break
             found = self._look_at(one, at, count, least=least)
             if found is None:
                 return Seen([], {}, at, None, is_waiting=True)
-            end = min(end or found.next_sequence, found.next_sequence)
+            end = found.next_sequence if end is None else min(end, found.next_sequence)
             parts.append((found, one.page_id))
         ring = self._look_at_ring(at, count, end, least=least)
         if ring is not None:
-            if not parts and not end:
+            if end is None:
                 return Seen(ring.messages, {}, ring.next_sequence, ring.absent)
-            end = min(end or ring.next_sequence, ring.next_sequence)
+            end = min(end, ring.next_sequence)
             parts.append((ring, 0))
+        assert end is not None, "the ring was looked at, or a page bounds the look"
         absent = [one.absent for one, _ in parts if one.absent and one.next_sequence == end]
         merged = [
             (view, page_id)
@@ -163,10 +165,10 @@ class PageWalk:
         page_of = {view.sequence: page_id for view, page_id in merged if page_id}
         return Seen([view for view, _ in merged], page_of, end, absent[0] if absent else None)
 
-    def _look_at_ring(self, at: int, count: int, end: int, *, least: int) -> Look | None:
-        """Look at the ring; None if it has nothing in front of `end`, which is 0 for no end."""
+    def _look_at_ring(self, at: int, count: int, end: int | None, *, least: int) -> Look | None:
+        """Look at the ring; None if it has nothing in front of `end`, where there is one."""
         core, queue_id = self._core, self._queue_id
-        if end:
+        if end is not None:
             first = core.look(queue_id, at, 1, special_only=least > 0, min_priority=least)
             begin = first.messages[0].sequence if first.messages else first.next_sequence
             if begin >= end:

@@ -21,6 +21,8 @@ from vespiary_spec.errors import PageDamaged, VespiaryError
 
 FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
 """Footers that are kept for other queues of the same page, and for the next look."""
+_FOOTERS_MIN: Final = 8
+"""Footers that are kept however large: a queue's pages may overlap, and all are needed at once."""
 _AGAIN_S: Final = 0.05
 _PRIORITY_MAX: Final = 9
 
@@ -126,7 +128,7 @@ class ClosedPages:
                 return footer
             self._footers_bytes += len(footer)
         self._footers[page_id] = footer
-        while self._footers_bytes > FOOTERS_BYTES_MAX and len(self._footers) > 1:
+        while self._footers_bytes > FOOTERS_BYTES_MAX and len(self._footers) > _FOOTERS_MIN:
             self._footers_bytes -= len(self._footers.popitem(last=False)[1])
         return footer
 

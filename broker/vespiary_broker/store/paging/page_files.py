@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -76,7 +76,7 @@ class PageFile:
     salt: int
     address: str
     size_bytes: int
-    highest_priority: int | None = None
+    highest_priority: int | None = field(default=None, compare=False)
 
 
 class PageFiles:

@@ -13,19 +13,19 @@ def test_it_stops_when_full_and_looks_on_when_half_has_left() -> None:
     lane = Lane(None)
     for sequence in range(10):
         lane.push(key_of(4, sequence))
-    lane.note_size(11)
+    lane.note_size(11, 10)
     assert lane.is_filling
     assert not lane.is_primed
-    lane.note_size(10)
+    lane.note_size(10, 10)
     assert not lane.is_filling
     assert lane.is_primed
     for left in (9, 8, 7, 6):
         lane.pop()
-        lane.note_size(10)
+        lane.note_size(10, 10)
         assert len(lane.keys) == left
         assert not lane.is_filling
     lane.pop()
-    lane.note_size(10)
+    lane.note_size(10, 10)
     assert lane.is_filling
 
 
@@ -40,3 +40,16 @@ def test_reset_begins_at_the_head() -> None:
     assert lane.is_filling
     assert not lane.is_primed
     assert not lane.is_stuck
+
+
+def test_it_stops_when_too_many_wait_for_owners() -> None:
+    lane = Lane(None)
+    lane.owned = 9
+    lane.note_size(10, 10)
+    assert lane.is_filling
+    lane.owned = 10
+    lane.note_size(10, 10)
+    assert not lane.is_filling
+    lane.owned = 9
+    lane.note_size(10, 10)
+    assert lane.is_filling
