@@ -72,7 +72,6 @@ class ClosedPages:
                 self._read_for_queues(page_id), name=f"read-footer-{page_id}"
             )
             self._reads[page_id] = task
-            task.add_done_callback(lambda _: self._reads.pop(page_id, None))
         return None
 
     def is_damaged(self, page_id: int) -> bool:
@@ -104,6 +103,8 @@ class ClosedPages:
         except Exception:
             log.exception("a page was not read")
         finally:
+            # Whoever asks from now on has it read anew: nobody waits for a task that has ended.
+            del self._reads[page_id]
             for queue_id in self._waiting.pop(page_id, ()):
                 self.on_footer(queue_id)
 
