@@ -113,8 +113,8 @@ static void close_page(world *w, uint64_t id)
         CHECK_EQUAL(vespiary_core_page_abandon(w->core, id), 0);
         return;
     }
-    uint64_t spared = 1 + below(50);
-    CHECK_EQUAL(vespiary_core_page_spare(w->core, 1 + below(QUEUES), &spared, 1), 0);
+    uint64_t kept = 1 + below(50);
+    CHECK_EQUAL(vespiary_core_page_keep(w->core, 1 + below(QUEUES), &kept, 1, 1), 0);
     int64_t block = vespiary_core_page_commit(w->core, id);
     CHECK(block >= 0 || block == -ENOSPC);
     if (block == -ENOSPC)

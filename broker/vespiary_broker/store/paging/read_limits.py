@@ -72,7 +72,10 @@ class ReadAmounts:
             facts = self._core.queue_statistics(queue_id)
         except ValueError:
             return True  # it is gone
-        now = (facts.acknowledged, facts.paged, facts.prepared, facts.aside, claimed)
+        now = (
+            facts.acknowledged, facts.paged, facts.prepared, facts.aside,
+            facts.delivering, facts.redelivered, claimed,
+        )  # fmt: skip
         before, self._looked[queue_id] = self._looked.get(queue_id), now
         return now != before
 
@@ -87,8 +90,9 @@ class ReadAmounts:
     def has_room(self, queue_id: int, page_id: int, limits: ReadLimits, claimed: int = 0) -> bool:
         """Whether a page may be opened for a queue.
 
-        What stands behind it does not count: nobody gets that before what is in the page. It is
-        there when a page was closed whose messages had come back, and later ones were not.
+        What stands behind its first message does not count: nobody gets that before. It is there
+        when pages interleave, or when one was closed whose messages had come back, and later ones
+        were not.
 
         What nobody can acknowledge now does not count, else consumers might wait for it for ever:
         messages that a transaction has acknowledged (the rest of it may stand in the next page),
@@ -102,19 +106,23 @@ class ReadAmounts:
         """
         if limits == NO_READ_LIMITS:
             return True
+        extents = self._core.extents(queue_id)
+        end = next((one.first for one in extents if one.page_id == page_id), 0)
         messages = size_bytes = 0
-        for extent in self._core.extents(queue_id):
-            if extent.page_id == page_id:
+        for extent in extents:
+            if extent.first >= end:
                 break
             if extent.is_open:
-                messages += extent.places
-                size_bytes += extent.places * self._place_bytes.get(extent.page_id, 0)
+                places = min(extent.places, end - extent.first)  # as many at most
+                messages += places
+                size_bytes += places * self._place_bytes.get(extent.page_id, 0)
         facts = self._core.queue_statistics(queue_id)
         counted = messages - claimed - facts.prepared - facts.aside
+        if not self._core.next_deliverable(queue_id):
+            counted = min(counted, facts.delivering - claimed)  # all in front of it is held
         if counted <= 0:
             return True
         size_bytes = size_bytes * counted // messages
-        messages = counted
         if limits.max_bytes is not None and size_bytes >= limits.max_bytes:
             return False
-        return limits.max_messages is None or messages < limits.max_messages
+        return limits.max_messages is None or counted < limits.max_messages

@@ -168,6 +168,46 @@ async def test_a_page_in_front_of_those_that_are_open_is_opened(tmp_path: Path) 
     await rig.close()
 
 
+@pytest.mark.parametrize("has_claims", [False, True])
+@run
+async def test_pages_that_interleave_are_opened_though_much_of_the_first_ones_stands_behind(
+    tmp_path: Path, *, has_claims: bool
+) -> None:
+    """Nobody gets what stands behind the next page, so nobody can acknowledge it either."""
+    rig = await PagingRig.open(tmp_path, MemoryDisk())
+    client = PagingClient(rig, 1)
+    rig.address.queues = [1]
+    await client.send(500)
+    sent = rig.core.queue_statistics(1).ready
+    assert sent > 200
+    # One of the first messages in each page, and the rest from far behind: as the front shrinks.
+    for kept in (range(7, 100), range(8, 150)):
+        rig.address.kept_sequences = {1: list(kept)}
+        page = await rig.pager._mover.move(rig.address)
+        assert page is not None
+        rig.pager._note_written(page)
+    rig.address.kept_sequences = {}
+    await rig.page_all()
+    rig.address.is_wanted = False
+    rig.address.open_pages_max = 100
+    rig.address.read_limits = ReadLimits(max_messages=20)
+    consumer, taken = client.consumers[1], 0
+    async with asyncio.timeout(WAIT_S):
+        while taken < sent:
+            status, count, _ = rig.core.deliver(consumer, 1, 1 << 30)
+            taken += count
+            if count and has_claims:
+                rig.address.claims += 1
+            elif count:
+                acknowledge_first(rig, client, taken)
+            if status is DeliverStatus.ABSENT:
+                await rig.journal.load_slab(*rig.core.absent_slab(consumer))
+            elif status is DeliverStatus.PAGED:
+                rig.pager.serve()
+                await asyncio.sleep(0.0005)
+    await rig.close()
+
+
 @run
 async def test_a_queue_that_waits_is_looked_at_again_only_when_something_has_happened(
     tmp_path: Path,
