@@ -204,7 +204,7 @@ static void deliver(world *w)
         uint64_t next = (uint64_t)vespiary_core_next_deliverable(w->core, q + 1);
         vespiary_look seen;
         vespiary_view view = {.is_special = 1}; /* unless it is in memory and says otherwise */
-        CHECK(next && vespiary_core_look(w->core, q + 1, next, 1, 0, 0, 0, &seen, &frames) >= 0);
+        CHECK(next && vespiary_core_look(w->core, q + 1, next, 1, 0, 0, 0, 0, &seen, &frames) >= 0);
         if (seen.count)
             memcpy(&view, frames, sizeof view);
         CHECK(!seen.count || view.sequence == next);
@@ -230,8 +230,9 @@ static uint32_t look(world *w, uint32_t queue_id, bool is_everything, uint64_t *
     const uint8_t *data;
     CHECK(vespiary_core_queue_statistics(w->core, queue_id, &s) == 0);
     bool is_special = below(4) == 0;
+    uint32_t least = below(3) ? 0 : below(10);
     int count = vespiary_core_look(w->core, queue_id, s.head + below(20), room, is_everything, below(4) == 0,
-                                   is_special, &out, &data);
+                                   is_special, least, &out, &data);
     CHECK(count >= 0 && (uint32_t)count <= room && (uint32_t)count == out.count);
     for (uint32_t i = 0; i < out.count; i++) {
         vespiary_view view;
@@ -240,7 +241,7 @@ static uint32_t look(world *w, uint32_t queue_id, bool is_everything, uint64_t *
         CHECK(view.sequence < s.available && view.properties_at <= view.properties_end &&
               view.properties_end <= out.length && view.is_held + view.is_aside + view.is_returned <= 1);
         CHECK(is_everything || (!view.is_held && !view.is_aside));
-        CHECK(view.is_special || !is_special);
+        CHECK((view.is_special || !is_special) && view.priority >= least);
         seen[i] = view.sequence;
     }
     return out.count;
