@@ -186,6 +186,7 @@ class ExaminedQueue:
     def _reset(self) -> None:
         """Begin to look anew."""
         self._has_left = False
+        self._walk.forget()
         self._raised.reset()
         self._returned.clear()
         self._group_of.clear()

@@ -47,6 +47,13 @@ class _Closed(NamedTuple):
     page_id: int
 
 
+class _Gap(NamedTuple):
+    """Where a closed extent has nothing that was asked for: from `begin` on, up to `end`."""
+
+    begin: int
+    end: int
+
+
 class Seen(NamedTuple):
     """What one step of the walk saw.
 
@@ -84,6 +91,7 @@ class PageWalk:
         self._closed: list[_Closed] = []
         self._reach: list[int] = []  # the highest last sequence of these extents and those before
         self._passed: list[tuple[_Closed, bytes]] = []  # looked through, with their footers
+        self._gaps: dict[tuple[int, int], _Gap] = {}  # by page and least priority
 
     def refresh(self, pages: ClosedPages | None, paged: int) -> None:
         """Take note of which pages there are.
@@ -108,6 +116,13 @@ class PageWalk:
         for one in self._closed:
             highest = max(highest, one.last)
             self._reach.append(highest)
+        if self._gaps:
+            closed = {one.page_id for one in self._closed}
+            self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] in closed}
+
+    def forget(self) -> None:
+        """Drop what is known of gaps: messages may stand there again."""
+        self._gaps.clear()
 
     @property
     def has_pages(self) -> bool:
@@ -138,9 +153,12 @@ class PageWalk:
         end: int | None = None
         parts = []
         for one in self._ahead(at, least=least):
-            if one.first > at:
-                end = one.first if end is None else min(end, one.first)
-                break
+            begin = self._begin_of(one, at, least=least)
+            if begin > at:
+                end = begin if end is None else min(end, begin)
+                if begin == one.first:
+                    break  # those behind it begin there or later
+                continue
             found = self._look_at(one, at, count, least=least)
             if found is None:
                 return Seen([], {}, at, None, is_waiting=True)
@@ -153,6 +171,7 @@ class PageWalk:
             end = min(end, ring.next_sequence)
             parts.append((ring, 0))
         assert end is not None, "the ring was looked at, or a page bounds the look"
+        self._note_gaps(parts, end, least=least)
         absent = [one.absent for one, _ in parts if one.absent and one.next_sequence == end]
         merged = [
             (view, page_id)
@@ -164,6 +183,23 @@ class PageWalk:
             merged.sort(key=lambda item: item[0].sequence)
         page_of = {view.sequence: page_id for view, page_id in merged if page_id}
         return Seen([view for view, _ in merged], page_of, end, absent[0] if absent else None)
+
+    def _note_gaps(self, parts: list[tuple[Look, int]], end: int, *, least: int) -> None:
+        """Remember where the next message of each page stands from the end of a step on.
+
+        Pages may interleave: without this, all of their footers would be needed at every step.
+        """
+        for found, page_id in parts:
+            views = found.messages
+            index = bisect_left(views, end, key=lambda view: view.sequence)
+            then = views[index].sequence if index < len(views) else found.next_sequence
+            if page_id and then > end:
+                self._gaps[page_id, least] = _Gap(end, then)
+
+    def _begin_of(self, one: _Closed, at: int, *, least: int) -> int:
+        """Return where the next message of a closed extent stands, or may stand."""
+        gap = self._gaps.get((one.page_id, least))
+        return gap.end if gap is not None and gap.begin <= at < gap.end else max(one.first, at)
 
     def _look_at_ring(self, at: int, count: int, end: int | None, *, least: int) -> Look | None:
         """Look at the ring; None if it has nothing in front of `end`, where there is one."""
@@ -188,6 +224,8 @@ class PageWalk:
         except ValueError as error:
             self._note(one, error)
             return Look([], one.last + 1, None)
+        begin = found.messages[0].sequence if found.messages else found.next_sequence
+        self._gaps[one.page_id, least] = _Gap(at, begin)
         if found.next_sequence > one.last and found.messages:
             self._passed.append((one, footer))
         return found

@@ -22,6 +22,7 @@ class SteppedCore:
         self.ring = ring
         self.pages = pages
         self.absent = absent
+        self.raised: set[int] = set()
         self.available = 1 + max(ring + [one for page in pages.values() for one in page])
 
     def extents(self, queue_id: int) -> list[ExtentFacts]:
@@ -48,7 +49,7 @@ class SteppedCore:
         min_priority: int = 0,
     ) -> Look:
         places = self.pages[page_id]
-        found = [one for one in places if one >= at]
+        found = [one for one in places if one >= at and (not min_priority or one in self.raised)]
         if found and page_id in self.absent:
             return Look([], found[0], (page_id, 0))
         after = found[count] if len(found) > count else places[-1] + 1
@@ -104,3 +105,76 @@ def test_a_page_whose_first_slab_is_absent_is_waited_for_even_at_the_very_first_
 def test_a_damaged_page_is_passed_over() -> None:
     core = SteppedCore([3, 4, 12], {7: [0, 1, 5], 8: [2, 6, 7], 9: [9, 10, 11]}, {8})
     assert _walked(core, KnownPages({8}), 2) == [0, 1, 3, 4, 5, 9, 10, 11, 12]
+
+
+class OneFooterAtATime(KnownPages):
+    """Pages of which one footer is in memory: that which was asked for last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = self.asked = 0
+        self.reads = 0
+
+    def footer(self, queue_id: int, page_id: int) -> bytes | None:
+        if page_id == self.there:
+            return FOOTER
+        self.asked = page_id
+        return None
+
+    def read(self) -> None:
+        self.there = self.asked
+        self.reads += 1
+
+
+def _walked_with_reads(core: SteppedCore, pages: OneFooterAtATime, *, at: int = 0) -> list[int]:
+    walk = PageWalk(core, 1)  # type: ignore[arg-type]
+    walk.refresh(pages, sum(map(len, core.pages.values())))
+    seen = []
+    while at < core.available:
+        step = walk.look(at, 100)
+        if step.is_waiting:
+            pages.read()
+            assert pages.reads < 100, "it comes to no end"
+        seen += [view.sequence for view in step.messages]
+        at = step.next_sequence
+    return seen
+
+
+def test_pages_that_interleave_need_not_have_all_their_footers_in_memory_at_once() -> None:
+    every_third = {7: [0, 3, 6], 8: [1, 4, 7], 9: [2, 5, 8]}
+    assert _walked_with_reads(SteppedCore([9], every_third, set()), OneFooterAtATime()) == [
+        *range(10)
+    ]
+    assert _walked_with_reads(SteppedCore([9], every_third, set()), OneFooterAtATime(), at=5) == [
+        *range(5, 10)
+    ]
+
+
+def test_a_page_that_goes_on_far_behind_is_read_again_only_there() -> None:
+    # One early message in each, and many behind: as pages are when the front shrinks.
+    pages = {7: [0, *range(100, 200)], 8: [1, *range(200, 300)], 9: [2, *range(300, 400)]}
+    known = OneFooterAtATime()
+    assert _walked_with_reads(SteppedCore([3], pages, set()), known) == [
+        *range(4),
+        *range(100, 400),
+    ]
+    assert known.reads == 6
+
+
+def _seen(walk: PageWalk, at: int, *, least: int = 0) -> list[int]:
+    return [view.sequence for view in walk.look(at, 9, least=least).messages]
+
+
+def test_where_a_page_has_nothing_is_known_for_each_priority_and_until_it_is_forgotten() -> None:
+    core = SteppedCore([], {7: [2, 30, 60], 8: [70]}, set())
+    core.raised = {60}
+    pages = KnownPages()
+    walk = PageWalk(core, 1)  # type: ignore[arg-type]
+    walk.refresh(pages, 4)
+    assert _seen(walk, 2, least=9) == [60]
+    assert _seen(walk, 2) == [2, 30, 60]
+    assert _seen(walk, 3) == [30, 60]
+    core.pages[7] = [2, 20, 60]  # a branch held it until now
+    walk.refresh(pages, 4)
+    walk.forget()
+    assert _seen(walk, 3) == [20, 60]
