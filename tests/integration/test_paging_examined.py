@@ -77,7 +77,7 @@ def take(peer: StompPeer, count: int) -> list[int]:
 
 
 def take_last(peer: StompPeer) -> int:
-    """Receive a message behind which none waits; return its number when its end is durable."""
+    """Receive a message; return its number when its end, and that of those before, is durable."""
     frame = peer.receive()
     peer.send("ACK", {"id": frame.get("ack") or "", "receipt": "taken"})
     peer.receive_receipt("taken")
@@ -203,3 +203,44 @@ def test_a_paged_backlog_is_looked_through_from_its_very_first_message(tmp_path:
         with StompPeer(broker.port()) as peer:
             subscribe(peer, credit=5, selector="colour = 'red'")
             assert take(peer, 40) == list(range(0, 2000, 50))
+
+
+def test_priorities_over_pages_survive_a_kill(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, *SETTINGS) as broker:
+        send(broker.port(), [(n, {"priority": str(n % 10)}) for n in range(2000)])
+        wait_for(lambda: len(pages(data)) >= 10)
+        with StompPeer(broker.port()) as peer:
+            subscribe(peer, credit=50)
+            got = [*take(peer, 299), take_last(peer)]
+            broker.kill()
+        broker.start()
+        with StompPeer(broker.port()) as peer:
+            subscribe(peer, credit=50)
+            got += take(peer, 1700)
+        assert got[:1000] == sorted(
+            (n for n in range(2000) if n % 10 >= 5), key=lambda n: (-(n % 10), n)
+        )
+        assert sorted(got[1000:]) == [n for n in range(2000) if n % 10 < 5]
+        wait_for(lambda: not pages(data))
+
+
+def test_a_queue_is_examined_while_pages_are_open_and_plain_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, *SETTINGS) as broker:
+        send(broker.port(), [(n, {"colour": "red"} if n % 10 == 0 else {}) for n in range(2000)])
+        wait_for(lambda: len(pages(data)) >= 10)
+        with StompPeer(broker.port()) as plain:
+            subscribe(plain, credit=50)
+            got = [*take(plain, 299), take_last(plain)]
+        assert got == list(range(300))
+        wait_for_consumers(broker, 0)
+        with StompPeer(broker.port()) as picky:
+            subscribe(picky, credit=50, selector="colour = 'red'")
+            red = [*take(picky, 99), take_last(picky)]
+        assert red == list(range(300, 1300, 10))
+        wait_for_consumers(broker, 0)
+        with StompPeer(broker.port()) as plain:
+            subscribe(plain, credit=50)
+            assert take(plain, 1600) == [n for n in range(300, 2000) if n % 10 or n >= 1300]
+        wait_for(lambda: not pages(data))
