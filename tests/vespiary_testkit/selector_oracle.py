@@ -176,7 +176,7 @@ def _literal(value: Any) -> str:
 
 
 def _name(name: str) -> str:
-    return f'"{name}"' if "-" in name else name
+    return name if re.fullmatch(r"[\w$]+", name) else f'"{name}"'
 
 
 # --- meaning ------------------------------------------------------------------------------------

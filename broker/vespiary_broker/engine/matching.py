@@ -9,6 +9,7 @@ from __future__ import annotations
 from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import compile_selector
+from vespiary_codec.journal.page_sketch import PageSketch
 
 
 class SelectorMatch:
@@ -25,10 +26,11 @@ class SelectorMatch:
         InvalidSelector: It is no condition; says where, and what was expected.
     """
 
-    __slots__ = ("_selector", "_values_of", "text")
+    __slots__ = ("_address", "_selector", "_values_of", "text")
 
     def __init__(self, text: str, address: str) -> None:
         self.text = text
+        self._address = address
         self._selector = compile_selector(text)
         self._values_of = Extractor(self._selector.names, address=address).values_of
 
@@ -40,3 +42,7 @@ class SelectorMatch:
     def wants(self, message: MessageView) -> bool:
         """Return whether a message matches."""
         return self._selector.matches(self._values_of(message))
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        """Return whether a message of a page may match; False: none does."""
+        return self._selector.may_match(sketch, self._address)

@@ -81,6 +81,21 @@ def _parts_of(pattern: str, escape: str) -> list[_Part]:
     return parts
 
 
+def beginning_of(pattern: str, escape: str = "") -> tuple[str, bool]:
+    """Return how every text that matches begins.
+
+    Args:
+        pattern: A pattern that was compiled.
+        escape: As there.
+
+    Returns:
+        The beginning, and whether nothing may follow it.
+    """
+    first, *others = _parts_of(pattern, escape)
+    end = first.index(None) if None in first else len(first)
+    return "".join(map(str, first[:end])), not others and end == len(first)
+
+
 def _literals(part: _Part) -> list[tuple[int, str]]:
     """Return the texts between the `_` of a part, and where in it they stand."""
     found: list[tuple[int, str]] = []

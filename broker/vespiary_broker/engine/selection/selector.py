@@ -7,12 +7,16 @@ filters of queues and diverts, and by the HTTP API.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.selection.compiling import Evaluate, Values, compile_condition
 from vespiary_broker.engine.selection.problems import Problem
 from vespiary_spec.errors import InvalidSelector
 from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.selection.expressions import Expression
+    from vespiary_codec.journal.page_sketch import PageSketch
 
 _CONVERT: Final = "convert_string_expressions:"
 _HYPHENATED: Final = "hyphenated_props:"
@@ -27,12 +31,15 @@ class Selector:
         constant: What it always is when it needs none (None is "unknown", which selects nothing).
     """
 
-    __slots__ = ("_evaluate", "constant", "names", "text")
+    __slots__ = ("_evaluate", "_tree", "constant", "names", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate, names: frozenset[str]) -> None:
+    def __init__(
+        self, text: str, evaluate: Evaluate, names: frozenset[str], tree: Expression
+    ) -> None:
         self.text = text
         self.names = names
         self._evaluate = evaluate
+        self._tree = tree
         self.constant: bool | None = None if names else evaluate({})
 
     def __eq__(self, other: object) -> bool:
@@ -56,6 +63,20 @@ class Selector:
             values: Values of `names`; a name that is not there is NULL.
         """
         return self._evaluate(values) is True
+
+    def may_match(self, sketch: PageSketch, address: str) -> bool:
+        """Return whether a message of a page may be selected; False: none is.
+
+        Args:
+            sketch: The page's.
+            address: Of its messages, for `AMQAddress`; empty if it is not known.
+        """
+        # With the first look at a page alone.
+        from vespiary_broker.engine.selection.possibility import may_match
+
+        if self.is_constant:
+            return self.constant is True
+        return may_match(self._tree, sketch, address)
 
 
 def compile_selector(text: str) -> Selector:
@@ -88,10 +109,11 @@ def compile_selector(text: str) -> Selector:
             )
         if not condition.strip():
             raise Problem(0, "the selector is empty")
-        found = compile_condition(parse(condition))
+        tree = parse(condition)
+        found = compile_condition(tree)
     except Problem as problem:
         raise _refusal(text, start + problem.position, problem) from problem
-    return Selector(text, found.evaluate, found.names)
+    return Selector(text, found.evaluate, found.names, tree)
 
 
 def compile_filter(text: str) -> Selector | None:
