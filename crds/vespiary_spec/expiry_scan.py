@@ -7,12 +7,12 @@ Called by: `naming`.
 
 from typing import Annotated
 
-from vespiary_spec.management import CounterSettings
+from vespiary_spec.delivery_counts import DeliveryCountSettings
 from vespiary_spec.model import Change, Unit, setting
 
 
 class ExpiryScanSettings(
-    CounterSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+    DeliveryCountSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
     """How often expired messages that nobody asks for are looked for."""
 

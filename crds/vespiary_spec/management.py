@@ -3,7 +3,7 @@
 Owns: these fields of `BrokerSettings` and of `AddressSettings`, as the first links in the chains of
 Structs that those are made of.
 Never: counts or shows anything (that is the engine, and the HTTP API).
-Called by: `expiry_scan`, `lifecycle`.
+Called by: `delivery_counts`, `lifecycle`.
 """
 
 from typing import Annotated, Any, Final

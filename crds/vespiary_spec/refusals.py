@@ -19,8 +19,6 @@ NOT_YET: dict[str, dict[str, str]] = {
     BROKER: {
         # journals and storage
         "node-manager-lock-directory": "shared-store high availability",
-        "persist-delivery-count-before-delivery": "durable delivery counts",
-        "max-redelivery-records": "durable delivery counts",
         "critical-analyzer": "the critical analyzer",
         "critical-analyzer-timeout": "the critical analyzer",
         "critical-analyzer-check-period": "the critical analyzer",

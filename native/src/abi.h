@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 11u
+#define VESPIARY_ABI 12u
 
 /* cdef-begin */
 

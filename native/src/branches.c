@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
 #include "state.h"
 
 enum { COMMITTED = 1, ROLLED_BACK = 2 };

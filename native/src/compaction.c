@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "counts.h"
 #include "state.h"
 
 static uint32_t get32(const uint8_t *at)
@@ -91,7 +92,7 @@ static void write_counts(walk *w, const placed *to, uint32_t places)
         const uint8_t *place = to->memory + ADD_HEADER + (uint64_t)i * PLACE_BYTES;
         queue *q;
         entry *item = movable(&moved, place, &q);
-        if (item && item->deliveries && q->is_durable && stage_count(w->core, q, get64(place + 8), item) == 0)
+        if (item && journalled_deliveries(w->core, item) && q->is_durable && stage_count(w->core, q, get64(place + 8), item) == 0)
             w->moved_bytes += COUNT_BYTES;
     }
 }
@@ -106,7 +107,7 @@ static int move_record(walk *w)
         queue *q;
         const entry *item = movable(w, w->at + ADD_HEADER + (uint64_t)i * PLACE_BYTES, &q);
         kept += item != NULL;
-        counts += item && item->deliveries && q->is_durable;
+        counts += item && journalled_deliveries(core, item) && q->is_durable;
     }
     if (!kept)
         return 0;

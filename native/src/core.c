@@ -112,6 +112,7 @@ vespiary_core *vespiary_core_new(uint32_t slab_bytes, uint32_t block_bytes, uint
     core->slabs_max = slabs_max;
     core->record_bytes_max = record_bytes_max;
     core->next_sequence = 1;
+    core->counts_max = UINT32_MAX;
     if (account_make(core) < 0) {
         free(core);
         return NULL;

@@ -228,6 +228,11 @@ int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t s
 int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit);
 int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int counted);
 
+/* deliveries that are counted: see vespiary_native/abc_counts.py */
+void vespiary_core_count_deliveries(vespiary_core *core, int ahead, uint32_t records_max); /* UINT32_MAX: any number */
+int vespiary_core_limit_deliveries(vespiary_core *core, uint32_t queue_id, uint32_t attempts); /* 0: none */
+int64_t vespiary_core_output_waiting(const vespiary_core *core, uint32_t handle);
+
 /* inspection: see vespiary_native/abc_inspection.py */
 /* Views, then their properties, at *data, valid until the next deliver, give or look. */
 int vespiary_core_look(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint32_t max_messages,

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
 #include "state.h"
 
-enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
 static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
@@ -153,6 +154,13 @@ int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
     return 0;
 }
 
+/* Whether Python looks at a message because of its deliveries: it came with them, from a recovery or a page. One that came
+ * back since then was looked at. */
+static bool is_worn(const queue *q, const entry *item)
+{
+    return item->deliveries && q->attempts_max && item->deliveries >= q->attempts_max && item->state == ENTRY_READY;
+}
+
 /* Why there is no next message in the ring. */
 static int32_t nothing(vespiary_core *core, queue *q)
 {
@@ -182,6 +190,10 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             out->status = nothing(core, q);
             break;
         }
+        if (is_worn(q, item)) {
+            out->status = WORN;
+            break;
+        }
         const uint8_t *record = record_memory(core, item);
         if (!record) {
             out->status = ABSENT;
@@ -203,6 +215,8 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
             (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
         if (count && used + length > max_bytes)
             break;
+        if (by->mode != 0 && count_ahead(core, q, sequence, item))
+            break; /* no room for the count: it is not given */
         entry_given(q, by, handle, item, sequence);
         if (by->mode == 0) {
             bad = acknowledge(core, by, sequence, &block);
@@ -261,10 +275,13 @@ int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *seq
             (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
         if (count && used + length > max_bytes)
             break;
-        if (by->mode != 0)
+        if (by->mode != 0) {
+            if (count_ahead(core, q, sequence, item))
+                break; /* no room for the count */
             entry_given(q, by, handle, item, sequence);
-        else if (message_finish(core, q, sequence, item, &block))
+        } else if (message_finish(core, q, sequence, item, &block)) {
             break; /* no room for the acknowledgement: it stays where it is */
+        }
         out->status = DRAINED;
         used += length;
         count++;
@@ -307,6 +324,8 @@ static int give_body(vespiary_core *core, uint32_t handle, vespiary_large *out, 
     uint8_t *end = encode_head(core->scratch, by, item, out->sequence, properties_of(item, record), out->size);
     out->head_length = (uint32_t)(end - core->scratch);
     *head = core->scratch;
+    if (count_ahead(core, by->queue, out->sequence, item))
+        return 0;
     entry_given(by->queue, by, handle, item, out->sequence);
     return 1;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
 #include "pages.h"
 
 static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
@@ -65,12 +66,12 @@ static int kept_places(const paged_queue *of, extent *out)
 }
 
 /* How often a place was given out, wherever it stands; `e` is what the queue has in the page, or NULL. */
-static uint32_t deliveries_of(const queue *q, const extent *e, uint64_t sequence)
+static uint32_t deliveries_of(const vespiary_core *core, const queue *q, const extent *e, uint64_t sequence)
 {
     if (e && !e->is_open && extent_has(e, sequence))
         return extent_note(e, sequence) & 0xFFFF;
     const entry *item = queue_entry(q, sequence);
-    return item ? item->deliveries : 0;
+    return item ? journalled_deliveries(core, item) : 0;
 }
 
 static int write_large(const queue *q, const extent *kept, paged_record *r, uint32_t *count)
@@ -99,7 +100,7 @@ static int write_counts_of(const vespiary_core *core, const queue *q, uint32_t s
     uint64_t limit = core->slab_bytes / 4 < PAGE_RECORD_MAX ? core->slab_bytes / 4 : PAGE_RECORD_MAX;
     const extent *e = extent_of(q, slot); /* once: it is looked for among all pages of the queue */
     for (uint64_t at = extent_next(kept, kept->first); at != UINT64_MAX; at = extent_next(kept, at + 1)) {
-        uint32_t deliveries = deliveries_of(q, e, at);
+        uint32_t deliveries = deliveries_of(core, q, e, at);
         if (!deliveries || r->counted + PAGED_COUNT > limit + limit / 2)
             continue;
         uint8_t *out = body_room(r, PAGED_COUNT);

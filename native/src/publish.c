@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "crc32c.h"
+#include "counts.h"
 #include "state.h"
 
 static void put16(uint8_t *at, uint32_t v)
@@ -436,39 +437,9 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
 }
 
 /* --- giving back --------------------------------------------------------------------------------------------------- */
-int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item)
-{
-    return stage_count_of(core, q, sequence, item->deliveries, item->slot);
-}
-
-int stage_count_of(vespiary_core *core, const queue *q, uint64_t sequence, uint32_t deliveries, uint32_t slot)
-{
-    placed at;
-    int bad = place_record(core, COUNT_BYTES, false, &at);
-    if (bad)
-        return bad;
-    put32(at.memory, COUNT_BYTES);
-    at.memory[4] = RECORD_COUNT;
-    at.memory[5] = 0;
-    put16(at.memory + 6, 0);
-    put32(at.memory + 8, q->id);
-    put32(at.memory + 12, deliveries);
-    put64(at.memory + 16, sequence);
-    return add_cancel(core->slots[at.slot], slot); /* the count stays as long as the message's record does */
-}
-
-void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
-{
-    if (item->deliveries < UINT16_MAX)
-        item->deliveries++;
-    if (is_ack_journalled(core, q, item))
-        (void)stage_count(core, q, sequence, item); /* a lost count is no lost message */
-}
-
 static void give_one_back(vespiary_core *core, queue *q, uint64_t sequence, entry *item, bool is_counted)
 {
-    if (is_counted)
-        count_delivery(core, q, sequence, item);
+    count_back(core, q, sequence, item, is_counted);
     entry_returned(q, sequence, item);
 }
 

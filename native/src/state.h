@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
+ * consumer.c, counts.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
@@ -192,6 +192,7 @@ typedef struct {
     uint64_t ack_block;  /* sequence of the block with its latest ACK record, 0 none */
     uint32_t ack_offset; /* of that record in the block */
     uint32_t consumers;
+    uint32_t attempts_max; /* 0: none */
     uint32_t account; /* that its messages count for */
     uint32_t routes;    /* that lead to it */
     uint32_t led_by[2]; /* handles of routes that were led to it of late, and may not lead to it any more */
@@ -351,6 +352,8 @@ typedef struct {
 struct vespiary_core {
     uint32_t slab_bytes, slab_shift, block_bytes, slabs_max, record_bytes_max;
     uint64_t now_ms;
+    bool counts_ahead;   /* deliveries are counted in the journal before they happen */
+    uint32_t counts_max; /* the highest count that is journalled */
 
     /* image */
     file **slots;
@@ -544,7 +547,6 @@ int output_waits(vespiary_core *core, uint32_t handle, bool for_all);
 /* publish.c */
 int transaction_end(vespiary_core *core);
 bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item);
-void count_delivery(vespiary_core *core, queue *q, uint64_t sequence, entry *item);
 
 /* branches.c */
 int branch_add(branch *to, branch_member member);
@@ -561,8 +563,6 @@ int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
 bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
 int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
-int stage_count(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item);
-int stage_count_of(vespiary_core *core, const queue *q, uint64_t sequence, uint32_t deliveries, uint32_t slot);
 
 /* page_extents.c, page_recovery.c, pages.c */
 file *page_file_find(const vespiary_core *core, uint64_t file_id);

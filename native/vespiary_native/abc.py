@@ -88,6 +88,7 @@ from vespiary_codec.journal.record import RecordType as RecordType
 from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
+from vespiary_native.abc_counts import CoreCounts as CoreCounts
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
 from vespiary_native.abc_pages import CorePages as CorePages
 from vespiary_native.abc_routes import CoreRoutes as CoreRoutes
@@ -111,7 +112,14 @@ from vespiary_native.values import WriteRequest as WriteRequest
 
 
 class Core(
-    CoreAccounts, CoreBranches, CoreInspection, CorePages, CoreRoutes, CoreSwitching, Protocol
+    CoreAccounts,
+    CoreBranches,
+    CoreCounts,
+    CoreInspection,
+    CorePages,
+    CoreRoutes,
+    CoreSwitching,
+    Protocol,
 ):
     """See the module's docstring.
 
@@ -542,13 +550,10 @@ class Core(
         """Return the consumer of this connection that holds the message, or -1."""
 
     def give_back(self, consumer: int, sequence: int) -> int:
-        """Return a held message to the queue, counted as delivered once more (NACK).
+        """Return a held message to the queue, counted as delivered once more (NACK, `abc_counts`).
 
-        CLIENT: and all that it holds and was given before, in that order. A COUNT record is staged
-        for each if there is room.
-
-        Returns:
-            Number of messages given back; 0 when it does not hold that message.
+        CLIENT: and all that it holds and was given before, in that order.
+        Returns how many were given back; 0 when it does not hold that message.
         """
 
     def set_credit(self, consumer: int, credit: int) -> None:

@@ -28,6 +28,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
+from vespiary_native.core_counts import NativeCounts
 from vespiary_native.core_pages import NativePages
 from vespiary_native.core_routes import NativeRoutes
 from vespiary_native.core_switching import SCAN_STATUS, NativeSwitching
@@ -38,7 +39,9 @@ _IMAGE_FIELDS = attrgetter(*ImageStatistics._fields)  # asked for with every wri
 _BATCH = 1024  # ids fetched with one call
 
 
-class NativeCore(NativeAccounts, NativeInspection, NativePages, NativeRoutes, NativeSwitching):
+class NativeCore(
+    NativeAccounts, NativeCounts, NativeInspection, NativePages, NativeRoutes, NativeSwitching
+):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 
     def __init__(

@@ -34,6 +34,7 @@ class DeliverStatus(IntEnum):
     LARGE = 3  # the next message's body is in a file: give it by itself (`take_large`)
     SPECIAL = 4  # Python looks at the next message first (`next_deliverable`, `give`)
     PAGED = 5  # the next message stands in a page: enter its extent (`page_wanted`)
+    WORN = 6  # the next message was given out too often (`abc_counts`)
 
 
 class AckMode(IntEnum):

@@ -18,6 +18,7 @@ from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
+from vespiary_testkit.core_driver_counts import CountingCalls
 from vespiary_testkit.core_driver_inspection import InspectionCalls
 from vespiary_testkit.core_driver_pages import PagingCalls
 from vespiary_testkit.core_driver_switching import SwitchingCalls
@@ -30,7 +31,7 @@ LIMITS = (12, 300, 1200, 30_000)
 SALT = 0x9E3779B97F4A7C15
 
 
-class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
+class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
     """One run: two cores, the files they write, the clients that use them."""
 
     def __init__(self, seed: int) -> None:
@@ -68,6 +69,7 @@ class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
         self.given.clear()
         self.in_flight: Any = None
         self.is_started = False
+        self.begin_counting()
 
     # --- the world around ------------------------------------------------------------------------
     def start(self, sequence: int = 1, crc: int = 0, durable: int = 0) -> None:
@@ -303,6 +305,9 @@ class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
             self.note_given(frames)
             if status == DeliverStatus.LARGE:
                 self.take_large(consumer)
+            elif status == DeliverStatus.WORN:
+                if self.take_worn(consumer):
+                    continue
             elif status == DeliverStatus.SPECIAL and self.decide(consumer):
                 continue
             is_entered = status == DeliverStatus.PAGED and self.enter_wanted()
@@ -317,7 +322,9 @@ class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
     def take_large(self, consumer: int) -> None:
         assert self.core.next_large(consumer) is not None
         given = self.core.take_large(consumer)
-        assert given is not None
+        if given is None:
+            assert self.is_ahead, "only a count may find no room"
+            return
         self.note_given(given.head)
         if self.random.random() < 0.5:
             self.core.acknowledge(consumer, given.sequence)
@@ -377,6 +384,7 @@ class Driver(InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
             (1, self.replace_switch),
             (1, self.misuse_switch),
             (2, self.account),
+            (2, self.count),
             (2, self.core.take_changed_accounts),
             (5, self.keep_files),
             (2, self.reclaim),

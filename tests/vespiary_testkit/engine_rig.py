@@ -13,6 +13,7 @@ from typing import Any
 
 from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.delivery_counts import CountRules
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.names import Destination, parse_destination
@@ -79,6 +80,7 @@ class Rig:
         duplicates: DuplicateIds | None = None,
         scan_period_ms: int = 30_000,
         naming: NamingRules | None = None,
+        count_rules: CountRules | None = None,
     ) -> None:
         self.now_s = 1000.0
         self.journal = journal or MemoryJournal()
@@ -103,6 +105,7 @@ class Rig:
             transaction_room_bytes=self.journal.transaction_room_bytes,
             clocks=Clocks(lambda: self.now_ms, lambda: self.now_ms - self.set_ahead_ms),
             expiry_scan_period_ms=scan_period_ms,
+            count_rules=count_rules or CountRules(),
             naming=replace(naming or NamingRules(), clock_s=lambda: self.now_s),
         )
         self.registry = self.engine.registry

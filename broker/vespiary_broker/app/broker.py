@@ -33,7 +33,7 @@ from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limits
-from vespiary_broker.app.naming import naming_rules
+from vespiary_broker.app.naming import count_rules, naming_rules
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
@@ -246,6 +246,7 @@ class BrokerApp(Administration):
             expiry_scan_period_ms=configuration.message_expiry_scan_period,
             large_bodies=large,
             naming=naming_rules(configuration),
+            count_rules=count_rules(configuration),
         )
         self._engine = engine
         engine.registry.restore()

@@ -1,4 +1,4 @@
-"""Rules about names as a configuration wants them.
+"""Rules about names and counts as a configuration wants them.
 
 Owns the way from the settings to the engine's values. Must never hold state. Called by `broker`.
 """
@@ -9,6 +9,7 @@ import asyncio
 from typing import Final
 
 from vespiary_broker.app.memory import memory_limit_bytes
+from vespiary_broker.engine.delivery_counts import CountRules
 from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.engine.wildcards import WildcardSyntax
 from vespiary_spec.settings import Configuration
@@ -29,6 +30,16 @@ def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:
         any_words=wanted.any_words,
         single_word=wanted.single_word,
         is_routing_enabled=wanted.routing_enabled,
+    )
+
+
+def count_rules(configuration: Configuration) -> CountRules:
+    """Return which deliveries are counted in the journal, and when."""
+    most = configuration.max_redelivery_records
+    return CountRules(
+        is_ahead=configuration.persist_delivery_count_before_delivery
+        and configuration.persistence_enabled,
+        records_max=None if most < 0 else most,
     )
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from vespiary_broker.engine.core import AckMode, Core, DeliverStatus
+from vespiary_broker.engine.core import Core, DeliverStatus
+from vespiary_broker.engine.delivery_counts import RETIRED_A_TURN, CountRules, retire_next
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.examined_giver import ExaminedGiver
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
@@ -54,6 +55,7 @@ class Dispatcher:
         large_bodies: Bodies in files; None: there are none.
         quarantine: Takes messages whose body is lost; None makes one.
         judge: Decides about special messages; None: they are given like all others.
+        count_rules: Which deliveries are counted in the journal, and when.
     """
 
     def __init__(
@@ -64,11 +66,15 @@ class Dispatcher:
         large_bodies: LargeBodies | None = None,
         quarantine: Quarantine | None = None,
         judge: Judge | None = None,
+        count_rules: CountRules = CountRules(),  # noqa: B008  (it is immutable)
     ) -> None:
         self._judge = judge
         self.messages_replaced = 0
         self.later: Later = lambda _delay_s, _action: None
-        self._outflow = Outflow(core, load_slab, large_bodies)
+        core.count_deliveries(ahead=count_rules.is_ahead, records_max=count_rules.records_max)
+        self._outflow = Outflow(
+            core, load_slab, large_bodies, is_counting_ahead=count_rules.is_ahead
+        )
         self._giver = ExaminedGiver(core, self._outflow)
         self.view_giver = ViewGiver(core, self._outflow, judge)
         self.on_paged: Callable[[], None] = lambda: None
@@ -93,6 +99,11 @@ class Dispatcher:
     def messages_out(self) -> int:
         """Messages given to consumers so far."""
         return self._outflow.messages_out
+
+    @property
+    def is_counting_ahead(self) -> bool:
+        """Whether messages leave once the counts of their deliveries are durable."""
+        return self._outflow.is_counting_ahead
 
     @property
     def has_more(self) -> bool:
@@ -221,11 +232,11 @@ class Dispatcher:
         """Give consumers what is next, in turn; return whether the others need not be asked."""
         core, outflow = self._core, self._outflow
         slice_messages = _NO_LIMIT if len(consumers) == 1 else self._slice(queue, len(consumers))
-        idle = 0
+        idle = retired = 0
         while idle < len(consumers):
             queue.turn = (queue.turn + 1) % len(consumers)
             consumer = consumers[queue.turn]
-            room_bytes = consumer.output.room_bytes()
+            room_bytes = outflow.room_bytes(consumer)
             if room_bytes <= 0:
                 outflow.stall(consumer.output, queue.id)
                 idle += 1
@@ -236,9 +247,8 @@ class Dispatcher:
                 idle = 0
             else:
                 idle += 1
-                if status == DeliverStatus.LIMIT and consumer.mode is AckMode.AUTO:
-                    # It has no limit of its own: there was no room for the acknowledgements.
-                    outflow.starve(queue.id)
+                if status == DeliverStatus.LIMIT:
+                    outflow.limited(consumer, count)
             if status == DeliverStatus.DRAINED:
                 if not count:
                     queue.turn -= 1  # it was asked in vain: the next message is its own
@@ -249,12 +259,24 @@ class Dispatcher:
             if status == DeliverStatus.PAGED:
                 self.on_paged()
                 return True
+            if status == DeliverStatus.WORN:
+                retired += self._retire(queue)
+                if retired >= RETIRED_A_TURN:
+                    outflow.again[queue.id] = None
+                    return True
+                idle = 0
             if status == DeliverStatus.LARGE and self._give_large(consumer):
                 idle = 0
             if status == DeliverStatus.SPECIAL:
                 queue.examined = ExaminedQueue(core, queue, self._judge)
                 return True
         return False
+
+    def _retire(self, queue: Queue) -> int:
+        """Take away the next message, which was delivered too often; return what it counts for."""
+        if self._judge is not None and retire_next(self._core, queue, self._judge):
+            return 1
+        return RETIRED_A_TURN
 
     def _give_large(self, consumer: Consumer) -> bool:
         """Give a consumer the large message that is next, or set it aside if its body is lost."""
@@ -263,6 +285,9 @@ class Dispatcher:
             return False
         if self._outflow.is_damaged(body):
             return self._quarantine.take(consumer.queue.id)
+        if self._outflow.is_output_held(consumer):
+            self._outflow.stall(consumer.output, consumer.queue.id)
+            return False
         given = self._core.take_large(consumer.handle)
         if given is None:
             return False

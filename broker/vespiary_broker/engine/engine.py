@@ -17,6 +17,7 @@ from vespiary_broker.engine.branches import Branches
 from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dead_letters import DeadLetters
+from vespiary_broker.engine.delivery_counts import CountRules
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.fates import Fates
@@ -93,6 +94,7 @@ def make_engine(
     large_bodies: LargeBodies | None = None,
     naming: NamingRules = DEFAULT_RULES,
     expiry_scan_period_ms: int = 30_000,
+    count_rules: CountRules = CountRules(),  # noqa: B008  (it is immutable)
 ) -> Engine:
     """Put an engine together; `restore` and `configure` of its parts are the caller's to call.
 
@@ -117,28 +119,28 @@ def make_engine(
         large_bodies: Bodies in files; None: there are none.
         naming: Rules about what has a name.
         expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
+        count_rules: Which deliveries are counted in the journal, and when.
     """
     settings = AddressSettingsTable(address_settings, naming.syntax)
-    quarantine = Quarantine(core)
-    memory = AddressMemory(core, settings, memory_limits)
+    quarantine, memory = Quarantine(core), AddressMemory(core, settings, memory_limits)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
     )  # fmt: skip
-    branches = Branches(
-        core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
-        timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max,
-    )  # fmt: skip
+    branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
+        timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
     fates = _make_fates(core, registry, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
+    dispatcher = Dispatcher(
+        core, registry.queues_by_id, load_slab, large_bodies, quarantine, fates, count_rules
+    )
+    logins = Logins(users, is_anonymous_allowed=is_anonymous_allowed)
+    slow_consumers = SlowConsumers(core, registry, settings, naming.clock_s)
     return Engine(
-        core, registry,
-        Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine, fates),
-        duplicates, Logins(users, is_anonymous_allowed=is_anonymous_allowed), FullDisk(settings),
-        memory, branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
-        SlowConsumers(core, registry, settings, naming.clock_s),
+        core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
+        transaction_bytes_max, transaction_scan_period_s, quarantine,
+        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers,
     )  # fmt: skip
 
 
@@ -167,6 +169,6 @@ def _make_fates(
     registry.on_dropped = fates.forget
     registry.judge = fates
     fates.schedule.on_released = partial(show_released, registry.queues_by_id)
-    dead_letters = DeadLetters(registry, spawn, fates.go_on, clocks.steady_ms)
+    dead_letters = DeadLetters(registry, spawn, fates.place_made, clocks.steady_ms)
     mover.places = registry.unrouted = dead_letters
     return fates

@@ -37,6 +37,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.delivery_counts import is_retired
 from vespiary_broker.engine.groups import Group, Groups, closes_group
 from vespiary_broker.engine.lanes import OWNED_FACTOR, SEQUENCE_MASK, Lane, key_of
 from vespiary_broker.engine.page_walk import ClosedPages, PageWalk
@@ -378,6 +379,8 @@ class ExaminedQueue:
 
     def _take_in(self, lanes: list[Lane], message: MessageView) -> None:
         """Put a message into the lanes that want it, if it may be given at all."""
+        if message.deliveries and is_retired(self._judge, self._queue, message):
+            return
         if message.is_special and not self._is_to_be_given(message):
             return
         for lane in lanes:

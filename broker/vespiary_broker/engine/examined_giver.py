@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vespiary_broker.engine.core import AckMode, Core, DeliverStatus, LargeBody
+from vespiary_broker.engine.core import Core, DeliverStatus, LargeBody
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.page_walk import ClosedPages
@@ -78,7 +78,7 @@ class ExaminedGiver:
     def _give(self, queue: Queue, examined: ExaminedQueue, consumer: Consumer, count: int) -> bool:
         """Give a consumer its next messages; return whether it may get more now."""
         outflow = self._outflow
-        room_bytes = consumer.output.room_bytes()
+        room_bytes = outflow.room_bytes(consumer)
         if room_bytes <= 0:
             outflow.stall(consumer.output, queue.id)
             return False
@@ -93,13 +93,15 @@ class ExaminedGiver:
             outflow.write(consumer, given, frames)
         is_large_taken = False
         if status == DeliverStatus.LARGE:
-            is_large_taken = self._give_large(consumer, sequences[passed])
+            if outflow.is_output_held(consumer):
+                outflow.stall(consumer.output, queue.id)
+            else:
+                is_large_taken = self._give_large(consumer, sequences[passed])
             passed += is_large_taken
         elif status == DeliverStatus.ABSENT:
             outflow.load(self._core.absent_for(queue.id, sequences[passed]), queue.id)
-        elif status == DeliverStatus.LIMIT and not given and consumer.mode is AckMode.AUTO:
-            # It has no limit of its own: there was no room for the acknowledgements.
-            outflow.starve(queue.id)
+        elif status == DeliverStatus.LIMIT:
+            outflow.limited(consumer, given)
         examined.settle(consumer, batch, passed)
         return passed > 0
 

@@ -87,6 +87,8 @@ class Fates:
         redelivery: Takes messages back.
         schedule: Holds messages whose time has not come.
         clock_ms: Milliseconds since 1970.
+        wake: Called when there is something to do and no turn may come by itself; the server sets
+            it.
 
     Args:
         core: The core.
@@ -113,6 +115,7 @@ class Fates:
         self.mover = mover
         self.redelivery = redelivery
         self.schedule = Schedule(core, load_slab, mover.unreadable)
+        self.wake: Callable[[], None] = lambda: None
         self._core = core
         self._queues = queues
         self._load_slab = load_slab
@@ -178,6 +181,13 @@ class Fates:
             return fate.until_ms
         self._leave(queue, view, fate, now_ms)
         return NOT_TO_BE_GIVEN
+
+    def retire(self, queue: Queue, sequence: int) -> bool:
+        """Take a deliverable message away that was delivered too often (see `settling.Judge`)."""
+        if not self._core.set_aside(queue.id, sequence):
+            return False
+        self.mover.add(queue, sequence, Reason.DELIVERIES)
+        return True
 
     def _leave(self, queue: Queue, view: MessageView, fate: Fate, now_ms: int) -> None:
         if fate.verdict is Verdict.ASIDE:
@@ -300,6 +310,14 @@ class Fates:
     def go_on(self) -> None:
         """Try again what waited for room in the journal, for memory or for a place."""
         self.mover.go_on()
+
+    def place_made(self) -> None:
+        """Go on with what waited for a place to be made, in a turn that may come for nothing else.
+
+        Also when it could not be made: that decides as well.
+        """
+        self.go_on()
+        self.wake()
 
     def slab_loaded(self, file_id: int, slab: int) -> None:
         """Go on with what waited for a slab; also when it could not be loaded: it is tried again.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vespiary_broker.engine.core import Core, LargeBody, LargeDelivery
+from vespiary_broker.engine.core import AckMode, Core, LargeBody, LargeDelivery
 from vespiary_broker.engine.large_bodies import LargeBodies
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer
@@ -24,16 +24,24 @@ class Outflow:
     Attributes:
         again: Queues to be served in the next turn, in order.
         messages_out: Messages given to consumers so far.
+        is_counting_ahead: As given.
 
     Args:
         core: The core.
         load_slab: Begins to read a slab that is not in memory.
         large_bodies: Bodies in files; None: there are none.
+        is_counting_ahead: What is given out leaves once the counts of its deliveries are durable.
     """
 
     def __init__(
-        self, core: Core, load_slab: LoadSlab, large_bodies: LargeBodies | None = None
+        self,
+        core: Core,
+        load_slab: LoadSlab,
+        large_bodies: LargeBodies | None = None,
+        *,
+        is_counting_ahead: bool = False,
     ) -> None:
+        self.is_counting_ahead = is_counting_ahead
         self.again: dict[int, None] = {}
         self.messages_out = 0
         self.core = core
@@ -104,12 +112,44 @@ class Outflow:
 
     # --- going out ------------------------------------------------------------------------------
 
+    def room_bytes(self, consumer: Consumer) -> int:
+        """Return how many bytes more a consumer's connection takes now (see `Output.room_bytes`).
+
+        What waits there for the counts of its deliveries takes room as well.
+        """
+        output = consumer.output
+        room_bytes = output.room_bytes()
+        if self.is_counting_ahead and room_bytes > 0:
+            room_bytes -= self.core.output_waiting(output.handle)
+        return room_bytes
+
+    def is_output_held(self, consumer: Consumer) -> bool:
+        """Whether something waits on a consumer's connection that a stream must not overtake."""
+        return self.is_counting_ahead and self.core.output_waiting(consumer.output.handle) > 0
+
+    def limited(self, consumer: Consumer, count: int) -> None:
+        """Have a queue wait for the journal, if it may be why a consumer was given no more.
+
+        Args:
+            consumer: The consumer, at whom the core has stopped with LIMIT.
+            count: Messages that it was given.
+        """
+        # AUTO has no limit of its own: there was no room for the acknowledgements.
+        if not count and (consumer.mode is AckMode.AUTO or self.is_counting_ahead):
+            self.starve(consumer.queue.id)
+
     def write(self, consumer: Consumer, count: int, frames: bytes) -> None:
-        """Send a consumer the frames of what it was given."""
+        """Send a consumer the frames of what it was given.
+
+        Durability: with counts ahead they leave once those are durable.
+        """
         self.messages_out += count
         consumer.queue.delivered += count
         consumer.given += count
-        consumer.output.write(frames)
+        if self.is_counting_ahead and consumer.view is None:
+            self.core.receipt(consumer.output.handle, frames)
+        else:
+            consumer.output.write(frames)
 
     def is_damaged(self, body: LargeBody) -> bool:
         """Whether a body is known to be lost."""

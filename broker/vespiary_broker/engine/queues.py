@@ -101,6 +101,7 @@ class Queue:
         views: What consumers have seen, if it is non-destructive; None: they take its messages.
         delivered: Messages given to consumers since the start, again those that came back.
         departures: Messages that left it by no consumer since the start, by reason; None: none.
+        attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
         is_deleted: Whether it is gone.
     """
 
@@ -127,6 +128,7 @@ class Queue:
     views: Views | None = None
     delivered: int = 0
     departures: dict[str, int] | None = None
+    attempts_max: int = 0
     is_deleted: bool = False
     rota: Rota = field(init=False)
 

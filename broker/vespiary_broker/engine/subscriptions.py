@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import AckMode, Core
+from vespiary_broker.engine.delivery_counts import limit_deliveries
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.names import Destination
@@ -99,6 +100,8 @@ async def open_subscription(
             cure="close that one first, or use another client-id or name",
         )
     registry.usage.check_consumers(queue)
+    settings = registry.settings_for(queue.address.name)
+    limit_deliveries(core, queue, settings.max_delivery_attempts or 0)
     handle = core.open_consumer(
         output.handle, queue.id, request.mode, request.credit, request.header, request.version
     )

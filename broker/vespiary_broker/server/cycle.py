@@ -80,6 +80,7 @@ class Cycle:
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
+        engine.fates.wake = self.touch
         self._sweep: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._reaping = Reaping(engine.reaper, self.loop, self.touch)
@@ -134,11 +135,8 @@ class Cycle:
 
         Durability: only what the core says is durable is confirmed.
         """
-        for handle, data in self.core.take_receipts():
-            connection = self.connections.get(handle)
-            if connection is not None:
-                connection.release(data)
         dispatcher, fates = self.engine.dispatcher, self.engine.fates
+        self._release_output()
         recheck, self._recheck = self._recheck, []
         for connection in recheck:
             if not connection.is_write_paused:
@@ -149,6 +147,8 @@ class Cycle:
         ready = self.core.take_ready_queues()
         fates.arrived(ready)
         dispatcher.dispatch(ready)
+        if dispatcher.is_counting_ahead:
+            self._release_output()  # what waits for no count
         large = self.large
         if large is not None and large.live_count:
             large.remove(self.core.take_done_large())
@@ -164,6 +164,16 @@ class Cycle:
             and self.core.has_unwritten()
         ):
             self._journal.kick()  # deliveries without acknowledgement stage records of their own
+
+    def _release_output(self) -> None:
+        """Send what waited for a flush that has come: receipts, and messages with their counts."""
+        dispatcher = self.engine.dispatcher
+        for handle, data in self.core.take_receipts():
+            connection = self.connections.get(handle)
+            if connection is not None:
+                connection.release(data)
+                if dispatcher.is_counting_ahead:
+                    dispatcher.output_ready(connection)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do something after some time, and what follows from it in the turn then."""

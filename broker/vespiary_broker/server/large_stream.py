@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode, LargeDelivery, NoRoom
 from vespiary_broker.engine.queues import Consumer
-from vespiary_spec.errors import LargeMessageDamaged, NativeError
+from vespiary_spec.errors import LargeMessageDamaged, NativeError, WriterFailed
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -65,7 +65,11 @@ class LargeStream:
         """Send the message, then let the connection go on."""
         try:
             try:
+                if self._cycle.engine.dispatcher.is_counting_ahead:
+                    await self._cycle.durable()  # the count of its delivery
                 reader = await self._open()
+            except WriterFailed:
+                return  # the journal has failed, and the connection ends with it
             except LargeMessageDamaged:
                 self._give_back()
                 return

@@ -143,7 +143,7 @@ class Branches:
                 continue
             queue, message_file = found
             if not is_commit:
-                staging.count_delivery(queue, member.sequence)
+                staging.counting.count_delivery(queue, member.sequence)
             elif message_file is not None and member.file is not None:
                 # Its acknowledgement must stay as long as the message, and so must the COMMIT.
                 for file in (member.file, own):

@@ -164,8 +164,9 @@ class Walk:
         content = bytes(raw.data[add.properties_at :])  # making room may drop the slab
         start = bytearray(raw.data[: ADD.size])
         length = ADD.size + PLACE.size * len(places) + len(content)
-        counted = [place for place in places if place.queue.deliveries.get(place.sequence)
-                   and place.queue.is_durable]  # fmt: skip
+        counting = self._staging.counting
+        counted = [place for place in places if place.queue.is_durable
+                   and counting.journalled(place.queue, place.sequence)]  # fmt: skip
         if not self._make_room(length + 7 & ~7, len(counted) * COUNT.size):
             return  # of a file made before journal-file-size became smaller
         blocks = self._staging.blocks
@@ -214,6 +215,7 @@ class Walk:
         """Stage how often the moved messages were given out, behind their copy."""
         for queue, sequence, _ in places:
             with contextlib.suppress(NoRoom):
-                deliveries = queue.deliveries[sequence]
-                self._staging.count(queue, sequence, deliveries, queue.entries[sequence][0].file)
+                file = queue.entries[sequence][0].file
+                deliveries = self._staging.counting.journalled(queue, sequence)
+                self._staging.counting.record(queue, sequence, deliveries, file)
                 self._moved_bytes += COUNT.size

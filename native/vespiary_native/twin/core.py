@@ -26,6 +26,7 @@ from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.branches import Branches
+from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
 from vespiary_native.twin.page_calls import TwinPages
 from vespiary_native.twin.pages import Pages
@@ -43,7 +44,7 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls, Routes, TwinInspection, TwinPages, TwinSwitching):
+class TwinCore(AccountCalls, Routes, TwinCounts, TwinInspection, TwinPages, TwinSwitching):
     """See `vespiary_native.abc.Core`.
 
     Args:
@@ -458,7 +459,7 @@ class TwinCore(AccountCalls, Routes, TwinInspection, TwinPages, TwinSwitching):
     def take_large(self, consumer: int) -> LargeDelivery | None:
         """See `abc.Core.take_large`."""
         known = self._consumer(consumer)
-        return delivery.give_large(known, delivery.next_sequence(known.queue))
+        return delivery.give_large(self._staging, known, delivery.next_sequence(known.queue))
 
     def take_done_large(self) -> list[int]:
         """See `abc.Core.take_done_large`.

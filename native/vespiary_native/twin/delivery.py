@@ -31,6 +31,7 @@ def deliver(
     is_auto = consumer.mode is AckMode.AUTO
     if not is_auto:
         max_messages = min(max_messages, consumer.credit - len(held))
+    is_ahead = staging.counting.is_ahead
     parts: list[bytes | memoryview] = []
     count = used = 0
     status = DeliverStatus.LIMIT
@@ -49,6 +50,9 @@ def deliver(
             status = _nothing(staging, queue)
             break
         message = entries[sequence]
+        if queue.attempts_max and sequence not in returned and _is_worn(queue, sequence):
+            status = DeliverStatus.WORN
+            break
         view = message[0].view
         if view is None:
             status = DeliverStatus.ABSENT
@@ -61,12 +65,15 @@ def deliver(
         frame, length = encode_message(consumer, sequence, message, view)
         if count and used + length > max_bytes:
             break
-        if is_auto:
-            # Its memory may go with its last place, so it is copied first.
+        if is_auto or is_ahead:
+            # Its memory may go with its last place, or for a record's, so it is copied first.
             frame = (b"".join(frame),)
+        if is_auto:
             if not _finish_given(staging, queue, sequence, message):
                 break
         else:
+            if not staging.counting.ahead(queue, sequence, message):
+                break
             if sequence in returned:
                 returned.discard(sequence)
                 if sequence >= queue.next:
@@ -81,6 +88,11 @@ def deliver(
     if is_auto and count:
         staging.queue_ready(queue)
     return status, count, b"".join(parts)
+
+
+def _is_worn(queue: Queue, sequence: int) -> bool:
+    """Whether a message that has not come back was given out too often before."""
+    return queue.deliveries.get(sequence, 0) >= queue.attempts_max
 
 
 def _nothing(staging: Staging, queue: Queue) -> DeliverStatus:
@@ -143,7 +155,7 @@ def next_large(queue: Queue) -> LargeBody | None:
     return large.body if large is not None else None
 
 
-def give_large(consumer: Consumer, sequence: int) -> LargeDelivery | None:
+def give_large(staging: Staging, consumer: Consumer, sequence: int) -> LargeDelivery | None:
     """Give a deliverable message, if it is large (see `abc.Core.take_large`)."""
     queue, held = consumer.queue, consumer.held
     large = queue.large.get(sequence)
@@ -158,6 +170,8 @@ def give_large(consumer: Consumer, sequence: int) -> LargeDelivery | None:
     if flags & _ESCAPED and consumer.version != 12:
         properties = properties_for_version(properties, _VERSIONS[consumer.version])
     head = b"%b%b\n" % (_encode_head(consumer, sequence, large.body.size_bytes), properties)
+    if not staging.counting.ahead(queue, sequence, message):
+        return None
     hold(consumer, sequence, message)
     return LargeDelivery(sequence, head, large.body)
 
@@ -217,7 +231,7 @@ def give_back(
     """Return held messages to their queue, in this order; return how many."""
     for sequence in sequences:
         message = consumer.held.pop(sequence)
-        staging.give_back(consumer.queue, sequence, message, is_counted=is_counted)
+        staging.counting.give_back(consumer.queue, sequence, message, is_counted=is_counted)
     if sequences:
         staging.queue_ready(consumer.queue)
     return len(sequences)

@@ -134,8 +134,10 @@ class TwinInspection(Tables):
                 self._end(queue, sequence)
             except NoRoom:
                 return DeliverStatus.LIMIT, None
-        else:
+        elif self._staging.counting.ahead(queue, sequence, message):
             delivery.hold(by, sequence, message)
+        else:
+            return DeliverStatus.LIMIT, None
         return DeliverStatus.DRAINED, frame
 
     def give_large(self, consumer: int, sequence: int) -> LargeDelivery | None:
@@ -144,7 +146,7 @@ class TwinInspection(Tables):
         queue = by.queue
         if not _is_deliverable(queue, sequence):
             return None
-        given = delivery.give_large(by, sequence)
+        given = delivery.give_large(self._staging, by, sequence)
         queue.skip()
         return given
 

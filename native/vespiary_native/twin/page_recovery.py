@@ -112,4 +112,6 @@ class PageRecovery:
         extent = queue.extents.holding(sequence)
         if extent is not None:
             extent.deliveries[sequence] = min(deliveries, DELIVERIES_MAX)
+            if not deliveries:
+                del extent.deliveries[sequence]
             file.cancels.add(extent.page)

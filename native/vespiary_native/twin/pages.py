@@ -138,7 +138,7 @@ class Pages(Looking):
             if other[0] is not message[0] or other[6] != message[6]:
                 continue
             more = extra_bytes(
-                is_large=bool(flags & RecordFlag.LARGE), has_count=at in queue.deliveries
+                is_large=bool(flags & RecordFlag.LARGE), has_count=bool(queue.deliveries.get(at))
             )
             if page.takes([*places, (queue_id, at)], extra + more):
                 places.append((queue_id, at))
@@ -249,7 +249,7 @@ class Pages(Looking):
                 used += bitmap_bytes(kept[0], kept[-1])
             counts = []
             for at in kept:
-                deliveries = queue.deliveries_of(at)
+                deliveries = self._staging.counting.journalled(queue, at)
                 if deliveries and used + COUNT_BYTES <= limit + limit // 2:
                     counts.append((at, deliveries))
                     used += COUNT_BYTES

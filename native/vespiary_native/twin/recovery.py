@@ -35,7 +35,7 @@ from vespiary_native.twin.branches import BRANCH_DATA_BYTES_MAX, Branch, Branche
 from vespiary_native.twin.image import Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.page_recovery import PageRecovery
-from vespiary_native.twin.state import DELIVERIES_MAX, Message, Queue, place_bytes
+from vespiary_native.twin.state import Message, Queue, place_bytes
 
 _KEPT = (
     RecordType.COUNT,
@@ -185,7 +185,7 @@ class Recovery:
                 if queue is not None:
                     self._pages.count(queue, record.sequence, record.deliveries, file)
                 if queue is not None and record.sequence in queue.entries:
-                    queue.deliveries[record.sequence] = min(record.deliveries, DELIVERIES_MAX)
+                    queue.restore_deliveries(record.sequence, record.deliveries)
                     _cancel(file, queue.entries[record.sequence][0])
             elif isinstance(record, CommitRecord):
                 return not self._commit(queues, file, record)

@@ -7,7 +7,6 @@ by the scanner.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections import deque
 from typing import Final
@@ -17,7 +16,6 @@ from vespiary_codec.journal.large_reference import REFERENCE_BYTES
 from vespiary_codec.journal.record import (
     ACK,
     ADD,
-    COUNT,
     PLACE,
     RANGE,
     START,
@@ -31,10 +29,10 @@ from vespiary_native.abc import NoRoom
 from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
 from vespiary_native.twin.branches import Branch, Member, note_queues
+from vespiary_native.twin.counting import Counting
 from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import (
-    DELIVERIES_MAX,
     Connection,
     Message,
     Note,
@@ -68,6 +66,7 @@ class Staging:
         large: Bodies in files.
         wanted: Queues whose consumers met a place in a closed extent, in that order.
         accounts: What messages cost in memory.
+        counting: How often they were given out.
     """
 
     def __init__(
@@ -93,6 +92,7 @@ class Staging:
         self.large = LargeMessages()
         self.wanted: dict[Queue, None] = {}
         self.accounts = Accounts()
+        self.counting = Counting(self)
         self._notes: deque[Note] = deque()
         self._volatile: Slab | None = None
         self._volatile_at = 0
@@ -360,46 +360,6 @@ class Staging:
         queue.ack_at = at
         queue.ack_end = sequence + 1
 
-    def give_back(self, queue: Queue, sequence: int, message: Message, *, is_counted: bool) -> None:
-        """Return a message that was given out; a lost count is no lost message."""
-        queue.give_back(sequence)
-        if not is_counted:
-            return
-        deliveries = queue.count_delivery(sequence)
-        if self.is_journalled(queue, message):
-            with contextlib.suppress(NoRoom):
-                self.count(queue, sequence, deliveries, message[0].file)
-
-    def count_delivery(self, queue: Queue, sequence: int) -> None:
-        """Count a message that a branch gives back as delivered once more."""
-        deliveries = min(queue.deliveries_of(sequence) + 1, DELIVERIES_MAX)
-        message = queue.entries.get(sequence)
-        extent = queue.extents.holding(sequence)
-        if message is not None:
-            queue.deliveries[sequence] = deliveries
-            file = message[0].file if self.is_journalled(queue, message) else None
-        elif extent is not None:
-            extent.deliveries[sequence] = deliveries
-            file = extent.page if queue.is_durable else None
-        if file is not None:
-            with contextlib.suppress(NoRoom):
-                self.count(queue, sequence, deliveries, file)
-
-    def count(self, queue: Queue, sequence: int, deliveries: int, file: JournalFile | None) -> None:
-        """Stage how often a journalled message was given out.
-
-        Raises:
-            NoRoom: No slab or no file for the record.
-        """
-        at = self.blocks.place(COUNT.size)
-        COUNT.pack_into(
-            self.blocks.view, at, COUNT.size, RecordType.COUNT, 0, 0,
-            queue.queue_id, deliveries, sequence,
-        )  # fmt: skip
-        own = self.blocks.slab.file
-        if own is not None and file is not None and own is not file:
-            own.cancels.add(file)  # the count stays as long as the message's record does
-
     def append(self, type_: int, body: bytes, *, flags: int, is_urgent: bool) -> int:
         """Stage a record of the general form; return its block (see `abc.Core.append_record`)."""
         length = START.size + len(body)
@@ -506,6 +466,11 @@ class Staging:
             connection.notes_pending += 1
             self._notes.append(note)
         note.receipts.append(data)
+
+    def output_waiting(self, connection: Connection) -> int:
+        """Return how many bytes of a connection's output wait (see `CoreCounts`)."""
+        waiting = (note.receipts for note in self._notes if note.connection is connection)
+        return sum(len(data) for receipts in waiting for data in receipts)
 
     def queue_ready(self, queue: Queue) -> None:
         """List a queue, if a consumer would find something in it."""

@@ -106,6 +106,7 @@ class Queue:
         ack_at: Position of that record in its slab.
         ack_end: One above the last sequence of its last range.
         consumers: Number of open consumers.
+        attempts_max: From so many deliveries on `deliver` gives no restored message; 0: any.
         has_special: Whether a special message may be deliverable, maybe behind others.
         is_listed: Stands in the list of ready queues.
         waits_for_slab: A consumer met an absent slab.
@@ -127,6 +128,7 @@ class Queue:
         "acknowledged",
         "added",
         "aside",
+        "attempts_max",
         "available",
         "consumers",
         "deliveries",
@@ -172,6 +174,7 @@ class Queue:
         self.live_bytes = 0
         self.ack_block = self.ack_at = self.ack_end = 0
         self.consumers = 0
+        self.attempts_max = 0
         self.has_special = False
         self.is_listed = self.waits_for_slab = False
         self.reserved: set[int] = set()
@@ -268,6 +271,12 @@ class Queue:
             return self.deliveries.get(sequence, 0)
         extent = self.extents.holding(sequence)
         return extent.deliveries.get(sequence, 0) if extent is not None else 0
+
+    def restore_deliveries(self, sequence: int, deliveries: int) -> None:
+        """Know how often a message was given out before a recovery."""
+        self.deliveries.pop(sequence, None)
+        if deliveries:
+            self.deliveries[sequence] = min(deliveries, DELIVERIES_MAX)
 
     def count_delivery(self, sequence: int) -> int:
         """Count a message as delivered once more; return how often it has been now."""

@@ -56,6 +56,15 @@ def fail(rig: Rig, consumer: Consumer, *sequences: int, times: int = 2) -> None:
     rig.turn()
 
 
+def test_a_place_that_was_made_brings_the_turn_that_moves_to_it() -> None:
+    rig, woken = rig_with(), []
+    rig.engine.fates.wake = lambda: woken.append(ready(rig, "DLQ"))
+    consumer = rig.subscribe(rig.output(), "/queue/orders")
+    rig.send("/queue/orders", b"x")
+    fail(rig, consumer, 1)
+    assert woken == [0]
+
+
 def test_a_message_is_moved_after_its_last_attempt_with_its_origin() -> None:
     rig = rig_with()
     output = rig.output()

@@ -38,7 +38,7 @@ def test_the_configuration_page_has_both_spellings_and_the_refused_names() -> No
         "| `journal-max-io` | `journalMaxIo` | 500 with ASYNCIO and IO_URING, 1 with NIO |" in text
     )
     assert "| `journal-directory` | – |" in text
-    assert "`max-redelivery-records`" in text.partition("## Known, but not supported yet")[2]
+    assert "`critical-analyzer`" in text.partition("## Known, but not supported yet")[2]
     assert "`max-body-size`" in text
 
 
