@@ -107,7 +107,10 @@ def from_plain(data: Any, overrides: Iterable[str] = ()) -> Configuration:
         data = {}
     if not isinstance(data, Mapping):
         raise ConfigError("a configuration holds names with values", path=".", value=data)
-    data = _copied(data)
+    try:
+        data = _copied(data)
+    except RecursionError:  # YAML can name what it stands in
+        raise ConfigError("a value stands in itself, or nests too deeply", path=".") from None
     for override in overrides:
         apply_override(data, override)
     configuration = convert(data, Configuration, spelling=Spelling.KEBAB)
@@ -363,8 +366,10 @@ def _check_limits(configuration: Configuration, spelling: Spelling) -> None:
 def _check_addresses(addresses: tuple[Address, ...], spelling: Spelling) -> None:
     owners: dict[str, str] = {}
     for index, address in enumerate(addresses):
+        _check_reachable(address.name, f"addresses[{index}].name")
         for place, queue in enumerate(address.queues):
             path = f"addresses[{index}].queues[{place}]"
+            _check_reachable(queue.name, f"{path}.name")
             if queue.name in owners:
                 raise ConfigError(
                     f"the address `{owners[queue.name]}` has a queue of this name already",
@@ -380,6 +385,17 @@ def _check_addresses(addresses: tuple[Address, ...], spelling: Spelling) -> None
                     allowed=", ".join(kind.value for kind in address.routing_types),
                 )
             check_queue_kind(queue, path, spelling)
+
+
+def _check_reachable(name: str, path: str) -> None:
+    """Refuse a name that no client could say: it would be taken for an address and a queue."""
+    if "::" in name:
+        raise ConfigError(
+            "a name with :: in it means a queue of an address",
+            path=path,
+            value=name,
+            cure="name the address without it, and the queue in its `queues`",
+        )
 
 
 # --- from a resource ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from vespiary_spec import units
+from vespiary_spec import limits, units
 from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting, UnsupportedSetting
 from vespiary_spec.model import Facts, FieldModel, Spelling, Unit, fields_of, kebab, spell, unwrap
 from vespiary_spec.refusals import pointless_names, refused_names, refused_values
@@ -231,6 +231,9 @@ def _number(
         raise ConfigError(f"this is not {kinds}", path=path, value=value, allowed=facts.allowed())
     if number == facts.special and facts.special is not None:
         return number
+    if whole and abs(number) > limits.WHOLE_NUMBER_MAX:
+        most = f"at most {limits.WHOLE_NUMBER_MAX}"
+        raise ConfigError("the number is too large", path=path, value=value, allowed=most)
     low, high = facts.minimum, facts.maximum
     too_low = low is not None and not number >= low
     too_high = high is not None and not number <= high

@@ -28,6 +28,12 @@ AIO_DEPTH_MAX = 65536
 DUPLICATE_IDS_MAX = 1_000_000
 """Duplicate ids that an address can be told to remember."""
 
+WHOLE_NUMBER_MAX = 2**63 - 1
+"""Largest whole number that any setting takes: what a resource and the core can hold."""
+
+CONSUMERS_MAX = 2**31 - 1
+"""Largest `max-consumers` of a queue that is made through the API."""
+
 ADDRESS_NAME_CHARACTERS_MAX = 1024
 """Longest name of an address or a queue, in UTF-8 bytes."""
 

@@ -37,10 +37,13 @@ def parse(text: str, *, source: str = "") -> Any:
         source: Name of the file, for error messages.
 
     Raises:
-        UnreadableConfig: It is no YAML, or a name stands in it twice; with line and column.
+        UnreadableConfig: It is no YAML, or a name stands in it twice; with line and column. It
+            nests without end, or too deeply to be read.
     """
     try:
         return yaml.load(text, _UniqueKeyLoader)  # noqa: S506 - derived from SafeLoader
+    except RecursionError:
+        raise UnreadableConfig("this nests too deeply to be read", path=source) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source or 'configuration'}:{mark.line + 1}:{mark.column + 1}" if mark else source

@@ -31,6 +31,7 @@ from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.handlers import Api, Call
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import MEDIA_TYPE, Refused, refused
+from vespiary_broker.admin.request_log import request_log
 from vespiary_broker.admin.route import Route
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, ROUTES, read_body, read_query
 from vespiary_broker.engine.logins import Principal
@@ -71,7 +72,11 @@ class Site:
         self._heard_s: dict[Any, float] = {}
         self._busy: set[Any] = set()
         self._runner = web.AppRunner(
-            self._application(), access_log=None, keepalive_timeout=15.0, shutdown_timeout=1.0
+            self._application(),
+            access_log=None,
+            logger=request_log(),
+            keepalive_timeout=15.0,
+            shutdown_timeout=1.0,
         )
 
     def _application(self) -> web.Application:

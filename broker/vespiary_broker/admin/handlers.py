@@ -18,7 +18,7 @@ from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.admin.queue_wishes import other_than, wishes_of
-from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.names import check_new_name
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
 from vespiary_spec.errors import RemoteProtocolError
@@ -341,7 +341,7 @@ def number(text: str | None) -> int | None:
 
 def _check_name(name: str, kind: str) -> None:
     try:
-        check_name(name, kind)
+        check_new_name(name, kind)
     except RemoteProtocolError as error:
         raise refused(error, 400) from error
 

@@ -11,8 +11,9 @@ from typing import Annotated
 import msgspec
 
 from vespiary_broker.admin.journal_records import Body, Record
+from vespiary_spec import limits
 
-MaxConsumers = Annotated[int, msgspec.Meta(ge=-1)]
+MaxConsumers = Annotated[int, msgspec.Meta(ge=-1, le=limits.CONSUMERS_MAX)]
 _EXCLUSIVE = msgspec.Meta(description="Whether one consumer gets everything.")
 _BEFORE = msgspec.Meta(description="Consumers that the queue waits for.")
 _DELAY = msgspec.Meta(description="Milliseconds that it waits for them; -1 waits for all.")
@@ -53,10 +54,12 @@ class QueueFields(Body, frozen=True):
     non_destructive: Annotated[bool | None, _NON_DESTRUCTIVE] = None
     auto_delete: Annotated[bool | None, _AUTO_DELETE] = None
     auto_delete_delay: Annotated[
-        Annotated[int, msgspec.Meta(ge=0)] | None, msgspec.Meta(description=_AUTO_DELAY)
+        Annotated[int, msgspec.Meta(ge=0, le=limits.WHOLE_NUMBER_MAX)] | None,
+        msgspec.Meta(description=_AUTO_DELAY),
     ] = None
     auto_delete_message_count: Annotated[
-        Annotated[int, msgspec.Meta(ge=-1)] | None, msgspec.Meta(description=_AUTO_COUNT)
+        Annotated[int, msgspec.Meta(ge=-1, le=limits.WHOLE_NUMBER_MAX)] | None,
+        msgspec.Meta(description=_AUTO_COUNT),
     ] = None
 
 

@@ -80,6 +80,28 @@ def check_name(name: str, kind: str) -> str:
     return name
 
 
+def check_new_name(name: str, kind: str) -> str:
+    """Return the name that somebody gives an address or a queue, if clients can say it.
+
+    Args:
+        name: The name.
+        kind: As for `check_name`.
+
+    Raises:
+        RemoteProtocolError: As for `check_name`; or clients would take it for a queue of an
+            address.
+    """
+    check_name(name, kind)
+    if QUEUE_SEPARATOR in name:
+        raise RemoteProtocolError(
+            f"the name of the {kind} has {QUEUE_SEPARATOR} in it, which stands between an address "
+            "and its queue",
+            measured=ascii(name[:100]),
+            cure="name address and queue one by one",
+        )
+    return name
+
+
 def parse_routing_type(text: str, header: str) -> RoutingType:
     """Return the routing type that a header asks for.
 

@@ -54,6 +54,7 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
         (b"\xff\xfe", "", "no UTF-8"),
         (b"a: {b: 1, b: 2}", ":1:11", "`b` stands here twice"),
         (b"a: \x00", "", "no usable YAML"),
+        (b"[" * 30_000, "", "nests too deeply"),
     ],
 )
 def test_a_file_that_cannot_be_parsed(tmp_path: Path, text: bytes, where: str, words: str) -> None:
@@ -62,6 +63,13 @@ def test_a_file_that_cannot_be_parsed(tmp_path: Path, text: bytes, where: str, w
     with pytest.raises(UnreadableConfig, match=words) as caught:
         load(path)
     assert caught.value.path.endswith(f"broker.yaml{where}" if where else caught.value.path)
+
+
+def test_a_value_that_stands_in_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text("a: &a [*a]")
+    with pytest.raises(ConfigError, match="stands in itself"):
+        load(path)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -171,6 +179,11 @@ def test_a_bad_override_names_the_setting(
                 ]
             },
             "addresses[0].queues[0]",
+        ),
+        ({"addresses": [{"name": "a::b"}]}, "addresses[0].name"),
+        (
+            {"addresses": [{"name": "a", "queues": [{"name": "a::b"}]}]},
+            "addresses[0].queues[0].name",
         ),
         (
             {"address-settings": {"a.#": {"address-full-policy": "BLOCK", "max-size-bytes": 0}}},

@@ -80,6 +80,12 @@ def test_null_is_the_default() -> None:
             "acceptors[0].stomp.max-headers",
             "10 to 10000",
         ),
+        (
+            {"address-settings": {"#": {"auto-delete-queues-delay": 10**400}}},
+            "address-settings.#.auto-delete-queues-delay",
+            "too large",
+        ),
+        ({"global-max-size": 2**63}, "global-max-size", "at most 9223372036854775807"),
         ({"address-settings": []}, "address-settings", "names with values"),
         ({"address-settings": {"#": 3}}, "address-settings.#", "names with values"),
         ({"address-settings": {3: {}}}, "address-settings", "has to be text"),

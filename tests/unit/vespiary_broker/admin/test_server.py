@@ -164,6 +164,27 @@ def test_a_defect_is_answered_without_its_details(caplog: pytest.LogCaptureFixtu
     assert "inner secret" in caplog.text
 
 
+def test_what_is_no_request_is_logged_in_one_line(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    with admin_rig() as rig:
+        assert rig.get("/api/v1/queues/" + "n" * 9000).status == 400
+        (told,) = [record for record in caplog.records if "no request" in record.getMessage()]
+        assert (told.levelno, told.exc_info) == (logging.INFO, None)
+        assert "8190" in told.getMessage()
+
+
+def test_a_name_that_no_client_could_say_is_refused():
+    with admin_rig() as rig:
+        for path, body in (
+            ("queues", {"name": "a::b"}),
+            ("queues", {"name": "b", "address": "a::b"}),
+            ("addresses", {"name": "a::b", "routingTypes": ["ANYCAST"]}),
+        ):
+            answer = rig.call("POST", f"/api/v1/{path}", body=body)
+            assert answer.status == 400
+            assert "has :: in it" in answer.json["detail"]
+
+
 def test_the_page_names_its_own_script_and_nothing_foreign():
     with admin_rig() as rig:
         page = rig.get("/")
