@@ -163,8 +163,8 @@ class PagingSettings(MemorySettings, frozen=True, kw_only=True, rename="camel", 
     page_max_concurrent_io: Annotated[
         int,
         setting(
-            "Page files that are written at a time, over all addresses; where there is little "
-            "memory, one for each 48 MiB of `global-max-size`.",
+            "Pages that are filled and written at a time, over all addresses; together they take "
+            "half of `global-max-size` at most, and one may go in any case.",
             change=Change.RESTART,
             minimum=1,
             maximum=CONCURRENT_MAX,

@@ -55,6 +55,7 @@ class NativeCore(
         super().__init__()
         self._record_bytes_max = record_bytes_max
         self._slab_bytes = slab_bytes
+        self._page_bytes = {}
         core = lib.vespiary_core_new(slab_bytes, block_bytes, slabs_max, record_bytes_max)
         if core == ffi.NULL:
             raise ValueError(

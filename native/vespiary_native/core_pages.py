@@ -23,6 +23,7 @@ class NativePages:
 
     _core: Any
     _slab_bytes: int
+    _page_bytes: dict[int, int]  # of pages that are being filled
     _look: Any
     _frames: Any
 
@@ -37,6 +38,7 @@ class NativePages:
             ),
             f"page_open({page_id}, {size_bytes} bytes, queues {queue_ids})",
         )
+        self._page_bytes[page_id] = size_bytes
 
     def page_fill(
         self,
@@ -60,14 +62,13 @@ class NativePages:
 
     def page_close(self, page_id: int) -> list[PagePiece]:
         """See `CorePages.page_close`."""
-        room = _FILE_BYTES_MAX // self._slab_bytes + 3
-        known = [facts.size_bytes for facts in self.pages() if facts.page_id == page_id]
-        if known:
-            room = known[0] // self._slab_bytes + 4
+        room = self._page_bytes.get(page_id, 0) // self._slab_bytes + 4
         out = ffi.new("vespiary_write[]", room)
         count = check(
             lib.vespiary_core_page_close(self._core, page_id, out, room), f"page_close({page_id})"
         )
+        if count:
+            self._page_bytes.pop(page_id, None)
         return [PagePiece(one.address, one.length, one.offset) for one in out[0:count]]
 
     def page_commit(self, page_id: int) -> int:
@@ -83,6 +84,7 @@ class NativePages:
     def page_abandon(self, page_id: int) -> None:
         """See `CorePages.page_abandon`."""
         check(lib.vespiary_core_page_abandon(self._core, page_id), f"page_abandon({page_id})")
+        self._page_bytes.pop(page_id, None)
 
     # --- in -------------------------------------------------------------------------------------
     def page_wanted(self) -> list[tuple[int, int]]:

@@ -77,6 +77,13 @@ class RigAddress:
         live = sum(self.core.queue_statistics(queue_id).live_bytes for queue_id in self.queues)
         return live - self.keep_bytes if ready else 0
 
+    def held_bytes(self) -> int:
+        return sum(self.core.queue_statistics(queue_id).live_bytes for queue_id in self.queues)
+
+    @property
+    def has_page_limits(self) -> bool:
+        return self.pages_bytes_max < 1 << 40
+
     def note_pages(self, size_bytes: int) -> bool:
         return size_bytes + self.page_bytes <= self.pages_bytes_max
 

@@ -24,7 +24,8 @@ from vespiary_broker.store.writer import MessageJournal
 from vespiary_spec.settings import AddressSettings, Configuration
 
 _ALIGNMENT: Final = 4096
-_IMAGE_BYTES_EACH: Final = 48 * 1024 * 1024
+_FLIGHT_SHARE: Final = 2
+"""Of the image's memory, as a divisor: the rest is the journal's, and the consumers'."""
 _FRONT_PAGES: Final = 2
 """Pages' worth of messages that stay in memory in front of consumers."""
 _INDEXED_MIN: Final = 256
@@ -79,6 +80,15 @@ class PagedEngineAddress:
         if not self._state.is_paging or self._state.is_gone:
             return 0
         return self._engine.memory.excess_bytes(self._state)
+
+    def held_bytes(self) -> int:
+        """Return how much of it is in memory."""
+        return 0 if self._state.is_gone else self._engine.memory.held_bytes(self._state)
+
+    @property
+    def has_page_limits(self) -> bool:
+        """Whether its pages may not grow for ever."""
+        return self._state.pages is not None
 
     def note_pages(self, size_bytes: int) -> bool:
         """Take note of the size of its page files; return whether another may be written."""
@@ -157,10 +167,9 @@ class PagedEngineAddress:
         return [queue.id for queue in queues if queue.upkeeps]
 
 
-def moves_max(settings: Configuration) -> int:
-    """Return how many pages are written at a time: each takes memory of the image meanwhile."""
-    by_memory = image_bytes(settings.global_max_size) // _IMAGE_BYTES_EACH
-    return max(1, min(settings.page_max_concurrent_io, by_memory))
+def flight_bytes(settings: Configuration) -> int:
+    """Return what pages on their way may take of the image's memory."""
+    return image_bytes(settings.global_max_size) // _FLIGHT_SHARE
 
 
 async def open_pager(
@@ -191,7 +200,8 @@ async def open_pager(
             is_direct=is_direct,
             limits=SpaceLimits(settings.max_disk_usage, settings.min_disk_free),
             retry_s=settings.disk_scan_period / 2000,
-            moves_max=moves_max(settings),
+            moves_max=settings.page_max_concurrent_io,
+            flight_bytes=flight_bytes(settings),
             is_purging_folders=settings.purge_page_folders,
         ),
         journal,

@@ -490,6 +490,10 @@ class AddressMemory:
             excess = max(excess, min(own.bytes, self._excess_of_all()))
         return excess
 
+    def held_bytes(self, state: AddressState) -> int:
+        """Return what an address holds in memory."""
+        return self._core.account_statistics(state.account).bytes
+
     def _excess_of_all(self) -> int:
         total = self._core.account_statistics(_TOTAL)
         low_bytes, low_messages = _low(self._max_bytes), _low(self._max_messages)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles, PagePart
@@ -28,6 +29,12 @@ T = TypeVar("T")
 TURN_BYTES: Final = 1024 * 1024
 TURN_PLACES: Final = 4096
 """What one turn of the event loop copies at most: well below a millisecond."""
+_REACHED_MAX: Final = 10_000
+"""Queues for which it is kept where their next page begins."""
+_REACHED_PAGES: Final = 64
+"""So many pages begin where the one before ended; then one looks at all again."""
+_WALKS_MAX: Final = 16
+"""So many turns in which nothing is copied are one."""
 _ROOM_PAUSE_S: Final = 0.05
 _ROOM_TRIES: Final = 600
 _LOADS_MAX: Final = 20
@@ -58,6 +65,13 @@ class PagedAddress(Protocol):
 
     def excess_bytes(self) -> int:
         """Return how much of it should leave the memory now; 0 or less: nothing."""
+
+    def held_bytes(self) -> int:
+        """Return how much of it is in memory."""
+
+    @property
+    def has_page_limits(self) -> bool:
+        """Whether its pages may not grow for ever: each must be counted before the next begins."""
 
     def note_pages(self, size_bytes: int) -> bool:
         """Take note of the size of its page files; return whether another may be written."""
@@ -119,6 +133,56 @@ async def finished(future: asyncio.Future[T]) -> T:
         raise
 
 
+@dataclass(slots=True)
+class FilledPage:
+    """A page in memory.
+
+    Attributes:
+        page_id: The page.
+        salt: The seed of its checksums.
+        queue_id: The queue whose messages it takes, each with all its places.
+        copied_bytes: What was copied.
+    """
+
+    page_id: int
+    salt: int
+    queue_id: int
+    copied_bytes: int = 0
+
+
+class _Reached:
+    """Where the next page of each queue begins: what is in front of that was looked at.
+
+    Without it each page would walk over all that went before, which is no longer there. What could
+    not be moved then may be movable now, so it is looked at again when a page has reached the end
+    of its queue, and after some pages in any case.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[int, tuple[int, int]] = {}  # by queue: sequence, pages left
+
+    def begin(self, queue_id: int) -> int:
+        """Return where a page begins to look."""
+        if len(self._at) > _REACHED_MAX:
+            self._at.clear()
+        sequence, left = self._at.pop(queue_id, (0, _REACHED_PAGES))
+        if left > 0:
+            self._at[queue_id] = (sequence, left - 1)
+            return sequence
+        return 0
+
+    def note(self, queue_id: int, sequence: int, *, is_end: bool) -> None:
+        """Take note of where a page has looked."""
+        if is_end:
+            self._at.pop(queue_id, None)
+        elif queue_id in self._at:
+            self._at[queue_id] = (sequence, self._at[queue_id][1])
+
+    def forget(self, queue_id: int) -> None:
+        """Begin anew: what was copied has stayed where it is."""
+        self._at.pop(queue_id, None)
+
+
 class PageMover:
     """Moves messages. Owner: the event loop.
 
@@ -151,12 +215,68 @@ class PageMover:
         self._new_salt = new_salt
         self._clock_ms = clock_ms
         self._room_tries = room_tries
+        self._reached = _Reached()
+        self._kept: dict[str, dict[int, list[int]]] = {}  # by address whose page is being filled
 
     async def move(self, address: PagedAddress) -> PageFile | None:
-        """Move messages of an address into one page, the oldest that nobody is about to get.
+        """Move messages of an address into one page: `fill`, then `finish`."""
+        filled = await self.fill(address, address.excess_bytes())
+        return None if filled is None else await self.finish(address, filled)
+
+    async def fill(self, address: PagedAddress, wanted_bytes: int) -> FilledPage | None:
+        """Copy messages of an address into a page, the oldest that nobody is about to get.
+
+        Args:
+            address: The address; only one page of it is filled at a time.
+            wanted_bytes: So much of it is to leave the memory; the page ends there.
 
         Returns:
-            The page; None if there was nothing to move.
+            The page: `finish` or `give_up` follows. None if there was nothing to copy.
+
+        Raises:
+            VespiaryError: Bytes that were evicted could not be read; nothing was changed.
+        """
+        driver = self._driver(address)
+        if driver is None:
+            return None
+        queue_id, sequence = driver
+        page = FilledPage(self._new_id(), self._new_salt(), queue_id)
+        self._core.page_open(page.page_id, page.salt, address.page_bytes, address.queue_ids())
+        try:
+            kept = self._kept[address.name] = self._keep(address)
+            try:
+                sequence = max(sequence, self._reached.begin(queue_id))
+                await self._fill(page, address, sequence, wanted_bytes)
+            finally:
+                self._let_go(kept)
+                del self._kept[address.name]
+        except BaseException:
+            self.give_up(page)
+            raise
+        if page.copied_bytes:
+            return page
+        self.give_up(page)
+        return None
+
+    def give_up(self, page: FilledPage) -> None:
+        """Forget a page that was filled: its messages stay where they are."""
+        self._core.page_abandon(page.page_id)
+
+    async def finish(
+        self,
+        address: PagedAddress,
+        filled: FilledPage,
+        in_front: asyncio.Task[None] | None = None,
+    ) -> PageFile | None:
+        """Write a page and have the journal name it.
+
+        Args:
+            address: Its address.
+            filled: From `fill`.
+            in_front: What names the page in front of it: this one is not named before that ends.
+
+        Returns:
+            The page; None if nothing of it waits any more.
 
         Raises:
             DiskFull: There is no room for the page; nothing was moved.
@@ -167,27 +287,19 @@ class PageMover:
         Durability: a message leaves the journal's care only by a record behind the flush of file
             and folder.
         """
-        driver = self._driver(address)
-        if driver is None:
-            return None
-        queue_id, sequence = driver
-        page_id, salt = self._new_id(), self._new_salt()
-        self._core.page_open(page_id, salt, address.page_bytes, address.queue_ids())
         is_committed = False
         try:
-            kept = self._keep(address)
-            try:
-                await self._fill(page_id, address, queue_id, sequence)
-            finally:
-                self._let_go(kept)
-            page = await self._write(address, page_id, salt)
+            page = await self._write(address, filled.page_id, filled.salt)
             if page is None:
                 return None
+            if in_front is not None:
+                await asyncio.wait([in_front])
             is_moved = await self._commit(address, page)
             is_committed = True
         finally:
             if not is_committed:
-                self._core.page_abandon(page_id)
+                self.give_up(filled)
+                self._reached.forget(filled.queue_id)  # its messages are the oldest that wait
         self._journal.kick()
         if is_moved:
             return page
@@ -210,6 +322,12 @@ class PageMover:
             with suppress(ValueError):  # the queue is gone
                 self._core.page_keep(queue_id, sequences, is_kept=False)
 
+    def _keep_again(self, address: PagedAddress) -> None:
+        """Have what the page that is being filled leaves out stay left out."""
+        for queue_id, sequences in self._kept.get(address.name, {}).items():
+            with suppress(ValueError):
+                self._core.page_keep(queue_id, sequences, is_kept=True)
+
     async def _commit(self, address: PagedAddress, page: PageFile) -> bool:
         """Have the journal name a page; return whether anything of it still waited.
 
@@ -222,6 +340,7 @@ class PageMover:
                 return self._core.page_commit(page_id)
             finally:
                 self._let_go(kept)
+                self._keep_again(address)
 
         try:
             return await self._with_room(page.page_id, commit) > 0
@@ -251,21 +370,21 @@ class PageMover:
         return found
 
     async def _fill(
-        self, page_id: int, address: PagedAddress, queue_id: int, sequence: int
+        self, page: FilledPage, address: PagedAddress, sequence: int, wanted_bytes: int
     ) -> None:
         """Copy messages into the page until it is full, or enough was copied."""
-        copied = loads = 0
-        wanted_bytes = address.excess_bytes()
-        while copied < wanted_bytes and queue_id in address.queue_ids():
-            end = self._core.queue_statistics(queue_id).available
+        loads = walked = 0
+        while page.copied_bytes < wanted_bytes and page.queue_id in address.queue_ids():
+            end = self._core.queue_statistics(page.queue_id).available
             try:
                 fill = self._core.page_fill(
-                    page_id, queue_id, sequence, end, TURN_BYTES, TURN_PLACES
+                    page.page_id, page.queue_id, sequence, end, TURN_BYTES, TURN_PLACES
                 )
             except NoRoom:
                 return  # no memory for more of it: what was copied goes now, and makes room
-            copied += fill.copied_bytes
+            page.copied_bytes += fill.copied_bytes
             sequence = fill.next_sequence
+            self._reached.note(page.queue_id, sequence, is_end=sequence >= end)
             if fill.absent is not None:
                 loads = 0 if fill.copied_records else loads + 1
                 if loads > _LOADS_MAX:
@@ -274,8 +393,13 @@ class PageMover:
                     await asyncio.sleep(_ROOM_PAUSE_S)
             elif fill.is_full or sequence >= end:
                 return
-            else:
+            elif fill.copied_records or walked >= _WALKS_MAX:
+                walked = 0
                 await asyncio.sleep(0)
+            else:
+                walked += (
+                    1  # what stands in the pages in front of this one: passing over it is quick
+                )
 
     async def _write(self, address: PagedAddress, page_id: int, salt: int) -> PageFile | None:
         """Close the page and write it; None if nothing is in it."""

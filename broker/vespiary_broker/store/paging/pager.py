@@ -23,8 +23,10 @@ from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.paging.closed_pages import ClosedPages
+from vespiary_broker.store.paging.flights import Flight, FlightRoom
 from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.moving import (
+    FilledPage,
     PagedAddress,
     PageMover,
     PagingJournal,
@@ -57,7 +59,8 @@ class PagingOptions:
         is_direct: Open pages with O_DIRECT.
         limits: When the disk counts as full.
         retry_s: Seconds between two tries after a page could not be written.
-        moves_max: Pages that are written at a time.
+        moves_max: Pages that are on their way at a time.
+        flight_bytes: What these may take of the image's memory.
         is_purging_folders: Remove the folder of an address when its last page goes.
     """
 
@@ -66,6 +69,7 @@ class PagingOptions:
     limits: SpaceLimits = NO_LIMITS
     retry_s: float = 2.5
     moves_max: int = THREADS
+    flight_bytes: int = 1 << 40
     is_purging_folders: bool = False
 
 
@@ -145,7 +149,7 @@ class Pager:
         for page in found.pages.values():
             self._sizes[page.address] += page.size_bytes
         self._moves: dict[str, asyncio.Task[None]] = {}
-        self._limit = asyncio.Semaphore(options.moves_max)
+        self._room = FlightRoom(options.moves_max, options.flight_bytes)
         self._retry_s = 0.0
         self._wake = asyncio.Event()
         self._is_closing = False
@@ -189,7 +193,7 @@ class Pager:
             JournalLocked: Another broker has the folder.
             NativeError: A system call failed.
         """
-        worker = executor or ThreadPoolExecutor(options.moves_max, "paging")
+        worker = executor or ThreadPoolExecutor(options.moves_max + 1, "paging")
         used = disk or Disk()
         folders = PageFolders(options.directory, used)
         files = PageFiles(
@@ -324,35 +328,79 @@ class Pager:
 
     async def _move(self, name: str) -> None:
         """Write page after page of an address until it has no more than it may."""
-        while not self._is_closing and self._journal.failure is None:
-            address = self._addresses.get(name)
-            if address is not None and address.excess_bytes() > 0:
-                self._opener.close_idle(name)
-            if address is None or address.excess_bytes() <= 0:
-                return
-            if not address.note_pages(self._sizes[name]):
-                return  # the task begins again when some of its pages have gone
-            await self._wait_for_retry()
-            if address.excess_bytes() < address.page_bytes // 2:
-                await asyncio.sleep(_GATHER_S)
-            try:
-                async with self._limit:
-                    page = await self._mover.move(address)
-            except WriterFailed:
-                return
-            except VespiaryError as error:
-                self._note_failure(error)
-                continue
-            except NoRoom as error:
-                log.warning("a page was given up: %s", error)
-                continue
-            except Exception:
-                log.exception("messages of an address could not be moved into a page")
-                return
-            if page is None:
-                # All that waits is held by consumers, or stands in open pages: look again later.
-                await asyncio.sleep(_NOTHING_MOVED_S)
-                continue
+        flight = Flight()
+        try:
+            while await self._move_more(name, flight):
+                pass
+        except Exception:
+            log.exception("messages of an address could not be moved into a page")
+        finally:
+            await flight.wait_all()
+
+    async def _move_more(self, name: str, flight: Flight) -> bool:
+        """Begin another page of an address, or wait for one; return whether to go on."""
+        address = self._addresses.get(name)
+        if address is None or self._is_closing or self._journal.failure is not None:
+            return False
+        if address.excess_bytes() > 0:
+            self._opener.close_idle(name)
+        wanted_bytes = address.excess_bytes() - flight.copied_bytes
+        if flight.tasks and (wanted_bytes < address.page_bytes // 2 or address.has_page_limits):
+            await flight.wait_one()  # what is left goes with what comes meanwhile
+            return True
+        if wanted_bytes <= 0 or not address.note_pages(self._sizes[name]):
+            return False  # the task begins again when it has too much, or some of its pages go
+        await self._wait_for_retry()
+        if wanted_bytes < address.page_bytes // 2:
+            await asyncio.sleep(_GATHER_S)
+        await self._room.take(address.page_bytes, address.held_bytes)
+        try:
+            filled = None if self._is_closing else await self._fill(address, flight)
+        except BaseException:
+            self._room.give(address.page_bytes)
+            raise
+        if filled is not None:
+            flight.add(self._finish(address, filled, flight.latest), filled.copied_bytes)
+            return True
+        self._room.give(address.page_bytes)
+        if flight.tasks:
+            await flight.wait_one()
+        else:
+            # All that waits is held by consumers, or stands in open pages: look again later.
+            await asyncio.sleep(_NOTHING_MOVED_S)
+        return True
+
+    async def _fill(self, address: PagedAddress, flight: Flight) -> FilledPage | None:
+        """Copy messages into a page; None if there was nothing to copy, or an error is noted."""
+        wanted_bytes = address.excess_bytes() - flight.copied_bytes
+        try:
+            return await self._mover.fill(address, wanted_bytes)
+        except WriterFailed:
+            return None
+        except VespiaryError as error:
+            self._note_failure(error)
+            return None
+
+    async def _finish(
+        self, address: PagedAddress, filled: FilledPage, in_front: asyncio.Task[None] | None
+    ) -> None:
+        """Write a page and have it named; what fails is noted: its messages stay."""
+        try:
+            page = await self._mover.finish(address, filled, in_front)
+        except WriterFailed:
+            return
+        except VespiaryError as error:
+            self._note_failure(error)
+            return
+        except NoRoom as error:
+            log.warning("a page was given up: %s", error)
+            return
+        except Exception:
+            log.exception("messages of an address could not be moved into a page")
+            return
+        finally:
+            self._room.give(address.page_bytes)
+        if page is not None:
             self._note_written(page)
             for queue_id in address.looked_at():  # since the page was begun
                 self.open_all(queue_id)

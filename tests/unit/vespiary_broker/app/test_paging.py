@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.app.paging import PagedEngineAddress, moves_max
+from vespiary_broker.app.paging import PagedEngineAddress, flight_bytes
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.upkeep import Ring
 from vespiary_broker.store.paging.read_limits import ReadLimits
@@ -125,14 +125,9 @@ def test_sizes_of_pages_are_those_of_the_settings() -> None:
     assert (address.page_bytes, address.open_pages_max) == (98304, 3)
 
 
-@pytest.mark.parametrize(
-    ("memory", "asked", "moves"), [(1024 * MIB, 5, 5), (96 * MIB, 5, 2), (32 * MIB, 5, 1)]
-)
-def test_few_pages_are_written_at_a_time_where_memory_is_short(
-    memory: int, asked: int, moves: int
-) -> None:
-    settings = Configuration(global_max_size=memory, page_max_concurrent_io=asked)
-    assert moves_max(settings) == moves
+@pytest.mark.parametrize(("memory", "share"), [(1024 * MIB, 512 * MIB), (1, 16 * MIB)])
+def test_pages_on_their_way_take_half_of_the_image_at_most(memory: int, share: int) -> None:
+    assert flight_bytes(Configuration(global_max_size=memory)) == share
 
 
 @pytest.mark.parametrize(
