@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/howto/dead-letters.md"
 
 def overrides() -> list[str]:
     """Return the settings of the page, as `--set` takes them."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    block, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     settings = yaml.safe_load(block)["address-settings"]
     return [
         f"address-settings.{match}.{name}={value}"

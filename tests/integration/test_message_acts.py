@@ -203,3 +203,55 @@ def test_what_is_wrong_is_said(tmp_path: Path):
             assert says in vespiary(broker, "queue", *arguments, code=1)
         assert "There is no task '9'" in vespiary(broker, "task", "show", "9", code=1)
         assert numbers(broker, "orders") == [0]
+
+
+def test_acts_take_scheduled_messages_too(tmp_path: Path):
+    broker = BrokerProcess(tmp_path / "data", "address-settings.#.dead-letter-address=DLQ")
+    broker.start()
+    with peer_of(broker) as peer:
+        for number in range(40):
+            headers = {"destination": "/queue/q", "persistent": "true", "n": str(number)}
+            if number != 7:
+                headers["AMQ_SCHEDULED_DELAY"] = "86400000"
+            peer.send("SEND", headers | {"receipt": "r"}, b"x")
+            peer.receive_receipt("r")
+    for name in ("other", "copies"):
+        call(broker, "POST", "/queues", {"name": name})
+    wait_for(lambda: call(broker, "GET", "/queues/q")["scheduled"] == 39)
+
+    def act(queue: str, name: str, text: str, **fields: Any) -> int:
+        body = {"filter": text, **fields} if text else fields
+        task = call(broker, "POST", f"/queues/{queue}/{name}?wait=25", body)
+        assert (task["state"], task["kept"]) == ("done", 0), task
+        return int(task["messages"])
+
+    def scheduled(queue: str) -> list[int]:
+        page = call(broker, "GET", f"/queues/{queue}/messages?scheduled=true&limit=100")
+        assert {message["state"] for message in page["items"]} <= {"scheduled"}
+        return [int(message["headers"]["n"]) for message in page["items"]]
+
+    assert scheduled("q") == [number for number in range(40) if number != 7]
+    assert act("q", "move", "n < 10", to="other") == 10
+    assert act("q", "copy", "n < 12", to="copies") == 2
+    assert act("q", "remove", "n < 15") == 5
+    assert act("q", "change-priority", "n < 20", priority=9) == 5
+    assert act("q", "send-to-dead-letter", "n < 25") == 10
+    assert scheduled("q") == list(range(25, 40))
+    assert call(broker, "GET", "/queues/q")["scheduled"] == 15, "what has left waits no more"
+    wait_for(lambda: call(broker, "GET", "/queues/copies")["scheduled"] == 2)
+    assert scheduled("other") == [0, 1, 2, 3, 4, 5, 6, 8, 9], "they keep their times"
+    assert len(numbers(broker, "DLQ")) == 10
+    assert scheduled("DLQ") == [], "dead letters have none"
+    assert act("q", "deliver-scheduled", "n >= 30") == 10
+    assert act("other", "deliver-scheduled", "") == 9
+    broker.kill()
+    broker.start()
+    with peer_of(broker) as peer:
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q", "ack": "auto"})
+        found = [int(frame.get("n") or -1) for frame in peer.receive_messages(10)]
+        assert found == list(range(30, 40))
+    wait_for(lambda: call(broker, "GET", "/queues/q")["scheduled"] == 5)
+    assert scheduled("q") == list(range(25, 30))
+    assert call(broker, "POST", "/queues/q/purge") is not None
+    assert call(broker, "GET", "/queues/q")["scheduled"] == 0
+    assert broker.stop() == 0, broker.log_text()

@@ -101,7 +101,14 @@ class MemoryBrowsing:
         self.failure: Exception | None = None
 
     async def page(
-        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
+        self,
+        name: str,
+        *,
+        after: int,
+        limit: int | None,
+        filter_text: str,
+        body_bytes: int | None,
+        scheduled_only: bool = False,
     ) -> BrowsedPage:
         if self.failure is not None:
             raise self.failure
@@ -109,6 +116,8 @@ class MemoryBrowsing:
             raise InvalidSelector("the filter is none", selector=filter_text)
         limit, body_bytes = limit or 200, 256 if body_bytes is None else body_bytes
         left = self._left(name, after)
+        if scheduled_only:
+            left = [message for message in left if message.state == "scheduled"]
         items = tuple(replace(m, body=m.body[:body_bytes]) for m in left[:limit])
         return BrowsedPage(items, items[-1].sequence if len(left) > limit else None)
 

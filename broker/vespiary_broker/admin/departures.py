@@ -61,6 +61,11 @@ async def send_to_dead_letter_address(api: Api, call: Call) -> Answer:
     return await _begin(api, call, Act.DEAD_LETTER)
 
 
+async def deliver_scheduled(api: Api, call: Call) -> Answer:
+    """Have scheduled messages of a queue delivered now; they go to its end."""
+    return await _begin(api, call, Act.DELIVER)
+
+
 async def expire_messages(api: Api, call: Call) -> Answer:
     """Let the messages that wait in a queue expire: to its expiry address, or nowhere."""
     return await _begin(api, call, Act.EXPIRE)

@@ -15,7 +15,8 @@ class Message(Record, frozen=True):
     Attributes:
         id: What consumers see as `message-id`.
         sequence: Its sequence in the queue.
-        state: `ready`, `delivering` (a consumer holds it) or `aside` (not to be given out now).
+        state: `ready`, `delivering` (a consumer holds it), `scheduled` (its time has not come) or
+            `aside` (not to be given out now for another reason).
         deliveries: How often it was given out and came back.
         priority: 0 to 9.
         time_ms: When it came, in milliseconds since 1970.

@@ -76,6 +76,12 @@ MESSAGE_ROUTES: Final = (
                 "management-message-attribute-size-limit.",
                 range=(0, BODY_BYTES_SHOWN_MAX),
             ),
+            QueryParameter(
+                name="scheduled",
+                kind=bool,
+                default=False,
+                description="Only messages whose time has not come.",
+            ),
         ),
     ),
     Route(
@@ -101,6 +107,9 @@ MESSAGE_ROUTES: Final = (
         "sendToDeadLetterAddress",
         departures.send_to_dead_letter_address,
         task_records.Choice,
+    ),
+    _act(
+        "deliver-scheduled", "deliverScheduled", departures.deliver_scheduled, task_records.Choice
     ),
     _act("expire", "expireMessages", departures.expire_messages, task_records.Choice),
     Route(

@@ -69,7 +69,14 @@ class Browsing(Protocol):
     """Messages in queues, to be looked at."""
 
     async def page(
-        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
+        self,
+        name: str,
+        *,
+        after: int,
+        limit: int | None,
+        filter_text: str,
+        body_bytes: int | None,
+        scheduled_only: bool = False,
     ) -> object:
         """Return what `message_records.MessagePage` has, with bytes for bodies.
 
@@ -79,6 +86,7 @@ class Browsing(Protocol):
             limit: Most messages; None: as the settings say.
             filter_text: Selector that they match; empty for all.
             body_bytes: Bytes of each body; None: as the settings say.
+            scheduled_only: Those alone whose time has not come.
         """
 
     async def count(self, name: str, *, after: int, filter_text: str) -> object:

@@ -31,7 +31,8 @@ class Task(Record, frozen=True):
     Attributes:
         id: Its number.
         act: What it does: `move`, `copy`, `change-expiry`, `change-priority`, `remove`, `retry`,
-            `send-to-dead-letter` or `expire`.
+            `send-to-dead-letter`,
+            `expire` or `deliver-scheduled`.
         queue: The queue whose messages it is about.
         to: The queue that they go to; empty for none.
         filter_string: Selector of the messages; empty for all.

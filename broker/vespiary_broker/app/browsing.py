@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.app.counting import Counted, count_messages
 from vespiary_broker.app.queue_walk import Pages, QueueWalk
 from vespiary_broker.engine.core import Look, MessageView
+from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_codec.journal.large_reference import decode_large_reference
@@ -42,7 +43,8 @@ class BrowsedMessage:
     Attributes:
         id: What consumers see as `message-id`.
         sequence: Its sequence in the queue.
-        state: `ready`, `delivering` (a consumer holds it) or `aside` (not to be given out now).
+        state: `ready`, `delivering` (a consumer holds it), `scheduled` (its time has not come) or
+            `aside` (not to be given out now for another reason).
         deliveries: How often it was given out and came back.
         priority: 0 to 9.
         time_ms: When it came, in milliseconds since 1970.
@@ -95,7 +97,14 @@ class Browsing:
         self._journal = journal
 
     async def page(
-        self, name: str, *, after: int, limit: int | None, filter_text: str, body_bytes: int | None
+        self,
+        name: str,
+        *,
+        after: int,
+        limit: int | None,
+        filter_text: str,
+        body_bytes: int | None,
+        scheduled_only: bool = False,
     ) -> BrowsedPage:
         """Return messages of a queue that are durable and not yet acknowledged.
 
@@ -106,6 +115,7 @@ class Browsing:
             filter_text: Selector that they match; empty for all.
             body_bytes: Bytes of each body to return, 0 or more; None:
                 `management-message-attribute-size-limit`, which bounds headers in any case.
+            scheduled_only: Those alone whose time has not come.
 
         Returns:
             The page; it may hold fewer than `limit`, and none, although more follow.
@@ -123,13 +133,13 @@ class Browsing:
         cut_bytes = cut_bytes if cut_bytes >= 0 else ATTRIBUTE_BYTES_MAX
         body_bytes = cut_bytes if body_bytes is None else body_bytes
         limit = settings.management_browse_page_size if limit is None else limit
-        matches = _matcher(selector, queue)
+        matches, now_ms = _matcher(selector, queue), self._engine.fates.clock_ms()
         found: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
         while True:
             look, page_id = self._look(queue, sequence)
             for view in look.messages:
-                if not matches(view):
+                if not matches(view) or (scheduled_only and not is_scheduled(view, now_ms)):
                     continue
                 message = self._message(queue, view, body_bytes, cut_bytes)
                 found.append(message)
@@ -215,7 +225,7 @@ class Browsing:
         return BrowsedMessage(
             id=f"{queue.id}-{view.sequence}",
             sequence=view.sequence,
-            state="delivering" if view.is_held else "aside" if view.is_aside else "ready",
+            state=_state(view, self._engine.fates.clock_ms()),
             deliveries=view.deliveries,
             priority=view.priority,
             time_ms=view.time_ms,
@@ -228,6 +238,15 @@ class Browsing:
             },
             body=b"" if view.is_large else stored[:body_bytes],
         )
+
+
+def _state(view: MessageView, now_ms: int) -> str:
+    """Return what is with a message."""
+    if view.is_held:
+        return "delivering"
+    if is_scheduled(view, now_ms):
+        return "scheduled"
+    return "aside" if view.is_aside else "ready"
 
 
 def _cut(value: str, most: int) -> str:

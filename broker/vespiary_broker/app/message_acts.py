@@ -3,7 +3,8 @@
 Owns the choice of messages (all, by selector, by id, so many) and the walk, in bounded turns of the
 event loop, as a task in the background. The rules are the engine's: `restaging` moves and changes,
 `departures` retries, expires and makes dead letters. Messages that consumers hold stay, and so do
-scheduled ones. Called by the HTTP API; owner: the event loop.
+those that wait for their redelivery; scheduled ones go with the others. Called by the HTTP API;
+owner: the event loop.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vespiary_broker.app.tasks import Task, Tasks
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
 from vespiary_broker.engine.departures import check_departure, leave
+from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
@@ -56,13 +58,17 @@ class _Choice:
         queue: The queue.
         wanted: What was asked for.
         end: Sequence behind the last message that there was when it was asked for.
+        takes: Whether the act may have a message at all.
 
     Raises:
         InvalidSelector: The filter is none.
         RemoteProtocolError: An id is none of this queue's.
     """
 
-    def __init__(self, queue: Queue, wanted: Wanted, end: int) -> None:
+    def __init__(
+        self, queue: Queue, wanted: Wanted, end: int, takes: Callable[[MessageView], bool]
+    ) -> None:
+        self._takes = takes
         self._selector: Selector | None = None
         if wanted.filter_text:
             self._selector = compile_selector(wanted.filter_text)
@@ -99,7 +105,7 @@ class _Choice:
         """
         found: list[MessageView] = []
         for view in step.messages:
-            if view.sequence < end and self._matches(view):
+            if view.sequence < end and self._takes(view) and self._matches(view):
                 found.append(view)
                 if len(found) == min(self._left, _AT_ONCE):
                     return found, view.sequence + 1
@@ -175,7 +181,7 @@ class MessageActs:
         """
         queue = self._queue(wanted.queue)
         available = self._core.queue_statistics(queue.id).available
-        choice = _Choice(queue, wanted, available)
+        choice = _Choice(queue, wanted, available, partial(self._is_there_for, queue, wanted.act))
         task = Task(
             act=str(wanted.act), queue=queue.name, to=wanted.to, filter_string=wanted.filter_text
         )
@@ -189,7 +195,8 @@ class MessageActs:
         else:
             stage = self._restager(queue, self._rewrite(queue, wanted))
         facts = self._core.queue_statistics(queue.id)
-        task.total = min(choice.total, facts.ready + facts.paged)
+        scheduled = self._engine.fates.schedule.waiting.count(queue.id)
+        task.total = min(choice.total, facts.ready + facts.paged + scheduled)
 
         async def work(run: Task) -> None:
             before = 0 if reason is None else queue.departed(reason)
@@ -223,7 +230,32 @@ class MessageActs:
                 )
             is_move = wanted.act is Act.MOVE
             return Rewrite(target=target, is_move=is_move, is_copy=not is_move)
-        return Rewrite(target=queue, expires_ms=wanted.expires_ms, priority=wanted.priority)
+        return Rewrite(
+            target=queue,
+            expires_ms=wanted.expires_ms,
+            priority=wanted.priority,
+            is_due=wanted.act is Act.DELIVER,
+        )
+
+    def _is_there_for(self, queue: Queue, act: Act, view: MessageView) -> bool:
+        """Whether an act may have a message: it waits for a consumer, or is scheduled."""
+        if view.is_held:
+            return False
+        fates = self._engine.fates
+        if not view.is_aside:
+            return act is not Act.DELIVER or is_scheduled(view, fates.clock_ms())
+        is_free = is_scheduled(view, fates.clock_ms())
+        return is_free and not fates.mover.is_leaving(queue.id, view.sequence)
+
+    def _discard_left(self, queue: Queue, views: list[MessageView]) -> None:
+        """Forget when those of some messages are due that are scheduled here no more."""
+        fates = self._engine.fates
+        for view in views:
+            look = self._core.look(queue.id, view.sequence, 1, everything=True)
+            found = look.messages[0] if look.messages else None
+            is_here = found is not None and found.sequence == view.sequence and found.is_aside
+            if not is_here or fates.mover.is_leaving(queue.id, view.sequence):
+                fates.schedule.discard_left(queue.id, [view.sequence])
 
     # --- the walk -------------------------------------------------------------------------------
 
@@ -233,7 +265,7 @@ class MessageActs:
             at = start
             while at < end and not choice.is_done:
                 task.check()
-                step = await walk.step(queue, at, min(choice.at_once, end - at))
+                step = await walk.step(queue, at, min(choice.at_once, end - at), everything=True)
                 chosen, behind = choice.of(step, end)
                 try:
                     done = stage(chosen) if chosen else Staged(0, 0, False, None)
@@ -244,6 +276,7 @@ class MessageActs:
                     self._cycle.touch()
                     await asyncio.sleep(_LOOK_AGAIN_S)
                     continue
+                self._discard_left(queue, [one for one in chosen[: done.looked] if one.is_aside])
                 if done.looked < len(chosen):
                     behind = chosen[done.looked].sequence
                 at = behind

@@ -36,6 +36,7 @@ _PAGE: Final = 100
     type=click.IntRange(0, _BODY_BYTES),
     help="Bytes of each body to show (default: management-message-attribute-size-limit, 256).",
 )
+@click.option("--scheduled", "is_scheduled", is_flag=True, help="Only those whose time is to come.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
 @api_options
 def browse(
@@ -44,6 +45,7 @@ def browse(
     is_all: bool,
     filter_text: str | None,
     body_bytes: int | None,
+    is_scheduled: bool,
     is_with_headers: bool,
     api_url: str,
     password_file: Path | None,
@@ -60,6 +62,8 @@ def browse(
     while left is None or left > 0:
         limit = _PAGE if left is None else min(left, _PAGE)
         query = {"limit": limit, "after": after, "filter": filter_text, "bodyBytes": body_bytes}
+        if is_scheduled:
+            query["scheduled"] = "true"
         page = client.call("GET", path, query=query)
         for message in page["items"]:
             if is_json:

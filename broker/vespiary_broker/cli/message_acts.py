@@ -111,7 +111,7 @@ def wait_for_task(client: ApiClient, task: dict[str, Any]) -> dict[str, Any]:
 def move(name: str, to: str, **options: Any) -> None:
     """Move messages that wait in the queue NAME to the queue TO, and name where they come from.
 
-    `vespiary queue retry TO` brings them back. Those that consumers hold stay, and scheduled ones.
+    `vespiary queue retry TO` brings them back. Those that consumers hold stay.
     """
     _act(name, "move", f"messages moved from {name} to {to}", options, to=to)
 
@@ -206,6 +206,14 @@ def expire(name: str, yes: bool, **options: Any) -> None:
     _act(name, "expire", f"messages of {name} have expired", options)
 
 
+@click.command("deliver-scheduled", short_help="Deliver scheduled messages now.")
+@click.argument("name")
+@choice_options
+def deliver_scheduled(name: str, **options: Any) -> None:
+    """Have scheduled messages of the queue NAME delivered now; they go to its end."""
+    _act(name, "deliver-scheduled", f"messages of {name} are scheduled no more", options)
+
+
 @click.command("count", short_help="Count the messages of a queue that match a selector.")
 @click.argument("name")
 @click.option("--filter", "filter_text", metavar="SELECTOR", help="Only messages that match.")
@@ -231,5 +239,5 @@ def count(
 
 MESSAGE_COMMANDS: Final = (
     *(move, copy, change_expiry, change_priority, remove),
-    *(retry, send_to_dead_letter, expire, count),
+    *(retry, send_to_dead_letter, expire, deliver_scheduled, count),
 )

@@ -2,8 +2,9 @@
 
 Owns the rules; the moving is `moves`', the walk over the queue `app.message_acts`'. Three acts:
 back to the queue that each came from (`retry`), to the dead letter address, and to the expiry
-address as if their time were over. Messages that consumers hold stay, as do those that are
-scheduled or delayed. Called by `app.message_acts`; owner: the event loop.
+address as if their time were over. Messages that consumers hold stay, as do those that wait
+for their redelivery; scheduled ones leave with the others. Called by `app.message_acts`; owner:
+the event loop.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Rea
         core: The core.
         mover: Moves messages.
         queue: The queue.
-        view: The message.
+        view: The message; one that is set aside is scheduled, and leaves by nobody else.
         reason: Why; RETRIED takes those alone that say which queue they came from.
 
     Returns:
@@ -62,7 +63,7 @@ def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Rea
         to = value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
         if not to:
             return False
-    if not core.set_aside(queue.id, view.sequence):
+    if not view.is_aside and not core.set_aside(queue.id, view.sequence):
         return False
     mover.add(queue, view.sequence, reason, to)
     return True

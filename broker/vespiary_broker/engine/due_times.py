@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 _BUCKETS_BITS = 7
+_GONE_MIN = 1024
 
 
 def step_ms(distance_ms: int) -> int:
@@ -37,6 +38,7 @@ class DueTimes:
         self._taken: dict[DueKey, int] = {}  # how many of a bucket were taken, from its start
         self._heap: list[DueKey] = []
         self._counts: dict[int, int] = {}
+        self._gone: dict[int, set[int]] = {}  # by queue: they stand in buckets, and wait no more
 
     def __len__(self) -> int:
         return sum(self._counts.values())
@@ -90,7 +92,47 @@ class DueTimes:
             bucket = self._buckets[key] = array("Q")
             heappush(self._heap, key)
         bucket.append(sequence)
+        if key.queue_id in self._gone:
+            self._gone[key.queue_id].discard(sequence)
         self._counts[key.queue_id] = self._counts.get(key.queue_id, 0) + 1
+
+    def discard(self, queue_id: int, sequence: int) -> None:
+        """Have a message wait no more: it has left its queue.
+
+        Args:
+            queue_id: Its queue.
+            sequence: Its sequence; it waits here.
+        """
+        gone = self._gone.setdefault(queue_id, set())
+        if sequence in gone or queue_id not in self._counts:
+            return
+        gone.add(sequence)
+        self._count(queue_id, -1)
+        if len(gone) >= _GONE_MIN and len(gone) > self._counts.get(queue_id, 0):
+            self._clear_out(queue_id)  # costs no more than what came and went
+
+    def _count(self, queue_id: int, more: int) -> None:
+        self._counts[queue_id] = self._counts.get(queue_id, 0) + more
+        if self._counts[queue_id] <= 0:
+            del self._counts[queue_id]
+            self._clear_out(queue_id)
+
+    def _clear_out(self, queue_id: int) -> None:
+        """Take those that wait no more out of their buckets."""
+        gone = self._gone.pop(queue_id, set())
+        left = 0
+        for key in [key for key in self._buckets if key.queue_id == queue_id] if gone else []:
+            bucket = self._buckets[key][self._taken.pop(key, 0) :]
+            kept = array("Q", [one for one in bucket if one not in gone])
+            left += len(kept)
+            if kept:
+                self._buckets[key] = kept
+            else:
+                del self._buckets[key]  # the heap finds out
+        if left:
+            self._counts[queue_id] = left
+        elif gone:
+            self._counts.pop(queue_id, None)
 
     def take_due(self, now_ms: int, most: int) -> tuple[DueKey, array[int]] | None:
         """Take messages of one queue that are due, in the order of adding; None: nothing is.
@@ -115,15 +157,19 @@ class DueTimes:
                 del bucket[:end]
             else:
                 self._taken[key] = end
-            self._counts[key.queue_id] -= len(taken)
-            if not self._counts[key.queue_id]:
-                del self._counts[key.queue_id]
+            gone = self._gone.get(key.queue_id)
+            if gone:
+                left = array("Q", [one for one in taken if one not in gone])
+                gone.difference_update(taken)
+                taken = left
+            self._count(key.queue_id, -len(taken))
             return key, taken
         return None
 
     def forget(self, queue_id: int) -> None:
         """Forget the messages of a queue: it is gone."""
-        if self._counts.pop(queue_id, 0):
+        gone = self._gone.pop(queue_id, None)
+        if self._counts.pop(queue_id, 0) or gone:
             for key in [key for key in self._buckets if key.queue_id == queue_id]:
                 del self._buckets[key]
                 self._taken.pop(key, None)

@@ -205,6 +205,8 @@ class Fates:
             if self._period_ms <= 0:
                 return False
             if view.is_aside:  # scheduled, or delayed: it expires there
+                if times.deliver_at_ms > now_ms:
+                    self.schedule.discard_left(queue.id, [view.sequence])
                 self.mover.add(queue, view.sequence, Reason.EXPIRED)
             else:
                 self._leave(queue, view, fate, now_ms)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.property_lines import lines_of, value_of, without
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.fates import DELAY_MS_MAX
@@ -133,6 +134,16 @@ def stamp(properties: bytes, times: MessageTimes) -> bytes:
     if times.deliver_at_ms:
         headers.append((SCHEDULED_TIME, str(times.deliver_at_ms)))
     return without(properties, TIME_HEADERS) + lines_of(headers)
+
+
+def is_scheduled(view: MessageView, now_ms: int) -> bool:
+    """Whether a message may not be delivered yet, since its sender wants it so.
+
+    Args:
+        view: The message.
+        now_ms: Milliseconds since 1970.
+    """
+    return view.is_special and read_times(view.properties).deliver_at_ms > now_ms
 
 
 def read_times(properties: bytes) -> MessageTimes:

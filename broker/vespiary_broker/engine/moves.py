@@ -202,6 +202,13 @@ class Mover:
             return 0
         return sum(work.count for (queue, _, _), work in self._work.items() if queue == queue_id)
 
+    def is_leaving(self, queue_id: int, sequence: int) -> bool:
+        """Whether a message is set aside to leave its queue; costs a look at all that are."""
+        return queue_id in self._counts and any(
+            queue == queue_id and sequence in work.sequences
+            for (queue, _, _), work in self._work.items()
+        )
+
     def pending_for(self, queue_id: int, reason: Reason) -> int:
         """Return how many messages of a queue are set aside to leave it for a reason."""
         work = self._work.get((queue_id, reason, ""))

@@ -26,6 +26,9 @@ class PendingSequences:
     def __len__(self) -> int:
         return len(self._sequences) - self._taken
 
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._sequences[self._taken :]
+
     def add(self, sequence: int) -> None:
         """Put a sequence behind all others."""
         self._sequences.append(sequence)

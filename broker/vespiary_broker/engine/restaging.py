@@ -40,6 +40,7 @@ class Rewrite:
         is_copy: The old ones stay.
         expires_ms: When they expire from now on, milliseconds since 1970, 0 never; None: as before.
         priority: Their priority from now on; None: as before.
+        is_due: They are scheduled no more.
     """
 
     target: Queue
@@ -47,6 +48,7 @@ class Rewrite:
     is_copy: bool = False
     expires_ms: int | None = None
     priority: int | None = None
+    is_due: bool = False
 
     def properties_of(self, view: MessageView, queue: Queue) -> bytes:
         """Return the properties of a message at its new place.
@@ -64,6 +66,8 @@ class Rewrite:
             properties = destination + without(properties, (b"destination",))
         if self.expires_ms is not None:
             times = MessageTimes(self.expires_ms, times.deliver_at_ms)
+        if self.is_due:
+            times = MessageTimes(times.expires_ms, 0)
         if self.priority is not None:
             properties = without(properties, (b"priority",))
             if self.priority != PRIORITY_DEFAULT:
@@ -142,7 +146,8 @@ class Restager:
         new properties.
 
         Args:
-            views: Deliverable messages, seen in this turn of the event loop; one or more.
+            views: Deliverable or scheduled messages, seen in this turn of the event loop; one or
+                more.
 
         Raises:
             NoRoom: The journal has none now; nothing was changed.

@@ -55,6 +55,16 @@ class Schedule:
         self.waiting.add_early(until_ms, queue_id, sequence, now_ms)
         return True
 
+    def discard_left(self, queue_id: int, sequences: Iterable[int]) -> None:
+        """Forget scheduled messages that have left their queue, or are about to.
+
+        Args:
+            queue_id: Their queue.
+            sequences: Their sequences there; they were held here.
+        """
+        for sequence in sequences:
+            self.waiting.discard(queue_id, sequence)
+
     def release_due(self, now_ms: int) -> bool:
         """Let messages be delivered that are due; return whether there may be more of them."""
         due = self.waiting.take_due(now_ms, _AT_ONCE)

@@ -20,6 +20,7 @@ class Act(StrEnum):
     RETRY = "retry"
     DEAD_LETTER = "send-to-dead-letter"
     EXPIRE = "expire"
+    DELIVER = "deliver-scheduled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -290,6 +290,7 @@ ACTS: dict[str, dict[str, Any] | None] = {
     "retryMessages": None,
     "sendToDeadLetterAddress": None,
     "expireMessages": None,
+    "deliverScheduled": None,
 }
 
 
@@ -510,6 +511,7 @@ def test_the_names_are_served_as_a_properties_file(rig: AdminRig):
         "retryMessages",
         "sendToDeadLetterAddress",
         "expireMessages",
+        "deliverScheduled",
     ],
 )
 def test_what_is_not_there(rig: AdminRig, name: str):

@@ -110,3 +110,44 @@ def test_a_queue_that_is_forgotten_halfway_begins_anew() -> None:
     assert due._taken == {}
     due.add_late(1_100, 1, 7, 1_000)
     assert drain(due, 1_100) == [(1, 7)]
+
+
+def test_what_has_left_waits_no_more() -> None:
+    due = DueTimes()
+    for sequence in range(10):
+        due.add_early(1000, 1, sequence, 0)
+    for sequence in (0, 1, 5, 5):
+        due.discard(1, sequence)
+    assert (len(due), due.count(1)) == (7, 7)
+    taken = []
+    while (found := due.take_due(5000, 4)) is not None:
+        taken += found[1]
+    assert (taken, len(due)) == ([2, 3, 4, 6, 7, 8, 9], 0)
+
+
+def test_one_that_left_and_waits_again_is_due_again() -> None:
+    due = DueTimes()
+    due.add_early(1000, 1, 7, 0)
+    due.add_early(1000, 1, 8, 0)
+    due.discard(1, 7)
+    due.add_early(2000, 1, 7, 0)
+    taken = set()
+    while (found := due.take_due(5000, 10)) is not None:
+        taken.update(found[1])
+    assert taken == {7, 8}
+
+
+def test_those_that_left_take_no_memory_for_long() -> None:
+    due = DueTimes()
+    for sequence in range(10_000):
+        due.add_early(1_000_000 + sequence, 1, sequence, 0)
+    due.add_early(5_000_000, 2, 1, 0)
+    for sequence in range(9_990):
+        due.discard(1, sequence)
+    assert due.count(1) == 10
+    assert sum(map(len, due._buckets.values())) < 3000
+    for sequence in range(9_990, 10_000):
+        due.discard(1, sequence)
+    assert (len(due), due.count(1), len(due._buckets)) == (1, 0, 1)
+    assert due.take_due(10_000_000, 10) is not None
+    assert due.next_ms is None
