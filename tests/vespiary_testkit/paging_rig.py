@@ -102,8 +102,8 @@ class RigAddress:
     def looked_at(self) -> list[int]:
         return self.remembered
 
-    def is_indexed(self, queue_id: int) -> bool:
-        return queue_id in self.remembered
+    def may_close(self, queue_id: int, page_id: int) -> bool:
+        return queue_id not in self.remembered
 
     def begin_at(self, queue_id: int) -> int:
         return self.begins.get(queue_id, 0)

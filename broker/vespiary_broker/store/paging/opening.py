@@ -329,9 +329,11 @@ class PageOpener:
     def _leave(self, address: str, page_id: int, queue_id: int) -> bool:
         """Close a page for a queue; return whether it is closed for it."""
         paged = self._addresses.get(address)
-        if queue_id in self._wholes or (paged is not None and paged.is_indexed(queue_id)):
+        if queue_id in self._wholes:
             return False
         try:
+            if paged is not None and not paged.may_close(queue_id, page_id):
+                return False
             return self._core.page_leave(page_id, queue_id)
         except ValueError:
             return True  # the queue is gone, and so is what it had there
