@@ -206,7 +206,11 @@ class CorePages(Protocol):
         """
 
     def page_forget(self, page_id: int) -> None:
-        """Forget a page whose end is durable, and whose file is gone."""
+        """Forget a page whose end is durable, and whose file is gone.
+
+        Raises:
+            ValueError: Also while a slab of it is being loaded.
+        """
 
     def page_restage(self, page_id: int) -> int:
         """Stage the PAGE record of a live page anew, with what is left; return its block.

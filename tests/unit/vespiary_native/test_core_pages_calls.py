@@ -200,3 +200,27 @@ def test_arguments_are_checked(rig: CoreRig, pages: PageFiles) -> None:
         rig.core.page_enter(page_id, 1, bytes(64))
     with pytest.raises(ValueError):
         rig.core.page_leave(page_id, 1)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_a_page_that_is_being_read_is_not_forgotten(
+    rig: CoreRig, pages: PageFiles, is_good: bool
+) -> None:
+    """The kernel writes into that memory until the read is over, whatever became of the page."""
+    publish(rig, 3)
+    page_id = pages.move(rig.core, [1])
+    rig.flush()
+    place = rig.core.page_look(page_id, 1, pages.footer(page_id), 0, 10).absent
+    assert place is not None
+    assert rig.core.load_begin(*place) is not None
+    assert pages.enter(rig.core, page_id, 1) == 3
+    assert rig.core.finish(1, [1, 2, 3]) == 3
+    rig.flush()
+    assert rig.core.page_done() == [page_id]
+    rig.core.page_end(page_id)
+    rig.flush()
+    with pytest.raises(ValueError, match="page"):
+        rig.core.page_forget(page_id)
+    rig.core.load_done(*place, good=is_good)
+    rig.core.page_forget(page_id)
+    assert not rig.core.pages()

@@ -3,13 +3,15 @@
 Random lives of one core with pages: what is published, given, acknowledged, moved, entered, left,
 restaged, ended, compacted and reclaimed. Then the journal is cut behind each of its writes, with
 the page files and journal files that were there, and restored. The model knows of each message in
-which block it was staged and ended, and nothing of pages.
+which block it was staged and ended, and nothing of pages. In lives with faults (`FaultyLife`) reads
+fail or take long, footers are damaged, and the power goes while a page is being named.
 """
 
 from __future__ import annotations
 
 import ctypes
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -241,6 +243,10 @@ class Life:
     def restart(self) -> None:
         """Go on with what a recovery found; what was held is there again."""
         self.flush()
+        self.recover()
+
+    def recover(self) -> None:
+        """Go on with what is durable."""
         again, _ = self.restored(self.written[-1][0])
         again.file_bytes = self.rig.file_bytes
         again.core.start(again.last.sequence + 1, again.last.crc, again.last.sequence)
@@ -258,11 +264,15 @@ class Life:
         }
         self.held: dict[int, list[int]] = {queue: [] for queue in QUEUES}
 
+    def faults(self) -> list[Callable[[], None]]:
+        """Return what may go wrong besides."""
+        return []
+
     def live(self) -> None:
         ends = [
             self.deliver, self.deliver, self.take_all, self.settle, self.settle, self.settle,
             self.settle, self.enter, self.enter, self.pick, self.leave, self.restage,
-            self.end, self.compact, self.reclaim, self.reclaim, self.flush,
+            self.end, self.compact, self.reclaim, self.reclaim, self.flush, *self.faults(),
         ]  # fmt: skip
         acts = [*ends, self.publish, self.publish, self.move, self.move]
         for number in range(1, 601):
@@ -326,6 +336,112 @@ class Life:
             assert drained(again, pages, queue, consumer) == wanted, f"behind block {cut}"
 
 
+class FaultyLife(Life):
+    """A life in which reads fail or take long, footers are damaged, and the power goes.
+
+    Attributes:
+        fates: What happened, by name: a life in which nothing went wrong proves nothing.
+    """
+
+    def __init__(self, make: Callable[..., CoreRig], seed: int) -> None:
+        self.fates: Counter[str] = Counter()
+        self.loading: dict[tuple[int, int], tuple[int, int, int]] = {}
+        super().__init__(make, seed)
+
+    def faults(self) -> list[Callable[[], None]]:
+        lasting = [self.begin_read, self.begin_read, self.end_read]
+        reads = [self.fail_read, self.fail_read, *lasting]
+        return [self.damage_footer, self.restage_and_crash, *reads]
+
+    def read(self) -> tuple[int, int] | None:
+        """Begin to read what a consumer, or a look through a page, waits for."""
+        core, queue = self.rig.core, self.random.choice(QUEUES)
+        place = core.absent_slab(self.consumers[queue])
+        closed = [one for one in core.extents(queue) if not one.is_open]
+        if not place[0] and closed:
+            page_id = self.random.choice(closed).page_id
+            look = core.page_look(page_id, queue, self.pages.footer(page_id), 0, 1000)
+            place = look.absent or (0, 0)
+        reserved = core.load_begin(*place) if place[0] else None
+        if reserved is None:
+            return None
+        self.loading[place] = reserved
+        return place
+
+    def fail_read(self) -> None:
+        if (place := self.read()) is not None:
+            del self.loading[place]
+            self.rig.core.load_done(*place, good=False)
+            self.fates["read failed"] += 1
+
+    def begin_read(self) -> None:
+        self.read()
+
+    def end_read(self) -> None:
+        if self.loading:
+            place = self.random.choice(sorted(self.loading))
+            address, length, offset = self.loading.pop(place)
+            is_page = bool(place[0] & PAGE_BIT)
+            files = self.pages.files if is_page else self.rig.files
+            data = bytes(files[place[0] & ~PAGE_BIT][offset : offset + length])
+            ctypes.memmove(address, data, len(data))
+            is_good = self.random.random() < 0.7
+            self.rig.core.load_done(*place, good=is_good)
+            self.fates["long read"] += 1
+
+    def end_reads(self) -> None:
+        while self.loading:
+            self.end_read()
+
+    def damage_footer(self) -> None:
+        """Whoever opens, looks or picks with a damaged index is told, and nothing changes."""
+        core, queue = self.rig.core, self.random.choice(QUEUES)
+        before = core.extents(queue)
+        closed = [one for one in before if not one.is_open]
+        if not closed:
+            return
+        extent = self.random.choice(closed)
+        footer = self.pages.footer(extent.page_id)
+        cut = footer[: self.random.choice([0, 3, 16])]
+        statistics = core.queue_statistics(queue)
+        with pytest.raises(ValueError, match=r"page|footer"):
+            core.page_enter(extent.page_id, queue, cut)
+        with pytest.raises(ValueError, match=r"page|footer"):
+            core.page_look(extent.page_id, queue, cut, 0, 1000)
+        with pytest.raises(ValueError, match=r"page|footer"):
+            core.page_pick(extent.page_id, queue, cut, [extent.first])
+        assert (core.extents(queue), core.queue_statistics(queue)) == (before, statistics)
+        self.fates["damaged footer"] += 1
+
+    def restage_and_crash(self) -> None:
+        """The power goes before what was staged last is durable: pages named anew, or nothing."""
+        if not self.written or self.random.random() < 0.5:
+            return  # the other acts need some room
+        for _ in range(self.random.choice([1, 3])):
+            self.restage()
+        self.fates["crash"] += self.rig.core.has_unwritten()
+        durable = self.written[-1][0]
+        self.born = {key: block for key, block in self.born.items() if block <= durable}
+        self.ended = {key: block for key, block in self.ended.items() if block <= durable}
+        self.recover()
+
+    def recover(self) -> None:
+        self.loading.clear()  # it went with the process
+        super().recover()
+
+    def take_all(self) -> None:
+        self.end_reads()
+        super().take_all()
+
+    def compact(self) -> None:
+        self.end_reads()
+        super().compact()
+
+    def reclaim(self) -> None:
+        self.end_reads()
+        super().reclaim()
+
+
 def drained(rig: CoreRig, pages: PageFiles, queue: int, consumer: int) -> list[int]:
     """Deliver all of a queue; return the sequences in the order in which they came."""
     found: list[int] = []
@@ -344,12 +460,25 @@ def drained(rig: CoreRig, pages: PageFiles, queue: int, consumer: int) -> list[i
             return found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_every_cut_keeps_what_was_confirmed_and_no_more(
     make: Callable[..., CoreRig], seed: int
 ) -> None:
     life = Life(make, seed)
     life.live()
+    check_cuts(life)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_cut_keeps_it_whatever_goes_wrong(make: Callable[..., CoreRig], seed: int) -> None:
+    life = FaultyLife(make, seed)
+    life.live()
+    wanted = {"read failed", "long read", "damaged footer", "crash"}
+    assert (+life.fates).keys() >= wanted, life.fates
+    check_cuts(life)
+
+
+def check_cuts(life: Life) -> None:
     assert len(life.ended) > 50
     assert life.pages.last_id > 5
     cuts = [sequence for sequence, _, _, _ in life.written]
