@@ -54,6 +54,7 @@ _PAGED_KEYS_MAX: Final = 256
 _LANE_KEYS_MIN: Final = 64
 _LOOK_MESSAGES: Final = 256
 _LOOK_COST: Final = 16
+_JUDGE_COST: Final = 16
 """A look at nothing counts as much as one at so many messages."""
 _SIZE_MAX: Final = 256
 _GROUPS_A_STEP: Final = 8
@@ -368,14 +369,15 @@ class ExaminedQueue:
         lanes = list(self._lanes.values())
         level = self._raised.level(min(lane.cursor for lane in lanes), self._available)
         at = self._raised.cursors[level]
-        seen = self._walk.look(at, min(_LOOK_MESSAGES, budget), least=level)
+        matches = [lane.match for lane in lanes]
+        seen = self._walk.look(at, min(_LOOK_MESSAGES, budget), least=level, matches=matches)
         # Higher ones are in the lanes that want them.
         found = [message for message in seen.messages if message.priority == level]
         for message in self._walk.in_ring(found, seen.page_of, lanes):
             self._take_in([lane for lane in lanes if lane.cursor <= message.sequence], message)
         self._raised.cursors[level] = seen.next_sequence
         self.absent, self._is_waiting = seen.absent, seen.is_waiting
-        return len(seen.messages) + _LOOK_COST
+        return len(seen.messages) + _LOOK_COST + _JUDGE_COST * seen.judged
 
     def _take_in(self, lanes: list[Lane], message: MessageView) -> None:
         """Put a message into the lanes that want it, if it may be given at all."""
@@ -405,7 +407,8 @@ class ExaminedQueue:
 
     def _advance(self, lanes: list[Lane], stop: int, budget: int) -> int:
         """Have lanes that stand at one place look on, together, up to a sequence."""
-        seen = self._walk.look(lanes[0].cursor, min(_LOOK_MESSAGES, budget))
+        matches = [lane.match for lane in lanes]
+        seen = self._walk.look(lanes[0].cursor, min(_LOOK_MESSAGES, budget), matches=matches)
         end, found = min(seen.next_sequence, stop), seen.messages
         if end < seen.next_sequence:
             found = [message for message in found if message.sequence < end]
@@ -424,7 +427,7 @@ class ExaminedQueue:
                 lane.is_stuck = lane.is_primed = True
             if not all(lane.keys for lane in lanes):
                 self.absent, self._is_waiting = seen.absent, seen.is_waiting
-        return len(seen.messages) + _LOOK_COST
+        return len(seen.messages) + _LOOK_COST + _JUDGE_COST * seen.judged
 
     def _is_to_be_given(self, message: MessageView) -> bool:
         """Whether a special message may be given: it is neither scheduled nor has it expired."""

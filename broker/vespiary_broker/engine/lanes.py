@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from vespiary_broker.engine.core import MessageView
+from vespiary_codec.journal.page_sketch import PageSketch
 
 SEQUENCE_BITS: Final = 56
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -44,6 +45,9 @@ class Match(Protocol):
 
     def wants(self, message: MessageView) -> bool:
         """Return whether a message matches."""
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        """Return whether a message of a page may match; False: none does."""
 
 
 class Lane:

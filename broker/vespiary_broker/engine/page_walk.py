@@ -11,12 +11,16 @@ A page is passed over where it can hold nothing that is wanted, and where it is 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, Look, MessageView
-from vespiary_broker.engine.lanes import Lane
+from vespiary_broker.engine.lanes import Lane, Match
+
+_EVERYTHING: Final = (None,)
+_JUDGED_MAX: Final = 48
+"""Pages whose sketches one look holds against selectors: some 50 µs each."""
 
 
 class ClosedPages(Protocol):
@@ -37,6 +41,13 @@ class ClosedPages(Protocol):
 
     def highest_priority(self, page_id: int) -> int:
         """Return what no message of a page is above: 9, or what is known of it."""
+
+    @property
+    def judged(self) -> int:
+        """How many sketches were held against selectors so far."""
+
+    def may_match(self, page_id: int, match: Match) -> bool:
+        """Whether a message of a page may match; what it came to once is remembered."""
 
 
 class _Closed(NamedTuple):
@@ -63,6 +74,7 @@ class Seen(NamedTuple):
         next_sequence: Go on here.
         absent: Place of the slab that must be loaded to go on; None for none.
         is_waiting: The next step needs a footer that is being read.
+        judged: Sketches that were held against selectors.
     """
 
     messages: list[MessageView]
@@ -70,6 +82,7 @@ class Seen(NamedTuple):
     next_sequence: int
     absent: tuple[int, int] | None
     is_waiting: bool = False
+    judged: int = 0
 
 
 class PageWalk:
@@ -129,30 +142,51 @@ class PageWalk:
         """Whether something stands in closed pages."""
         return bool(self._closed)
 
-    def _ahead(self, at: int, *, least: int) -> Iterator[_Closed]:
-        """Yield the extents at or behind a sequence in which something may be wanted."""
+    def _ahead(self, at: int, *, least: int, matches: Sequence[Match | None]) -> Iterator[_Closed]:
+        """Yield the extents at or behind a sequence in which something may be wanted.
+
+        What there is no time to judge may be: the next step begins there.
+        """
         pages = self.pages
         if pages is None:
             return
+        judged_max = pages.judged + _JUDGED_MAX
         for index in range(bisect_left(self._reach, at), len(self._closed)):
             one = self._closed[index]
             if one.last < at or pages.is_damaged(one.page_id):
                 continue
-            if not least or pages.highest_priority(one.page_id) >= least:
+            if least and pages.highest_priority(one.page_id) < least:
+                continue
+            if pages.judged >= judged_max or any(
+                match is None or pages.may_match(one.page_id, match) for match in matches
+            ):
                 yield one
 
-    def look(self, at: int, count: int, *, least: int = 0) -> Seen:
+    def look(
+        self,
+        at: int,
+        count: int,
+        *,
+        least: int = 0,
+        matches: Sequence[Match | None] = _EVERYTHING,
+    ) -> Seen:
         """Look at messages from a sequence on.
 
         Args:
             at: The sequence.
             count: How many, at most, of the ring and of each page.
             least: Only those of this priority or a higher one; 0 for all.
+            matches: What is wanted, by anybody; None is all. Others may be among what is seen.
         """
+        judged = self.pages.judged if self.pages is not None else 0
+        seen = self._look(at, count, least=least, matches=matches)
+        return seen if self.pages is None else seen._replace(judged=self.pages.judged - judged)
+
+    def _look(self, at: int, count: int, *, least: int, matches: Sequence[Match | None]) -> Seen:
         self._let_go()
         end: int | None = None
         parts = []
-        for one in self._ahead(at, least=least):
+        for one in self._ahead(at, least=least, matches=matches):
             begin = self._begin_of(one, at, least=least)
             if begin > at:
                 end = begin if end is None else min(end, begin)

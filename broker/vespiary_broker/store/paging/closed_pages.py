@@ -1,8 +1,8 @@
 """What is known of pages without opening them: footers, priorities, which are damaged.
 
-Owns the footers that are kept in memory, and the reading of others, in paging's thread. Must never
-touch a queue: the engine looks at messages with these footers, and `opening` enters them. Made by
-`pager`; owner: the event loop.
+Owns the footers that are kept in memory, the reading of others, in paging's thread, and what came
+of holding sketches against selectors. Must never touch a queue: the engine looks at messages with
+these footers, and `opening` enters them. Made by `pager`; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Final
+from typing import Final, Protocol
 
 from vespiary_broker.store.paging.moving import finished
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_codec.journal.page import highest_priority
+from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_spec.errors import PageDamaged, VespiaryError
 
 FOOTERS_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -25,8 +26,22 @@ _FOOTERS_MIN: Final = 8
 """Footers that are kept however large: a queue's pages may overlap, and all are needed at once."""
 _AGAIN_S: Final = 0.05
 _PRIORITY_MAX: Final = 9
+_VERDICTS_MAX: Final = 20_000
+"""Verdicts on a page and a selector that are remembered, 100 bytes each."""
+_NO_VERDICTS: Final[Mapping[str, bool]] = {}
 
 log = logging.getLogger(__name__)
+
+
+class Match(Protocol):
+    """A selector."""
+
+    @property
+    def text(self) -> str:
+        """As it was written; equal texts want the same of one address."""
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        """Return whether a message of a page may match; False: none does."""
 
 
 class ClosedPages:
@@ -41,6 +56,7 @@ class ClosedPages:
         damaged: Why a page can't be read, by id.
         unreadable: Pages with a part that can't be read: those who look pass over them.
         version: Changes with each page that comes or goes.
+        judged: Sketches that were held against selectors so far.
         on_footer: Called with a queue when a footer that it asked for is there, or can't be read.
     """
 
@@ -48,6 +64,7 @@ class ClosedPages:
         self.damaged: dict[int, str] = {}
         self.unreadable: set[int] = set()
         self.version = 1
+        self.judged = 0
         self.on_footer: Callable[[int], None] = lambda _: None
         self._files = files
         self._pages = pages
@@ -55,6 +72,8 @@ class ClosedPages:
         self._footers: OrderedDict[int, bytes] = OrderedDict()
         self._footers_bytes = 0
         self._highest: dict[int, int] = {}
+        self._verdicts: dict[int, dict[str, bool]] = {}  # by page and selector
+        self._verdicts_left = _VERDICTS_MAX
         self._reads: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, set[int]] = {}
 
@@ -86,9 +105,32 @@ class ClosedPages:
 
     def highest_priority(self, page_id: int) -> int:
         """Return what no message of a page is above: 9, or what is known of it."""
-        page = self._pages.get(page_id)
-        known = page.highest_priority if page is not None else None
-        return self._highest.get(page_id, _PRIORITY_MAX if known is None else known)
+        highest = self._highest.get(page_id)
+        if highest is None:
+            page = self._pages.get(page_id)
+            highest = page.highest_priority if page is not None else None
+            if highest is None:
+                sketch = self._files.sketches.get(page_id)
+                highest = _PRIORITY_MAX if sketch is None else sketch.priorities[1]
+            if page is not None:
+                self._highest[page_id] = highest
+        return highest
+
+    def may_match(self, page_id: int, match: Match) -> bool:
+        """Whether a message of a page may match; what it came to once is remembered."""
+        verdict = self._verdicts.get(page_id, _NO_VERDICTS).get(match.text)
+        if verdict is None:
+            self.judged += 1
+            sketch = self._files.sketches.get(page_id)
+            verdict = sketch is None or match.may_match(sketch)
+            if page_id not in self._pages:
+                return verdict
+            if not self._verdicts_left:
+                self._verdicts.clear()
+                self._verdicts_left = _VERDICTS_MAX
+            self._verdicts_left -= 1
+            self._verdicts.setdefault(page_id, {})[match.text] = verdict
+        return verdict
 
     # --- footers ----------------------------------------------------------------------------------
 
@@ -142,6 +184,7 @@ class ClosedPages:
         self.damaged.pop(page_id, None)
         self.unreadable.discard(page_id)
         self._highest.pop(page_id, None)
+        self._verdicts_left += len(self._verdicts.pop(page_id, ()))
 
     async def close(self) -> None:
         """Wait for what is being read."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from vespiary_broker.engine.core import Look, MessageView
+from vespiary_broker.engine.lanes import Match
 from vespiary_broker.engine.page_walk import PageWalk
+from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_native.values_pages import ExtentFacts
 
 FOOTER = b"footer"
@@ -75,6 +77,11 @@ class KnownPages:
 
     def highest_priority(self, page_id: int) -> int:
         return 9
+
+    judged = 0
+
+    def may_match(self, page_id: int, match: Match) -> bool:
+        return True
 
 
 def _walked(core: SteppedCore, pages: KnownPages, count: int) -> list[int]:
@@ -159,6 +166,87 @@ def test_a_page_that_goes_on_far_behind_is_read_again_only_there() -> None:
         *range(100, 400),
     ]
     assert known.reads == 6
+
+
+class Wanted:
+    """A selector that some pages may hold something for."""
+
+    def __init__(self, *page_ids: int) -> None:
+        self.text = str(page_ids)
+        self.page_ids = page_ids
+
+    def wants(self, message: MessageView) -> bool:
+        return True
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        raise AssertionError("the pages are asked")
+
+
+class JudgedPages(OneFooterAtATime):
+    """Pages that are held against selectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judged = 0
+        self.verdicts: dict[tuple[int, str], bool] = {}
+
+    def may_match(self, page_id: int, match: Match) -> bool:
+        assert isinstance(match, Wanted)
+        key = (page_id, match.text)
+        if key not in self.verdicts:
+            self.judged += 1
+            self.verdicts[key] = page_id in match.page_ids
+        return self.verdicts[key]
+
+
+def _walked_for(
+    core: SteppedCore, pages: JudgedPages, *matches: Wanted | None
+) -> tuple[list[int], list[int]]:
+    """Return what was seen, and how many pages each step judged."""
+    walk = PageWalk(core, 1)  # type: ignore[arg-type]
+    walk.refresh(pages, sum(map(len, core.pages.values())))
+    at, seen, judged = 0, [], []
+    while at < core.available:
+        step = walk.look(at, 100, matches=matches)
+        judged.append(step.judged)
+        if step.is_waiting:
+            pages.read()
+        seen += [view.sequence for view in step.messages]
+        assert step.is_waiting or step.next_sequence > at
+        at = step.next_sequence
+    return seen, judged
+
+
+def test_pages_in_which_nothing_is_wanted_are_not_read() -> None:
+    def core() -> SteppedCore:
+        return SteppedCore([3, 12], {7: [0, 1, 5], 8: [2, 6, 7], 9: [9, 10, 11]}, set())
+
+    pages = JudgedPages()
+    assert _walked_for(core(), pages, Wanted(8))[0] == [2, 3, 6, 7, 12]
+    assert pages.reads == 1
+    pages = JudgedPages()
+    assert _walked_for(core(), pages, Wanted())[0] == [3, 12]
+    assert pages.reads == 0
+    pages = JudgedPages()
+    assert _walked_for(core(), pages, Wanted(7), Wanted(9))[0] == [0, 1, 3, 5, *range(9, 13)]
+    pages = JudgedPages()
+    everything = [*range(4), *range(5, 8), *range(9, 13)]
+    assert _walked_for(core(), pages, Wanted(), None)[0] == everything
+
+
+def test_a_step_judges_so_many_pages_and_the_next_ones_go_on_there() -> None:
+    count = 1000
+    pages_of = {number: [10 * number, 10 * number + 1] for number in range(1, count)}
+    core = SteppedCore([10 * count], pages_of, set())
+    pages = JudgedPages()
+    seen, judged = _walked_for(core, pages, Wanted(700))
+    assert seen == [7000, 7001, 10 * count]
+    assert pages.judged == count - 1
+    assert pages.reads == 1
+    assert max(judged) <= 48
+    seen, judged = _walked_for(core, pages, Wanted(700))
+    assert seen == [7000, 7001, 10 * count]
+    assert set(judged) == {0}
 
 
 def _seen(walk: PageWalk, at: int, *, least: int = 0) -> list[int]:
