@@ -288,7 +288,9 @@ int64_t vespiary_core_page_end(vespiary_core *core, uint64_t page_id);
 int vespiary_core_page_forget(vespiary_core *core, uint64_t page_id);
 int64_t vespiary_core_page_restage(vespiary_core *core, uint64_t page_id);
 uint32_t vespiary_core_pages(const vespiary_core *core, vespiary_page_facts *out, uint32_t room);
-int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, vespiary_extent_facts *out, uint32_t room);
+int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, uint32_t begin, vespiary_extent_facts *out,
+                          uint32_t room); /* how many there are from the begin-th on; the first of them in out */
+int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t queue_id, vespiary_extent_facts *out);
 int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 
 /* recovery */

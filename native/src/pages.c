@@ -484,17 +484,32 @@ uint32_t vespiary_core_pages(const vespiary_core *core, vespiary_page_facts *out
     return core->pages_count;
 }
 
-int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, vespiary_extent_facts *out, uint32_t room)
+static vespiary_extent_facts extent_facts(const vespiary_core *core, const queue *q, const extent *e)
+{
+    return (vespiary_extent_facts){core->slots[e->slot]->page->page_id, e->first, e->last, extent_places(q, e),
+                                   e->is_open};
+}
+
+int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, uint32_t begin, vespiary_extent_facts *out,
+                          uint32_t room)
 {
     const queue *q = queue_find(core, queue_id);
     if (!q)
         return -EINVAL;
-    for (uint32_t i = 0; i < q->extents_count && i < room; i++) {
-        const extent *e = &q->extents[i];
-        out[i] = (vespiary_extent_facts){core->slots[e->slot]->page->page_id, e->first, e->last,
-                                         extent_places(q, e), e->is_open};
-    }
-    return (int)q->extents_count;
+    uint32_t count = q->extents_count > begin ? q->extents_count - begin : 0;
+    for (uint32_t i = 0; i < count && i < room; i++)
+        out[i] = extent_facts(core, q, &q->extents[begin + i]);
+    return (int)count;
+}
+
+int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t queue_id, vespiary_extent_facts *out)
+{
+    const file *f = page_find(core, page_id);
+    const queue *q = queue_find(core, queue_id);
+    const extent *e = f && q ? extent_of(q, f->slot) : NULL;
+    if (e)
+        *out = extent_facts(core, q, e);
+    return e != NULL;
 }
 
 int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room)

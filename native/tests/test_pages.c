@@ -241,7 +241,7 @@ static void visit_one(world *w)
 {
     vespiary_extent_facts facts[PAGES];
     uint32_t q = 1 + below(QUEUES);
-    int count = vespiary_core_extents(w->core, q, facts, PAGES);
+    int count = vespiary_core_extents(w->core, q, 0, facts, PAGES);
     CHECK(count >= 0 && count <= PAGES);
     if (count) {
         uint64_t id = facts[below((uint32_t)count)].page_id;

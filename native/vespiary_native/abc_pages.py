@@ -227,8 +227,17 @@ class CorePages(Protocol):
     def pages(self) -> list[PageFacts]:
         """Return what is known of all pages, by id."""
 
-    def extents(self, queue_id: int) -> list[ExtentFacts]:
-        """Return what a queue has in pages, by first sequence and page."""
+    def extents(self, queue_id: int, begin: int = 0, most: int | None = None) -> list[ExtentFacts]:
+        """Return what a queue has in pages, by first sequence and page.
+
+        Args:
+            queue_id: A queue.
+            begin: Leave out so many of them: there may be thousands.
+            most: Return no more; None: all.
+        """
+
+    def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
+        """Return what a queue has in a page; None: nothing, or one of them is not known."""
 
     def pages_in(self, file_id: int) -> list[int]:
         """Return the pages whose latest PAGE record stands in a journal file, ascending."""

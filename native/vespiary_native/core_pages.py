@@ -203,16 +203,21 @@ class NativePages:
             for one in out[0:room]
         ]
 
-    def extents(self, queue_id: int) -> list[ExtentFacts]:
+    def extents(self, queue_id: int, begin: int = 0, most: int | None = None) -> list[ExtentFacts]:
         """See `CorePages.extents`."""
         asked = lib.vespiary_core_extents
-        room = check(asked(self._core, queue_id, ffi.NULL, 0), f"extents({queue_id})")
-        out = ffi.new("vespiary_extent_facts[]", max(room, 1))
-        asked(self._core, queue_id, out, room)
-        return [
-            ExtentFacts(one.page_id, one.first, one.last, one.places, bool(one.is_open))
-            for one in out[0:room]
-        ]
+        if most is None:
+            most = check(asked(self._core, queue_id, begin, ffi.NULL, 0), f"extents({queue_id})")
+        out = ffi.new("vespiary_extent_facts[]", max(most, 1))
+        count = check(asked(self._core, queue_id, begin, out, most), f"extents({queue_id})")
+        return [_extent(one) for one in out[0 : min(count, most)]]
+
+    def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
+        """See `CorePages.extent`."""
+        out = ffi.new("vespiary_extent_facts *")
+        return (
+            _extent(out) if lib.vespiary_core_extent(self._core, page_id, queue_id, out) else None
+        )
 
     def pages_in(self, file_id: int) -> list[int]:
         """See `CorePages.pages_in`."""
@@ -221,3 +226,7 @@ class NativePages:
         out = ffi.new("uint64_t[]", max(room, 1))
         asked(self._core, file_id, out, room)
         return [int(page_id) for page_id in out[0:room]]
+
+
+def _extent(facts: Any) -> ExtentFacts:
+    return ExtentFacts(facts.page_id, facts.first, facts.last, facts.places, bool(facts.is_open))

@@ -224,8 +224,10 @@ class PagingCalls:
         self.core.page_done()
         for facts in self.core.pages():
             self.core.live_places(facts.page_id | 1 << 62)
+            self.core.extent(facts.page_id, min(self.queues, default=0))
         for queue in self.queues:
             self.core.extents(queue)
+            self.core.extents(queue, 1, 2)
 
     def restore_pages(self) -> None:
         """Look for the files that the journal names; remove all others."""

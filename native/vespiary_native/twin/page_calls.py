@@ -110,9 +110,13 @@ class TwinPages:
         """See `CorePages.pages`."""
         return self._pages.facts()
 
-    def extents(self, queue_id: int) -> list[ExtentFacts]:
+    def extents(self, queue_id: int, begin: int = 0, most: int | None = None) -> list[ExtentFacts]:
         """See `CorePages.extents`."""
-        return self._pages.extents_of(queue_id)
+        return self._pages.extents_of(queue_id, begin, most)
+
+    def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
+        """See `CorePages.extent`."""
+        return self._pages.extent_of(page_id, queue_id)
 
     def pages_in(self, file_id: int) -> list[int]:
         """See `CorePages.pages_in`."""

@@ -356,21 +356,20 @@ class Pages(Looking):
             for _, page in sorted(self._image.pages.items())
         ]
 
-    def extents_of(self, queue_id: int) -> list[ExtentFacts]:
+    def extents_of(self, queue_id: int, begin: int, most: int | None) -> list[ExtentFacts]:
         """Return what a queue has in pages, by first sequence and page."""
         queue = self._queues.get(queue_id)
         if queue is None:
             raise ValueError(f"queue {queue_id} is not open")
-        return [
-            ExtentFacts(
-                extent.page.page_id,
-                extent.first,
-                extent.last,
-                len(queue.places_of(extent) if extent.is_open else extent.live),
-                extent.is_open,
-            )
-            for extent in queue.extents.all
-        ]
+        every = queue.extents.all[begin:]
+        return [_facts(queue, extent) for extent in every[:most]]
+
+    def extent_of(self, page_id: int, queue_id: int) -> ExtentFacts | None:
+        """Return what a queue has in a page (see `CorePages.extent`)."""
+        page = self._image.pages.get(block_file_id(page_id))
+        queue = self._queues.get(queue_id)
+        extent = queue.extents.of(page) if page is not None and queue is not None else None
+        return None if queue is None or extent is None else _facts(queue, extent)
 
     def in_file(self, file_id: int) -> list[int]:
         """Return the pages whose PAGE record keeps a journal file, ascending."""
@@ -380,6 +379,11 @@ class Pages(Looking):
         return sorted(
             page.page_id for page in self._image.pages.values() if page.record_file is file
         )
+
+
+def _facts(queue: Queue, extent: Extent) -> ExtentFacts:
+    places = len(queue.places_of(extent) if extent.is_open else extent.live)
+    return ExtentFacts(extent.page.page_id, extent.first, extent.last, places, extent.is_open)
 
 
 def _is_volatile(queue: Queue, sequence: int) -> bool:

@@ -21,11 +21,14 @@ from typing import Final
 from vespiary_broker.store.paging.closed_pages import ClosedPages
 from vespiary_broker.store.paging.moving import PagedAddress
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
-from vespiary_broker.store.paging.read_limits import ReadAmounts
+from vespiary_broker.store.paging.read_limits import ReadAmounts, each_extent
 from vespiary_codec.journal.page import TRAILER_BYTES, decode_trailer
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import PageDamaged, VespiaryError
 
+_PLACES_PER_TURN: Final = 8192
+_QUEUES_PER_TURN: Final = 16
+"""What one turn of the event loop enters at most, but one queue: well below a millisecond."""
 _AGAIN_S: Final = 0.05
 _OPEN_PAGES_DEFAULT: Final = 5
 _TOLD_MAX: Final = 1000
@@ -135,7 +138,7 @@ class PageOpener:
                     page_id = self._reads.waiting[queue_id]  # it may wait for another one by now
                     if not self._reads.has_changed(queue_id, self._claimed(queue_id, page_id)):
                         continue
-                    if page_id not in self._closed(queue_id):
+                    if not self._is_closed(queue_id, page_id):
                         self._reads.waits_no_more(queue_id)  # it is open, done with, or gone
                     elif self._may_read(queue_id, page_id):
                         self._reads.waits_no_more(queue_id)
@@ -157,7 +160,11 @@ class PageOpener:
             self._guard(page_id), name=f"open-page-{page_id}"
         )
         self._tasks[page_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(page_id, None))
+        task.add_done_callback(lambda _: self._forget_task(page_id, task))
+
+    def _forget_task(self, page_id: int, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(page_id) is task:  # else it has begun another one at its end
+            del self._tasks[page_id]
 
     async def wait_open(self, page_id: int) -> None:
         """Open the pages that are wanted, and wait for one of them."""
@@ -180,7 +187,7 @@ class PageOpener:
         task = self._tasks.get(page_id)
         if task is not None:
             await asyncio.wait([task])
-        return page_id not in self._closed(queue_id)
+        return not self._is_closed(queue_id, page_id)
 
     def open_all(self, queue_id: int) -> None:
         """Begin to open all pages of a queue, one after the other, if that is not under way."""
@@ -212,12 +219,17 @@ class PageOpener:
         return paged is None or queue_id in paged.looked_at()
 
     def _closed(self, queue_id: int) -> list[int]:
-        """Return the pages in which a queue has messages that are not in its ring."""
+        """Return all pages in which a queue has messages that are not in its ring."""
         try:
             extents = self._core.extents(queue_id)
         except ValueError:
             return []  # the queue is gone
         return [facts.page_id for facts in extents if facts.places and not facts.is_open]
+
+    def _is_closed(self, queue_id: int, page_id: int) -> bool:
+        """Whether a queue has messages in a page that are not in its ring."""
+        facts = self._core.extent(page_id, queue_id)
+        return facts is not None and facts.places > 0 and not facts.is_open
 
     async def _guard(self, page_id: int) -> None:
         """Open a page; what fails is logged, and the queues wait there."""
@@ -228,7 +240,7 @@ class PageOpener:
             if page_id not in self._pages:
                 return  # it was done with meanwhile, and removed
             self._closed_pages.note_damaged(page_id, str(error))
-        except VespiaryError as error:
+        except (NoRoom, MemoryError, VespiaryError) as error:
             if page_id not in self._troubled:
                 self._troubled.add(page_id)
                 log.warning("a page was not opened, and is tried again: %s", error)
@@ -245,31 +257,50 @@ class PageOpener:
             self.want(queue_id, page_id)
 
     async def _enter(self, page_id: int) -> None:
+        """Have a page's messages in the rings of the queues that want it, some of them at a time.
+
+        Raises:
+            NoRoom: There is no memory for more of them now.
+        """
         footer = await self._closed_pages.read(page_id)
-        page = self._pages.get(page_id)
-        if page is None:
-            return
-        entered = []
-        for queue_id in sorted(self._wanted[page_id]):
-            if page_id not in self._closed(queue_id):
-                continue
+        tried: set[int] = set()
+        while True:
+            page = self._pages.get(page_id)
+            wanted = sorted(self._wanted[page_id] - tried)
+            if page is None or not wanted:
+                return
+            entered: list[int] = []
+            places = 0
             try:
-                self._core.page_enter(page_id, queue_id, footer)
-            except NoRoom:
-                break
-            except ValueError as error:
-                raise PageDamaged(
-                    "the index of a page does not fit what the journal says of it",
-                    where=str(self._files.path(page.address, page_id)),
-                    measured=str(error),
-                ) from error
-            entered.append(queue_id)
+                while wanted and places < _PLACES_PER_TURN and len(entered) < _QUEUES_PER_TURN:
+                    queue_id = wanted.pop(0)
+                    tried.add(queue_id)
+                    if self._is_closed(queue_id, page_id):
+                        places += self._enter_for(page, queue_id, footer)
+                        entered.append(queue_id)
+            finally:
+                self._note_entered(page, entered, footer)
+            await asyncio.sleep(0)
+
+    def _enter_for(self, page: PageFile, queue_id: int, footer: bytes) -> int:
+        """Have a page's messages in the ring of a queue; return how many."""
+        try:
+            return self._core.page_enter(page.page_id, queue_id, footer)
+        except ValueError as error:
+            raise PageDamaged(
+                "the index of a page does not fit what the journal says of it",
+                where=str(self._files.path(page.address, page.page_id)),
+                measured=str(error),
+            ) from error
+
+    def _note_entered(self, page: PageFile, entered: list[int], footer: bytes) -> None:
+        """Count what was opened, close what is too much then, and look at the page behind it."""
         if not entered:
             return
+        page_id = page.page_id
         self.opened += len(entered)
         end = footer[-TRAILER_BYTES:]
-        size_bytes = page.size_bytes
-        trailer = decode_trailer(end, page_id=page_id, salt=page.salt, size_bytes=size_bytes)
+        trailer = decode_trailer(end, page_id=page_id, salt=page.salt, size_bytes=page.size_bytes)
         self._reads.opened(page, trailer)
         table = self._open.setdefault(page.address, OrderedDict())
         table.setdefault(page_id, set()).update(entered)
@@ -291,7 +322,7 @@ class PageOpener:
         if paged is not None and not paged.reads_ahead(queue_id):
             return
         behind = False
-        for facts in self._core.extents(queue_id):
+        for facts in each_extent(self._core, queue_id):
             if behind and not facts.is_open and facts.places:
                 if self._may_read(queue_id, facts.page_id):
                     self.want(queue_id, facts.page_id)

@@ -11,11 +11,15 @@ acknowledge now are not counted.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from vespiary_broker.store.paging.page_files import PageFile
 from vespiary_codec.journal.page import PageTrailer
 from vespiary_native.abc import Core
+from vespiary_native.values_pages import ExtentFacts
+
+_EXTENTS: Final = 16
 
 
 class ReadLimits(NamedTuple):
@@ -31,6 +35,20 @@ class ReadLimits(NamedTuple):
 
 
 NO_READ_LIMITS = ReadLimits()
+
+
+def each_extent(core: Core, queue_id: int) -> Iterator[ExtentFacts]:
+    """Yield what a queue has in pages, in order, a few at a time: there may be thousands.
+
+    Nothing else may be done with the core meanwhile.
+
+    Raises:
+        ValueError: The queue is gone.
+    """
+    begin = 0
+    while some := core.extents(queue_id, begin, _EXTENTS):
+        yield from some
+        begin += len(some)
 
 
 class ReadAmounts:
@@ -106,10 +124,10 @@ class ReadAmounts:
         """
         if limits == NO_READ_LIMITS:
             return True
-        extents = self._core.extents(queue_id)
-        end = next((one.first for one in extents if one.page_id == page_id), 0)
+        wanted = self._core.extent(page_id, queue_id)
+        end = wanted.first if wanted is not None else 0
         messages = size_bytes = 0
-        for extent in extents:
+        for extent in each_extent(self._core, queue_id):
             if extent.first >= end:
                 break
             if extent.is_open:
