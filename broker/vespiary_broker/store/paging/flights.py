@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+RANKED_MAX: Final = 64
+"""Addresses, of those that wait longest, of which the one that holds most goes first."""
 PASSED_OVER_MAX: Final = 4
 """So often a smaller address lets larger ones go first."""
 
@@ -70,12 +72,13 @@ class FlightRoom:
         self._pages -= 1
         self._bytes -= size_bytes
         while self._waiting:
-            first = max(self._waiting, key=_rank)
+            ranked = self._waiting[:RANKED_MAX]
+            first = max(ranked, key=_rank)
             if not self._fits(first.size_bytes):
                 return
             self._waiting.remove(first)
-            for other in self._waiting:
-                other.passed_over += 1
+            for other in ranked:
+                other.passed_over += other is not first
             self._begin(first.size_bytes)
             first.granted.set_result(None)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -44,10 +45,27 @@ from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
 THREADS: Final = 2
 PERIOD_S: Final = 0.25
 _NOTHING_MOVED_S: Final = 0.1
+_LOOKS_PER_S: Final = 500
+"""Looks a second at addresses of which nothing can be moved, all together: thousands may page."""
+_STEP: Final = 256
+"""Addresses looked at in one turn of the event loop."""
 _GATHER_S: Final = 0.1
 """So long a page that would be small waits for more: pages of single messages cost a flush each."""
 
 log = logging.getLogger(__name__)
+
+
+def pause_s(name: str, moves: int) -> float:
+    """Return how long an address of which nothing could be moved waits to be looked at again.
+
+    Addresses that were looked at together are spread, or each of their turns would be a long one.
+
+    Args:
+        name: The address.
+        moves: Number of addresses whose messages are being moved, this one included.
+    """
+    spread = 0.5 + zlib.crc32(name.encode()) / 2**32
+    return max(_NOTHING_MOVED_S, spread * moves / _LOOKS_PER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +370,7 @@ class Pager:
             return False  # the task begins again when it has too much, or some of its pages go
         await self._wait_for_retry()
         if wanted_bytes < address.page_bytes // 2:
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(max(_GATHER_S, pause_s(name, len(self._moves)) / 2))
         await self._room.take(address.page_bytes, address.held_bytes)
         try:
             filled = None if self._is_closing else await self._fill(address, flight)
@@ -367,7 +385,7 @@ class Pager:
             await flight.wait_one()
         else:
             # All that waits is held by consumers, or stands in open pages: look again later.
-            await asyncio.sleep(_NOTHING_MOVED_S)
+            await asyncio.sleep(pause_s(name, len(self._moves)))
         return True
 
     async def _fill(self, address: PagedAddress, flight: Flight) -> FilledPage | None:
@@ -440,8 +458,7 @@ class Pager:
                 self._end_done()
                 await self._remove_ended()
                 self._restage()
-                for name, address in list(self._addresses.items()):
-                    self._look_at(name, address)
+                await self._look_at_all()
             except WriterFailed:
                 return
             except VespiaryError as error:
@@ -453,6 +470,14 @@ class Pager:
                 async with asyncio.timeout(PERIOD_S):
                     await self._wake.wait()
             self._wake.clear()
+
+    async def _look_at_all(self) -> None:
+        """Look at every address that is not being moved."""
+        for count, (name, address) in enumerate(list(self._addresses.items()), 1):
+            if name not in self._moves and name in self._addresses:
+                self._look_at(name, address)
+            if count % _STEP == 0:
+                await asyncio.sleep(0)
 
     def _look_at(self, name: str, address: PagedAddress) -> None:
         """Begin to move messages of an address that has too many, if it may have another page."""

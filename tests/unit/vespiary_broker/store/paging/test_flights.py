@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from vespiary_broker.store.paging.flights import PASSED_OVER_MAX, FlightRoom
+from vespiary_broker.store.paging.flights import PASSED_OVER_MAX, RANKED_MAX, FlightRoom
 from vespiary_native.values_pages import PageState
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.held_executor import HeldExecutor
@@ -55,6 +55,31 @@ async def test_the_address_that_holds_most_goes_first() -> None:
         room.give(10)
         await turns(*tasks)
     assert begun == ["large", "middle", "small"]
+
+
+@run
+async def test_of_very_many_addresses_those_that_wait_longest_are_ranked() -> None:
+    room, asked_for = FlightRoom(1, 1000), list[int]()
+    await room.take(10, lambda: 0)
+    begun: list[int] = []
+
+    async def ask(number: int) -> None:
+        def held_bytes() -> int:
+            asked_for.append(number)
+            return number
+
+        await room.take(10, held_bytes)
+        begun.append(number)
+
+    tasks = [asyncio.create_task(ask(number)) for number in range(5 * RANKED_MAX)]
+    await turns(*tasks)
+    for _ in tasks:
+        asked_for.clear()
+        room.give(10)
+        assert len(asked_for) <= 2 * RANKED_MAX, "whom it grants, and who finds no room"
+        await turns(*tasks)
+    assert sorted(begun) == list(range(len(tasks)))
+    assert begun[0] == RANKED_MAX - 1
 
 
 @run
