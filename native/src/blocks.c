@@ -8,14 +8,6 @@
 
 enum { CACHE_LINE = 64, PREFETCH_MOST = 4096 };
 
-static void put16(uint8_t *at, uint16_t v) { memcpy(at, &v, 2); }
-static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the journal is little-endian and this code writes it with the machine's own order"
-#endif
-
 static uint32_t data_end(const file *f) { return (uint32_t)f->size - SEAL_ROOM; }
 
 static uint32_t region_end(const vespiary_core *core, const file *f, uint32_t position)

@@ -11,10 +11,6 @@
 
 enum { COMMITTED = 1, ROLLED_BACK = 2 };
 
-static void put16(uint8_t *at, uint16_t v) { memcpy(at, &v, 2); }
-static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
 branch *branch_find(const vespiary_core *core, uint64_t id)
 {
     for (uint32_t i = 0; i < core->branches_count; i++)

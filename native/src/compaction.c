@@ -8,25 +8,6 @@
 #include "counts.h"
 #include "state.h"
 
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t v;
-    memcpy(&v, at, 2);
-    return v;
-}
-
 typedef struct {
     vespiary_core *core;
     file *from;

@@ -5,14 +5,6 @@
 #include "counts.h"
 #include "state.h"
 
-static void put16(uint8_t *at, uint32_t v)
-{
-    uint16_t narrow = (uint16_t)v;
-    memcpy(at, &narrow, 2);
-}
-static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
 void vespiary_core_count_deliveries(vespiary_core *core, int ahead, uint32_t records_max)
 {
     core->counts_ahead = ahead != 0;

@@ -6,13 +6,6 @@
 
 #include "state.h"
 
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-
 /* The block that everything done so far waits for; in a transaction its COMMIT, which is not staged yet. */
 static uint64_t block_of_now(const vespiary_core *core)
 {

@@ -191,24 +191,6 @@ void extents_free(vespiary_core *core, queue *q)
 }
 
 /* --- coming back -------------------------------------------------------------------------------------------- */
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t v;
-    memcpy(&v, at, 2);
-    return v;
-}
 
 int index_open(const file *f, const uint8_t *footer, uint32_t length, page_index *out)
 {

@@ -7,25 +7,6 @@
 
 enum { LOOK_LIVE_MAX = 16384, LOOK_BYTES_MAX = 1024 * 1024 }; /* values_inspection.py has both */
 
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t v;
-    memcpy(&v, at, 2);
-    return v;
-}
-
 /* A walk over the live places of a closed extent, by the page's index. */
 typedef struct {
     vespiary_core *core;

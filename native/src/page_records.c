@@ -7,9 +7,6 @@
 #include "counts.h"
 #include "pages.h"
 
-static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
 void paged_free(paged_record *r)
 {
     for (uint32_t i = 0; i < r->count; i++)

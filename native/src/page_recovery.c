@@ -5,19 +5,6 @@
 
 #include "pages.h"
 
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-
 /* One queue of a PAGE record; `end` is where it ends, NULL: malformed. */
 typedef struct {
     uint32_t queue_id, places, large, counts;

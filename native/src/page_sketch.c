@@ -1,4 +1,5 @@
 /* The sketch of a page (contract: page_sketch.h; bytes: journal-format.md §7.4; specification: twin/page_sketch.py). */
+#include "little_endian.h"
 #include "page_sketch.h"
 
 #include <errno.h>
@@ -52,25 +53,6 @@ typedef struct {
     uint8_t lowest, highest, flags_of_all, flags_of_any;
     uint64_t first, last, least, most, expiry;
 } sketching;
-
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t v;
-    memcpy(&v, at, 2);
-    return v;
-}
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
 
 /* --- values --------------------------------------------------------------------------------------------------- */
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
 /* --- the table of pages ------------------------------------------------------------------------------------ */
 static uint32_t page_index_of(const vespiary_core *core, uint64_t file_id)
 {

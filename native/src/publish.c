@@ -7,14 +7,6 @@
 #include "counts.h"
 #include "state.h"
 
-static void put16(uint8_t *at, uint32_t v)
-{
-    uint16_t narrow = (uint16_t)v;
-    memcpy(at, &narrow, 2);
-}
-static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
-static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
-
 /* --- the transaction being staged -------------------------------------------------------------------------- */
 static void transaction_member(vespiary_core *core, const placed *at, uint32_t length)
 {

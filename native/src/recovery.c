@@ -6,25 +6,6 @@
 #include "crc32c.h"
 #include "state.h"
 
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t v;
-    memcpy(&v, at, 2);
-    return v;
-}
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, 4);
-    return v;
-}
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t v;
-    memcpy(&v, at, 8);
-    return v;
-}
-
 typedef struct {
     vespiary_core *core;
     file *in;

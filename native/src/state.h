@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core.h"
+#include "little_endian.h"
 
 enum {
     PAGE = 4096,
