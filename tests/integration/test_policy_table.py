@@ -8,7 +8,6 @@ journal in memory (`tests/fault/test_full_disk.py` fills real volumes).
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,46 +22,37 @@ from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import AddressSettings, DiskFullPolicy
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
+from vespiary_testkit.full_addresses import (
+    BODY,
+    COLUMNS,
+    DURABLE,
+    FILLED,
+    Cell,
+    Consumer,
+    Lines,
+    Served,
+    cells,
+    check_gone,
+    fill,
+    served_with,
+)
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
-HOWTO = Path(__file__).resolve().parents[2] / "docs/howto"
-NOTHING: Final = "–"
-
-
-class Cell(NamedTuple):
-    """A cell of a table."""
-
-    row: str
-    column: str
-    text: str
-
-
-def cells(page: str, heading: str) -> list[Cell]:
-    """Return the cells of the first table below a heading, those without a meaning left out."""
-    text = (HOWTO / page).read_text("utf-8").split(f"## {heading}\n", 1)[1]
-    lines = iter(text.splitlines())
-    line = next(line for line in lines if line.startswith("|"))
-    columns = [column.strip().replace("`", "") for column in line.strip("|").split("|")][1:]
-    assert next(lines).startswith("|---")
-    found = []
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        row, *texts = (part.strip() for part in line.strip("|").split("|"))
-        assert len(texts) == len(columns), line
-        found += [
-            Cell(row.replace("`", ""), column, text)
-            for column, text in zip(columns, texts, strict=True)
-        ]
-    assert found
-    return [cell for cell in found if cell.text != NOTHING]
-
-
 ADDRESS_CELLS = cells("paging.md", "What a full address does")
 DISK_CELLS = cells("engines.md", "What a full disk does to a message")
+
+
+MOVES = frozenset(
+    {
+        "dead letter, from another address",
+        "expired message, from another address",
+        "message that queue retry puts back",
+    }
+)
+"""Rows of what the broker moves: `test_policy_of_moves.py` has them."""
 
 
 def name_of(cell: Cell) -> str:
@@ -73,8 +63,8 @@ def test_the_tables_have_the_cells_that_a_broker_has() -> None:
     """Fewer would be a table that hides something."""
     policies = {"PAGE", "BLOCK", "FAIL", "DROP", "pages full: FAIL", "pages full: DROP"}
     assert {cell.column for cell in ADDRESS_CELLS} == policies == set(COLUMNS)
-    assert {cell.row for cell in ADDRESS_CELLS} == {*SENDS, ABOVE}
-    assert len(ADDRESS_CELLS) == len(SENDS) * len(COLUMNS) + 1
+    assert {cell.row for cell in ADDRESS_CELLS} == {*SENDS, ABOVE, *MOVES}
+    assert len(ADDRESS_CELLS) == (len(SENDS) + len(MOVES)) * len(COLUMNS) + 1
     assert {cell.column for cell in DISK_CELLS} == {str(policy) for policy in DiskFullPolicy}
     assert {cell.row for cell in DISK_CELLS} == {*DISK_SENDS, "acknowledgement"}
     assert len(DISK_CELLS) == (len(DISK_SENDS) + 1) * 3
@@ -82,10 +72,8 @@ def test_the_tables_have_the_cells_that_a_broker_has() -> None:
 
 # --- what is sent ---------------------------------------------------------------------------------
 
-BODY = b"late"
 LARGE = b"late" + bytes(range(1, 251)) * 800
 XID = "1:61:62"
-Lines = dict[str, str]
 
 
 class Step(NamedTuple):
@@ -118,9 +106,6 @@ class Sending(NamedTuple):
         return sum(step.headers.get("destination") == "free" for step in self.steps)
 
 
-DURABLE: Final[Lines] = {"persistent": "true"}
-
-
 def message(receipt: bool = True, body: bytes = BODY, **headers: str) -> Step:
     more = {"receipt": "late"} if receipt else {}
     return Step("SEND", {"destination": "X", **headers, **more}, body)
@@ -151,37 +136,7 @@ SENDS: Final[dict[str, Sending]] = {
     "branch, in one phase": Sending(members(_XID, _XID | {"phase": "one"})),
 }
 ABOVE: Final = "message above max-size-bytes-reject-threshold"
-COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "PAGE": ("address-full-policy=PAGE",),
-    "BLOCK": ("address-full-policy=BLOCK",),
-    "FAIL": ("address-full-policy=FAIL",),
-    "DROP": ("address-full-policy=DROP",),
-    "pages full: FAIL": ("page-full-policy=FAIL", "page-limit-messages=0"),
-    "pages full: DROP": ("page-full-policy=DROP", "page-limit-messages=0"),
-}
-
-
 # --- full addresses -------------------------------------------------------------------------------
-
-FILLED = 3
-
-
-class Served(NamedTuple):
-    """A broker and the column that it is for."""
-
-    broker: BrokerProcess
-    column: str
-
-    def peer(self, stack: ExitStack) -> StompPeer:
-        peer = stack.enter_context(StompPeer(self.broker.port()))
-        peer.connect()
-        return peer
-
-    def metric(self, name: str) -> float:
-        url = f"http://127.0.0.1:{self.broker.port('http')}/metrics"
-        with urllib.request.urlopen(url) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
 @pytest.fixture(scope="module", params=list(COLUMNS))
@@ -189,54 +144,14 @@ def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """A broker with the policy of one column for all addresses but those that begin with `free`."""
-    settings = [f"address-settings.full.#.{setting}" for setting in COLUMNS[request.param]]
-    settings += [f"address-settings.full.#.max-size-messages={FILLED}", "max-disk-usage=100"]
-    settings += ["address-settings.full.#.page-size-bytes=64KiB"]
-    with BrokerProcess(tmp_path_factory.mktemp("policy") / "data", *settings) as broker:
-        yield Served(broker, request.param)
-
-
-def fill(served: Served, stack: ExitStack, address: str) -> None:
-    peer = served.peer(stack)
-    for number in range(FILLED):
-        headers = {"destination": f"/queue/{address}", **DURABLE, "receipt": str(number)}
-        peer.send("SEND", headers, b"%d" % number)
-        peer.receive_receipt(str(number))
-    if served.column.startswith("pages full"):
-        wait_for(lambda: served.metric(f'vespiary_address_page_full{{address="{address}"}}') == 1)
+    with served_with(request.param, tmp_path_factory.mktemp("policy") / "data") as served:
+        yield served
 
 
 def placed(step: Step, address: str) -> Lines:
     where = {"X": f"/queue/{address}", "free": f"/queue/free.{address}"}
     target = step.headers.get("destination")
     return step.headers | ({"destination": where.get(target, target)} if target else {})
-
-
-class Consumer:
-    """Takes what a queue has, and tells where that ends."""
-
-    def __init__(self, served: Served, stack: ExitStack, queue: str) -> None:
-        self._peer, self._queue = served.peer(stack), queue
-        self._sender = served.peer(stack)
-        headers = {"id": "1", "destination": f"/queue/{queue}", "ack": "client-individual"}
-        self._peer.send("SUBSCRIBE", headers | {"receipt": "r"})
-        self._early = self._peer.receive_receipt("r")
-
-    def take(self, count: int) -> list[bytes]:
-        """Return and acknowledge messages."""
-        early, self._early = self._early[:count], self._early[count:]
-        frames = [*early, *self._peer.receive_messages(count - len(early))]
-        for number, frame in enumerate(frames):
-            self._peer.send("ACK", {"id": frame.get("ack") or "", "receipt": str(number)})
-            self._early += self._peer.receive_receipt(str(number))
-        return [frame.body for frame in frames]
-
-    def check_empty(self) -> None:
-        """Check that the next message is one that is sent now."""
-        headers = {"destination": f"/queue/{self._queue}", "receipt": "m"}
-        self._sender.send("SEND", headers, b"marker")
-        self._sender.receive_receipt("m")
-        assert self.take(1) == [b"marker"]
 
 
 Outcome = Callable[[Served, ExitStack, str, Sending, StompPeer], None]
@@ -298,13 +213,6 @@ def check_refused(
     if sending.free:
         Consumer(served, stack, f"free.{address}").check_empty()
     return error
-
-
-def check_gone(served: Served, stack: ExitStack, address: str) -> None:
-    """Check that a full address has what it had before, and nothing else."""
-    consumer = Consumer(served, stack, address)
-    assert consumer.take(FILLED) == [b"0", b"1", b"2"]
-    consumer.check_empty()
 
 
 def check_dropped(

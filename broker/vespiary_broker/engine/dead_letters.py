@@ -19,15 +19,21 @@ The rule
         delivered: there is no safer place. What expires in its expiry address is dropped.
     One that no queue there takes (by their filters) stays where it is, and may be delivered again;
         what has expired is dropped. (The reference system drops both.)
+    An address that is full does by its policy (decision 0013): PAGE takes them, DROP drops and
+        counts them, BLOCK leaves them set aside until there is room. FAIL has dead letters
+        delivered again, and what has expired wait. What an administrator puts back (`retry`) is
+        never dropped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
-from vespiary_broker.engine.moves import NoPlace, Place, Reason
+from vespiary_broker.engine.address_memory import AddressMemory, Verdict
+from vespiary_broker.engine.moves import NoPlace, Place, Reason, Shed
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.original_headers import ORIGINAL_ADDRESS
 from vespiary_broker.engine.ports import Spawn
@@ -38,7 +44,7 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.returns import UnroutedTarget
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import AddressFull, VespiaryError
 from vespiary_spec.settings import AddressSettings, RoutingType
 
 _RETRY_MS: Final = 1000
@@ -89,6 +95,7 @@ class DeadLetters:
 
     Args:
         registry: What exists.
+        memory: Says which addresses are full.
         spawn: Runs the making of a place in the background.
         on_made: Called when a place was made, or could not be.
         steady_ms: Milliseconds of a clock that nobody sets.
@@ -97,21 +104,43 @@ class DeadLetters:
     def __init__(
         self,
         registry: Registry,
+        memory: AddressMemory,
         spawn: Spawn,
         on_made: Callable[[], None],
         steady_ms: Callable[[], int],
     ) -> None:
         self._registry = registry
+        self._memory = memory
         self._spawn = spawn
         self._on_made = on_made
         self._making: set[tuple[str, str]] = set()
         self._steady_ms = steady_ms
         self._refused: dict[tuple[str, str], _Refusal] = {}
 
-    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | NoPlace:
+    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | Shed | NoPlace:
         """Return where messages of a queue go (see `moves.Places.find`)."""
+        place = self._back(to) if reason is Reason.RETRIED else self._place(queue, reason)
+        return self._admit(place, queue, reason) if isinstance(place, Place) else place
+
+    def _admit(self, place: Place, queue: Queue, reason: Reason) -> Place | Shed | NoPlace:
+        """Return what the policy of a place says, if it is full."""
+        address = self._registry.addresses.get(place.address)
+        if address is None or address is queue.address:
+            return place
+        try:
+            verdict, state = self._memory.decide(address)
+        except AddressFull:
+            # What has expired is given to nobody, so it waits.
+            return NoPlace.FULL if reason is Reason.EXPIRED else NoPlace.REFUSED
+        if state is None:
+            return place
+        if verdict is not Verdict.DROP:
+            return NoPlace.FULL
         if reason is Reason.RETRIED:
-            return self._back(to)
+            return NoPlace.REFUSED  # who asked for it wants to keep it
+        return Shed(place.address, partial(self._memory.drop, state))
+
+    def _place(self, queue: Queue, reason: Reason) -> Place | NoPlace:
         origin = queue.address.name
         rule = _rule(self._registry.settings_for(origin), reason)
         if not rule.address:

@@ -10,7 +10,7 @@ the event loop.
 from __future__ import annotations
 
 from vespiary_broker.engine.core import Core, MessageView
-from vespiary_broker.engine.moves import Mover, NoPlace, Reason
+from vespiary_broker.engine.moves import Mover, NoPlace, Reason, Shed
 from vespiary_broker.engine.original_headers import ORIGINAL_QUEUE
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
@@ -36,6 +36,11 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
         raise RemoteProtocolError(
             f"the address for messages that leave the queue {queue.name} cannot be made now",
             cure="make it, or its queue, by hand; the log says why",
+        )
+    if reason is Reason.DELIVERIES and (isinstance(place, Shed) or place is NoPlace.REFUSED):
+        raise RemoteProtocolError(
+            f"the dead letter address of the queue {queue.name} is full, and takes nothing",
+            cure="make room there, or raise its limit",
         )
     if reason is Reason.DELIVERIES and place in (NoPlace.DROPPED, NoPlace.KEPT):
         raise RemoteProtocolError(

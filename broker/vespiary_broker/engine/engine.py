@@ -130,7 +130,7 @@ def make_engine(
     )  # fmt: skip
     branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
         timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
-    fates = _make_fates(core, registry, spawn, load_slab, clocks, expiry_scan_period_ms)
+    fates = _make_fates(core, registry, memory, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
     dispatcher = Dispatcher(
         core, registry.queues_by_id, load_slab, large_bodies, quarantine, fates, count_rules
@@ -147,6 +147,7 @@ def make_engine(
 def _make_fates(
     core: Core,
     registry: Registry,
+    memory: AddressMemory,
     spawn: Spawn,
     load_slab: LoadSlab,
     clocks: Clocks,
@@ -169,6 +170,6 @@ def _make_fates(
     registry.on_dropped = fates.forget
     registry.judge = fates
     fates.schedule.on_released = partial(show_released, registry.queues_by_id)
-    dead_letters = DeadLetters(registry, spawn, fates.place_made, clocks.steady_ms)
+    dead_letters = DeadLetters(registry, memory, spawn, fates.place_made, clocks.steady_ms)
     mover.places = registry.unrouted = dead_letters
     return fates

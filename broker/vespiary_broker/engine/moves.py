@@ -65,6 +65,18 @@ class Place(NamedTuple):
     origin: str = ""
 
 
+class Shed(NamedTuple):
+    """A place that is full and drops what comes.
+
+    Attributes:
+        address: Name of the address.
+        note: Counts messages that it has dropped.
+    """
+
+    address: str
+    note: Callable[[int], None]
+
+
 class NoPlace(StrEnum):
     """Why messages do not go anywhere now."""
 
@@ -72,12 +84,14 @@ class NoPlace(StrEnum):
     KEPT = "kept"  # they stay where they are, and are delivered again
     WAITING = "waiting"  # the place is being made; `Mover.go_on` follows
     LATER = "later"  # the place could not be had: they wait here until it is tried again
+    FULL = "full"  # the place has no room: they wait here until it has
+    REFUSED = "refused"  # the place is full and refuses them: they stay, and are delivered again
 
 
 class Places(Protocol):
     """Decides where messages go."""
 
-    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | NoPlace:
+    def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | Shed | NoPlace:
         """Return where messages of a queue go.
 
         Args:
@@ -287,8 +301,10 @@ class Mover:
             work.is_moving = isinstance(place, Place)
             if isinstance(place, Place):
                 return self._move(work, place)
-            if place is NoPlace.KEPT:
-                return self._keep(work)
+            if isinstance(place, Shed):
+                return self._shed(work, place)
+            if place in (NoPlace.KEPT, NoPlace.REFUSED):
+                return self._keep(work, is_refused=place is NoPlace.REFUSED)
             if place is NoPlace.DROPPED:
                 return self._drop(work)
         except NoRoom:
@@ -296,16 +312,19 @@ class Mover:
             self.on_no_room()
             return False
         work.is_waiting = True
-        if place is NoPlace.LATER and self._retry_ms is None:
+        if place in (NoPlace.LATER, NoPlace.FULL) and self._retry_ms is None:
             self._retry_ms = self._steady_ms() + _LATER_MS
         return False
 
-    def _keep(self, work: _Work) -> bool:
+    def _keep(self, work: _Work, *, is_refused: bool) -> bool:
         """Let messages be delivered again that have nowhere else to be."""
         if work.reason is Reason.DELIVERIES and self._is_untold(work):
             log.warning(
-                "messages that were delivered too often stay, since there is no dead letter "
-                "address to move them to; they are delivered again, less and less often queue=%s",
+                "messages that were delivered too often stay, since %s; they are delivered again, "
+                "less and less often queue=%s",
+                "their dead letter address is full and refuses them"
+                if is_refused
+                else "there is no dead letter address to move them to",
                 work.queue.name,
             )
         for sequence in work.sequences.first(BATCH_MESSAGES):
@@ -339,6 +358,12 @@ class Mover:
                 work.queue.name,
                 work.queue.address.name,
             )
+        return True
+
+    def _shed(self, work: _Work, place: Shed) -> bool:
+        """Drop messages whose place is full and drops what comes."""
+        place.note(self._end(work, work.sequences.first(_DROP_AT_ONCE)))
+        work.sequences.drop(_DROP_AT_ONCE)
         return True
 
     def _end(self, work: _Work, batch: list[int]) -> int:
