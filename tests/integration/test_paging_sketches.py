@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import urllib.parse
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_codec.journal.page import TRAILER, TRAILER_BYTES, decode_page_header
@@ -66,6 +70,22 @@ def take_red(broker: BrokerProcess) -> None:
     assert DAMAGED not in broker.log_text()
 
 
+def ask(broker: BrokerProcess, path: str) -> Any:
+    query = urllib.parse.urlencode({"filter": "colour = 'red'"})
+    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders/{path}?{query}"
+    with urllib.request.urlopen(url) as answer:
+        return json.load(answer)
+
+
+def browse_red(broker: BrokerProcess) -> None:
+    """Browse and count the red messages."""
+    page = ask(broker, "messages")
+    assert [item["headers"]["colour"] for item in page["items"]] == ["red"]
+    assert not page.get("next")
+    assert ask(broker, "count")["messages"] == 1
+    assert DAMAGED not in broker.log_text()
+
+
 def test_pages_in_which_nothing_matches_are_not_read(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -78,6 +98,7 @@ def test_pages_in_which_nothing_matches_are_not_read(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         take_red(broker)
+        browse_red(broker)
         with StompPeer(broker.port()) as peer:
             peer.connect()
             headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}

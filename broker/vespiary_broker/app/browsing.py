@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.app.counting import Counted, count_messages
 from vespiary_broker.app.queue_walk import Pages, QueueWalk
-from vespiary_broker.engine.core import Look, MessageView
+from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
@@ -33,7 +33,6 @@ _BATCH: Final = 256
 _LOOKED_MAX: Final = 200_000
 """Messages looked at for one page: a filter that nothing matches must not keep its caller."""
 _PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
-_LOAD_AGAIN_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +135,10 @@ class Browsing:
         matches, now_ms = _matcher(selector, queue), self._engine.fates.clock_ms()
         found: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
-        while True:
-            look, page_id = self._look(queue, sequence)
-            for view in look.messages:
+        walk = self._walk(queue, selector)
+        while sequence < self._core.queue_statistics(queue.id).available:
+            step = await walk.step(queue, sequence, _BATCH, everything=True)
+            for view in step.messages:
                 if not matches(view) or (scheduled_only and not is_scheduled(view, now_ms)):
                     continue
                 message = self._message(queue, view, body_bytes, cut_bytes)
@@ -146,20 +146,16 @@ class Browsing:
                 size_bytes += len(view.properties) + len(message.body)
                 if len(found) == limit or size_bytes >= _PAGE_BYTES_MAX:
                     return BrowsedPage(tuple(found), view.sequence)
-            looked += len(look.messages)
-            sequence = look.next_sequence
-            if page_id:
-                await self._open_page(queue, page_id)
-            elif look.absent is not None:
-                await self._load(*look.absent)
-            elif sequence >= self._core.queue_statistics(queue.id).available:
-                return BrowsedPage(tuple(found), None)
-            elif looked >= _LOOKED_MAX:
+            looked += len(step.messages)
+            sequence = step.next_sequence
+            if sequence >= self._core.queue_statistics(queue.id).available:
+                break
+            if looked >= _LOOKED_MAX:
                 return BrowsedPage(tuple(found), sequence - 1)
-            else:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
             if queue.is_deleted:
                 raise RemoteProtocolError(f"the queue {name} was deleted meanwhile")
+        return BrowsedPage(tuple(found), None)
 
     async def count(self, name: str, *, after: int, filter_text: str) -> Counted:
         """Return how many messages match, in a bounded part of a queue.
@@ -176,45 +172,23 @@ class Browsing:
         """
         selector = compile_selector(filter_text) if filter_text else None
         queue = self._queue(name)
-        walk = QueueWalk(self._core, self._journal, self._pages)
+        walk = self._walk(queue, selector)
         return await count_messages(self._core, walk, queue, after, _matcher(selector, queue))
+
+    def _walk(self, queue: Queue, selector: Selector | None) -> QueueWalk:
+        return QueueWalk(
+            self._core,
+            self._journal,
+            self._pages,
+            selector=selector,
+            address=queue.address.name,
+        )
 
     def _queue(self, name: str) -> Queue:
         queue = self._engine.registry.queues.get(name)
         if queue is None:
             raise RemoteProtocolError(f"there is no queue {name}")
         return queue
-
-    def _look(self, queue: Queue, sequence: int) -> tuple[Look, int]:
-        """Look from a sequence on; where a page comes first that is not open, up to there.
-
-        Returns:
-            What was found, and the page to open before going on; 0 for none.
-        """
-        core = self._core
-        page = None
-        if self._pages is not None and core.queue_statistics(queue.id).paged:
-            closed = (facts for facts in core.extents(queue.id) if facts.places)
-            ahead = (facts for facts in closed if not facts.is_open and facts.last >= sequence)
-            page = min(ahead, key=lambda facts: facts.first, default=None)
-        if page is not None and page.first <= sequence:
-            return Look([], sequence, None), page.page_id
-        look = core.look(queue.id, sequence, _BATCH, everything=True)
-        if page is None or look.next_sequence <= page.first:
-            return look, 0
-        messages = [view for view in look.messages if view.sequence < page.first]
-        return Look(messages, page.first, None), page.page_id
-
-    async def _open_page(self, queue: Queue, page_id: int) -> None:
-        assert self._pages is not None
-        if not await self._pages.open_for(queue.id, page_id):
-            # It was done with meanwhile, or there is no room for it now.
-            await asyncio.sleep(_LOAD_AGAIN_S)
-
-    async def _load(self, file_id: int, slab: int) -> None:
-        if not await self._journal.load_slab(file_id, slab):
-            # It came by another way, or there is no memory for it now.
-            await asyncio.sleep(_LOAD_AGAIN_S)
 
     def _message(
         self, queue: Queue, view: MessageView, body_bytes: int, cut_bytes: int

@@ -69,10 +69,10 @@ class _Choice:
         self, queue: Queue, wanted: Wanted, end: int, takes: Callable[[MessageView], bool]
     ) -> None:
         self._takes = takes
-        self._selector: Selector | None = None
+        self.selector: Selector | None = None
         if wanted.filter_text:
-            self._selector = compile_selector(wanted.filter_text)
-            self._extractor = Extractor(self._selector.names, address=queue.address.name)
+            self.selector = compile_selector(wanted.filter_text)
+            self._extractor = Extractor(self.selector.names, address=queue.address.name)
         self._left = wanted.limit or end
         sequences = sorted({_sequence(queue, text) for text in wanted.ids})
         self._spans = [(0, end)]
@@ -87,7 +87,7 @@ class _Choice:
     @property
     def at_once(self) -> int:
         """Messages to look at in one turn."""
-        return _AT_ONCE if self._selector is None else _AT_ONCE_FILTERED
+        return _AT_ONCE if self.selector is None else _AT_ONCE_FILTERED
 
     @property
     def is_done(self) -> bool:
@@ -112,7 +112,7 @@ class _Choice:
         return found, step.next_sequence
 
     def _matches(self, view: MessageView) -> bool:
-        selector = self._selector
+        selector = self.selector
         return selector is None or selector.matches(self._extractor.values_of(view))
 
     def take(self, count: int) -> None:
@@ -260,7 +260,14 @@ class MessageActs:
     # --- the walk -------------------------------------------------------------------------------
 
     async def _walk(self, task: Task, queue: Queue, choice: _Choice, stage: Stage) -> None:
-        walk = QueueWalk(self._core, self._journal, self._pages, task.check)
+        walk = QueueWalk(
+            self._core,
+            self._journal,
+            self._pages,
+            task.check,
+            selector=choice.selector,
+            address=queue.address.name,
+        )
         for start, end in choice.spans():
             at = start
             while at < end and not choice.is_done:

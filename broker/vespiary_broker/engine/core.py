@@ -16,6 +16,7 @@ from vespiary_native.abc import (
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
 from vespiary_native.values_inspection import Look, MessageView
+from vespiary_native.values_pages import ExtentFacts
 
 __all__ = [
     "AccountLimits",
@@ -23,6 +24,7 @@ __all__ = [
     "AckMode",
     "Core",
     "DeliverStatus",
+    "ExtentFacts",
     "LargeBody",
     "LargeDelivery",
     "Look",
