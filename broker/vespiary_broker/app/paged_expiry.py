@@ -1,10 +1,11 @@
 """Messages that expire while they stand in pages that nobody has opened.
 
 Owns, for each page of each queue, when the first message there expires: eight bytes and a key for a
-page. A page is looked through once, when its index says that it has special messages at all, and
-again when something there has expired; what has expired is taken into the queue's ring, one by one,
-and goes the way of all expired messages (`moves`). All else stays in its page. Must never open a
-page, and never hold the loop: a look takes a few hundred messages, indexes are read in a thread.
+page. Before when none does, the page's sketch says; a page without one is looked through once, if
+its index says that it has special messages at all. When that time has come it is looked through;
+what has expired is taken into the queue's ring, one by one, and goes the way of all expired
+messages (`moves`). All else stays in its page. Must never open a page, and never hold the loop: a
+look takes a few hundred messages, indexes are read in a thread.
 A page that cannot be read is passed over until the next scan; one that is damaged, for good.
 Started by `broker`; owner: its task.
 """
@@ -108,7 +109,7 @@ class PagedExpiry:
                     self._leave_to_ring(queue, key, facts.first, facts.last)
                     continue
                 self._in_ring.discard(key)
-                if self._is_due(key):
+                if await self._is_due(key):
                     with self._told(key):
                         await self._look_through(queue, facts.page_id, facts.first, facts.last)
                 if queue.is_deleted:
@@ -128,10 +129,15 @@ class PagedExpiry:
             self._first.pop(key, None)
             self._engine.fates.suspect(queue.id, first, last)
 
-    def _is_due(self, key: Key) -> bool:
+    async def _is_due(self, key: Key) -> bool:
         first_ms = self._first.get(key)
         if first_ms is None:
-            return key[0] <= self._old_until or self._engine.fates.has_specials
+            if key[0] > self._old_until and not self._engine.fates.has_specials:
+                return False
+            sketch = await self._pager.sketch(key[0])
+            if sketch is None:
+                return True
+            first_ms = self._first[key] = min(sketch.first_expiry_ms, _NEVER)
         return first_ms <= self._engine.fates.clock_ms()
 
     @contextmanager

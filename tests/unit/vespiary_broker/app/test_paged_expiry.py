@@ -1,0 +1,89 @@
+"""When pages are looked through for what has expired: not before their sketches say so."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from vespiary_broker.app.paged_expiry import PagedExpiry
+from vespiary_codec.journal.page_sketch import NO_EXPIRY_MS, PageSketch
+from vespiary_native.values_pages import ExtentFacts
+
+
+def sketch(first_expiry_ms: int) -> PageSketch:
+    return PageSketch(
+        is_complete=True,
+        priorities=(4, 4),
+        flags_of_all=0,
+        flags_of_any=0,
+        times_ms=(1, 1),
+        sizes_bytes=(1, 1),
+        first_expiry_ms=first_expiry_ms,
+        names={},
+    )
+
+
+class SketchedPager:
+    """Pages with sketches; notes whose index is read, and has none to give."""
+
+    def __init__(self, sketches: dict[int, PageSketch | None]) -> None:
+        self.sketches = sketches
+        self.read: list[int] = []
+
+    async def sketch(self, page_id: int) -> PageSketch | None:
+        return self.sketches[page_id]
+
+    async def footer(self, page_id: int) -> bytes:
+        self.read.append(page_id)
+        raise KeyError(page_id)
+
+
+class Expiring:
+    """A queue with closed pages, and a clock."""
+
+    def __init__(self, sketches: dict[int, PageSketch | None], *, are_old: bool) -> None:
+        self.now_ms = 0
+        self.pager = SketchedPager(sketches)
+        self.fates = SimpleNamespace(clock_ms=lambda: self.now_ms, has_specials=False)
+        queue = SimpleNamespace(id=1, is_deleted=False)
+        self._pages = [SimpleNamespace(page_id=page_id) for page_id in sketches]
+        core = SimpleNamespace(
+            pages=lambda: self._pages,
+            extents=lambda _: [ExtentFacts(page_id, 1, 9, 9, False) for page_id in sketches],
+        )
+        engine: Any = SimpleNamespace(
+            core=core, fates=self.fates, registry=SimpleNamespace(queues_by_id={1: queue})
+        )
+        there = self._pages
+        self._pages = there if are_old else []
+        journal: Any = None
+        pager: Any = self.pager
+        self.expiry = PagedExpiry(engine, journal, pager, lambda: None, period_s=1)
+        self._pages = there
+
+    def read_at(self, now_ms: int) -> list[int]:
+        """Scan at a time; return the pages that were read."""
+        self.now_ms = now_ms
+        self.pager.read.clear()
+        asyncio.run(self.expiry.scan())
+        return list(self.pager.read)
+
+
+def test_a_page_is_read_when_its_first_message_may_have_expired() -> None:
+    for are_old in (False, True):
+        rig = Expiring({7: sketch(1000), 8: sketch(NO_EXPIRY_MS), 9: sketch(50)}, are_old=are_old)
+        rig.fates.has_specials = True
+        assert rig.read_at(49) == []
+        assert rig.read_at(50) == [9]
+        assert rig.read_at(999) == [9]
+        assert rig.read_at(1000) == [7, 9]
+
+
+def test_a_page_without_a_sketch_is_read() -> None:
+    rig = Expiring({7: None, 8: sketch(NO_EXPIRY_MS)}, are_old=True)
+    assert rig.read_at(1) == [7]
+    rig = Expiring({7: None, 8: sketch(0)}, are_old=False)
+    assert rig.read_at(1) == []
+    rig.fates.has_specials = True
+    assert rig.read_at(1) == [7, 8]
