@@ -65,7 +65,7 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
         int,
         setting(
             "Most queues, temporary ones included; one more is refused. -1 allows as many as "
-            "fit into an eighth of the memory limit (one for each 4 KiB), at least 10000; 0 is "
+            "fit into an eighth of the memory limit (one for each 6 KiB), at least 10000; 0 is "
             "any number.",
             change=Change.RESTART,
             minimum=0,

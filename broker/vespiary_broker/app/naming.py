@@ -18,8 +18,8 @@ _SHARE: Final = 8
 _LEAST: Final = 10_000
 _ADDRESS_BYTES: Final = 2048
 """What an address with a route takes: 1.1 KB measured, and its binding if it has one."""
-_QUEUE_BYTES: Final = 4096
-"""What a queue takes with an address of its own: 2.7 KB measured, its binding, and a small ring."""
+_QUEUE_BYTES: Final = 6144
+"""What a queue takes with an address, a consumer and a message of its own: 5 KiB measured."""
 
 
 def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:

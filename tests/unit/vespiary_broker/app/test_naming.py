@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 
 @pytest.mark.parametrize(
     ("memory_bytes", "addresses", "queues"),
-    [(256 * MIB, 16_384, 10_000), (64 * MIB, 10_000, 10_000), (16_384 * MIB, 1_048_576, 524_288)],
+    [(256 * MIB, 16_384, 10_000), (64 * MIB, 10_000, 10_000), (16_384 * MIB, 1_048_576, 349_525)],
 )
 def test_bounds_come_from_the_memory(memory_bytes: int, addresses: int, queues: int) -> None:
     rules = naming_rules(from_plain({}), memory_bytes)
