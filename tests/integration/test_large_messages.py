@@ -468,6 +468,8 @@ def test_dropping_a_queue_removes_its_bodies(broker: BrokerProcess) -> None:
         peer.connect()
         send(peer, body_of(MIB))
         send(peer, body_of(MIB), persistent="false")
+    wait_for(lambda: statistics(broker)["live"] == 2)
+    assert files(broker)
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/big?force=true"
     urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=WAIT_S).close()
     wait_for(lambda: not files(broker))

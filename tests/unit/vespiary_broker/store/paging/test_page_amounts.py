@@ -273,6 +273,7 @@ async def test_a_queue_that_python_looks_at_is_opened_whole(tmp_path: Path) -> N
     rig.address.is_wanted = False
     rig.address.read_limits = ReadLimits(max_messages=1)
     rig.address.remembered = list(QUEUES)
+    assert rig.paged() > 1, "more than the limits would have in memory"
     for queue_id in QUEUES:
         rig.pager.open_all(queue_id)
     await until(lambda: rig.paged() == 0)
@@ -291,6 +292,7 @@ async def test_a_queue_that_goes_while_it_waits_for_acknowledgements_is_forgotte
     rig.address.is_wanted = False
     rig.address.read_limits = ReadLimits(max_messages=1)
     await take_without_acknowledging(rig, client)
+    await until(lambda: rig.pager.statistics().waiting_queues == 1)
     rig.core.close_consumer(client.consumers.pop(1))
     rig.address.queues = []
     rig.core.drop_queue(1)

@@ -316,6 +316,7 @@ async def test_old_journal_files_go_though_pages_live_long(tmp_path: Path) -> No
         await client.send(20)
         await client.receive(10)
         await client.acknowledge(len(client.held))
+    assert rig.journal.core.current_file() > 16
     await until(lambda: used_files(rig) <= 8)
     await rig.close()
 
