@@ -245,22 +245,3 @@ def test_a_queue_is_examined_while_pages_are_open_and_plain_again(tmp_path: Path
             subscribe(plain, credit=50)
             assert take(plain, 1600) == [n for n in range(300, 2000) if n % 10 or n >= 1300]
         wait_for(lambda: not pages(data))
-
-
-def test_pages_that_were_opened_to_be_shown_are_closed_again(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with BrokerProcess(data, *SETTINGS) as broker, StompPeer(broker.port()) as peer:
-        subscribe(peer, credit=1)
-        wait_for_consumers(broker, 1)
-        send(broker.port(), [(n, {} if n else {"priority": "9"}) for n in range(3000)])
-        wait_for(lambda: len(pages(data)) >= 15)
-        url = f"http://127.0.0.1:{broker.port('http')}"
-        with urllib.request.urlopen(
-            f"{url}/api/v1/queues/orders/count?filter=colour%20IS%20NULL"
-        ) as answer:
-            assert answer.status == 200
-        with urllib.request.urlopen(f"{url}/metrics") as answer:
-            shown = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
-        assert float(shown["vespiary_paging_open_pages"]) <= 5
-        assert take(peer, 3000) == list(range(3000))
-        wait_for(lambda: not pages(data))

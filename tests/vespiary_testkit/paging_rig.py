@@ -102,7 +102,7 @@ class RigAddress:
     def looked_at(self) -> list[int]:
         return self.remembered
 
-    def may_close(self, queue_id: int, page_id: int) -> bool:
+    def may_close(self, queue_id: int) -> bool:
         return queue_id not in self.remembered
 
     def begin_at(self, queue_id: int) -> int:

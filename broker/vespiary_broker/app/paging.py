@@ -129,23 +129,15 @@ class PagedEngineAddress:
         queue = self._engine.registry.queues_by_id.get(queue_id)
         return queue.examined if queue is not None else None
 
-    def may_close(self, queue_id: int, page_id: int) -> bool:
-        """Whether an open page of a queue may be closed: Python finds its messages again.
+    def may_close(self, queue_id: int) -> bool:
+        """Whether an open page of a queue may be closed: Python has none of it in an index.
 
-        That is so unless they stand in an index, or came back and were not looked at yet.
+        Of an examined queue none is. Pages may interleave, and whoever looks through such a queue
+        needs all of those at a place open at once: closing some of them would have it open them
+        again and again.
         """
         queue = self._engine.registry.queues_by_id.get(queue_id)
-        if queue is None or not queue.is_looked_at:
-            return True
-        core, examined = self._engine.core, queue.examined
-        if queue.upkeeps or examined is None:
-            return False
-        returned = core.look(queue_id, 0, 1, returned_only=True)
-        if returned.messages or returned.absent is not None:
-            return False
-        spans = [(one.first, one.last) for one in core.extents(queue_id) if one.page_id == page_id]
-        indexed = examined.indexed()
-        return not any(first <= at <= last for first, last in spans for at in indexed)
+        return queue is None or not queue.is_looked_at
 
     def begin_at(self, queue_id: int) -> int:
         """Return the sequence of a queue in front of which hardly anything may be moved.

@@ -91,8 +91,8 @@ class PagedAddress(Protocol):
     def looked_at(self) -> list[int]:
         """Return the queues all messages of which must stand in the ring; none may be moved."""
 
-    def may_close(self, queue_id: int, page_id: int) -> bool:
-        """Whether an open page of a queue may be closed: nothing of it stands in an index."""
+    def may_close(self, queue_id: int) -> bool:
+        """Whether an open page of a queue may be closed: Python has none of it in an index."""
 
     def begin_at(self, queue_id: int) -> int:
         """Return the sequence of a queue in front of which hardly anything may be moved."""

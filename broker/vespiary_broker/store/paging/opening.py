@@ -363,7 +363,7 @@ class PageOpener:
         if queue_id in self._wholes:
             return False
         try:
-            if paged is not None and not paged.may_close(queue_id, page_id):
+            if paged is not None and not paged.may_close(queue_id):
                 return False
             return self._core.page_leave(page_id, queue_id)
         except ValueError:

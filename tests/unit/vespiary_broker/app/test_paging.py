@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from vespiary_broker.app.paging import PagedEngineAddress, flight_bytes
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.upkeep import Ring
 from vespiary_broker.store.paging.read_limits import ReadLimits
-from vespiary_native.values_pages import ExtentFacts
 from vespiary_spec.paging import PageFullPolicy
 from vespiary_spec.settings import AddressSettings, Configuration
 from vespiary_testkit.engine_rig import Rig
@@ -91,57 +89,16 @@ def test_examined_queues_page_and_those_that_give_messages_up_do_not() -> None:
     address = paged(rig)
     queue = rig.registry.queues["orders"]
     assert address.looked_at() == []
-    assert address.may_close(queue.id, 7)
+    assert address.may_close(queue.id)
     queue.examined = ExaminedQueue(rig.core, queue)
     assert address.queue_ids() == [queue.id]
+    assert not address.may_close(queue.id)
     assert address.looked_at() == []
     queue.upkeeps = (Ring(rig.core, queue.id, 10),)
     assert address.queue_ids() == []
     assert address.looked_at() == [queue.id]
-    assert not address.may_close(queue.id, 7)
-    assert address.may_close(999, 7)
-
-
-class CoreWithAPage:
-    """A core of which a queue has some of its messages in an open page."""
-
-    def __init__(self, core: Any, first: int, last: int) -> None:
-        self._core = core
-        self._facts = ExtentFacts(7, first, last, last - first + 1, True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._core, name)
-
-    def extents(self, queue_id: int) -> list[ExtentFacts]:
-        return [self._facts]
-
-
-def test_an_open_page_may_be_closed_unless_an_index_has_messages_of_it() -> None:
-    rig = filled(200, max_size_bytes=100_000)
-    consumer = rig.subscribe(rig.output(), "/queue/orders", credit=1)
-    queue, state = consumer.queue, paged(rig)._state
-    queue.examined = ExaminedQueue(rig.core, queue)
-    queue.examined.limit(50)
-    queue.examined.look(100)
-    indexed = queue.examined.indexed()
-    assert 50 <= len(indexed) < 200
-
-    def may_close(first: int, last: int, page_id: int = 7) -> bool:
-        core: Any = CoreWithAPage(rig.core, first, last)
-        engine = replace(rig.engine, core=core)
-        settings = rig.registry.settings_for("orders")
-        return PagedEngineAddress(engine, state, settings).may_close(queue.id, page_id)
-
-    behind = max(indexed) + 1
-    assert not may_close(50, 100)
-    assert may_close(50, 100, page_id=8)
-    assert may_close(behind, 200)
-    rig.turns()
-    held = rig.core.held(consumer.handle)
-    assert held
-    assert may_close(behind, 200)
-    rig.core.give_back(consumer.handle, held[0][0])
-    assert not may_close(behind, 200), "what came back would be looked for in memory"
+    assert not address.may_close(queue.id)
+    assert address.may_close(999)
 
 
 @pytest.mark.parametrize(
