@@ -142,6 +142,9 @@ class EngineMachine(RuleBasedStateMachine):
                 self.given[client.queue, body] -= 1  # nobody wrote down that it was given out
         self.clients.clear()
 
+    def begin_life(self) -> None:
+        """Know what holds right after a restart."""
+
     # --- lives ------------------------------------------------------------------------------------
 
     @staticmethod
@@ -257,6 +260,8 @@ class EngineMachine(RuleBasedStateMachine):
                 after[body] -= Counter((client.queue,))
                 self.arrive(after, body, "DLQ")
                 self.given[client.queue, body] = 0
+                self.expires_ms.pop(body, None)  # a dead letter has no times any more
+                self.due_ms.pop(body, None)
                 type(self).fates["dead"] += 1
         client.held.clear()
 
@@ -381,6 +386,7 @@ class EngineMachine(RuleBasedStateMachine):
         now_ms, bindings = self.rig.now_ms, self.rig.bindings
         self.rig = self.start(self.journal.blocks, bindings)
         self.rig.now_ms = now_ms
+        self.begin_life()
         type(self).fates["restarts"] += 1
         self.settle(self.copied())
 
@@ -429,8 +435,12 @@ class EngineMachine(RuleBasedStateMachine):
             is_moved = client.queue in ("DLQ", "EXPIRED")
             assert is_moved or places[0] <= self.rig.now_ms, "before its time"
             assert client.queue != "short" or self.rig.now_ms < places[1], "after its time"
-            holders = [c for c in self.clients if c.queue == client.queue]
-            assert all(frame.body not in c.held.values() for c in holders), "given twice"
+            bodies = [b for c in self.clients if c.queue == client.queue for b in c.held.values()]
+            # Two queues of an address may both give one up: then it is a dead letter twice.
+            is_twice = client.queue == "DLQ" and any(
+                (name, frame.body) in self.ranks for name in ("copy", "second")
+            )
+            assert bodies.count(frame.body) <= is_twice, "given twice"
             client.held[sequence_of(frame)] = frame.body
             self.given[client.queue, frame.body] += 1
         return bool(frames)
@@ -443,6 +453,8 @@ class EngineMachine(RuleBasedStateMachine):
             if places["short"] and is_late and body not in held:
                 after[body] -= Counter(("short",))
                 self.arrive(after, body, "EXPIRED")
+                self.expires_ms.pop(body)
+                self.due_ms.pop(body, None)
                 type(self).fates["expired"] += 1
         return {body: places for body, places in after.items() if +places}
 
@@ -464,8 +476,10 @@ class EngineMachine(RuleBasedStateMachine):
             there = found.get(body, none)
             is_new = not was and body not in before
             if there not in (was, now):
-                assert is_new or body in self.passing, (body, was, now, there)
-                assert max(there.values()) == 1, f"doubled: {body!r} {there}"
+                # Of a dead one that came from two queues each copy goes back by itself.
+                is_between = was["DLQ"] > 1 and there.total() == was.total() and there <= was + now
+                assert is_between or is_new or body in self.passing, (body, was, now, there)
+                assert is_between or max(there.values()) == 1, f"doubled: {body!r} {there}"
             if body in together and was != now:
                 states.add(there == now)
         assert len(states) <= 1, "half a transaction"

@@ -341,4 +341,7 @@ class KindsMachine(EngineMachine):
         self.viewers.clear()
         self.newest.clear()
         self.is_used = False
+
+    def begin_life(self) -> None:
+        # Not before: each life has a monotonic clock of its own, which begins anew.
         self.idle_since_s = self.rig.now_s
