@@ -328,7 +328,10 @@ def test_memory_only(tmp_path: Path) -> None:
 
 def _app(tmp_path: Path, addresses: tuple[Address, ...] = (), **options: Any) -> BrokerApp:
     settings = Configuration(
-        acceptors=(Acceptor(name="all", port=0),), admin=Admin(port=0), addresses=addresses
+        acceptors=(Acceptor(name="all", port=0),),
+        admin=Admin(port=0),
+        addresses=addresses,
+        max_disk_usage=100,  # on any disk
     )
     return BrokerApp(settings, base=tmp_path / "data", **options)
 

@@ -185,7 +185,10 @@ def on_broker(folder: Path, work: Callable[[PlainClient], T]) -> T:
             return done.result(WAIT_S)
 
         settings = Configuration(
-            acceptors=(Acceptor(name="all", port=0),), admin=Admin(port=0), addresses=(ELSEWHERE,)
+            acceptors=(Acceptor(name="all", port=0),),
+            admin=Admin(port=0),
+            addresses=(ELSEWHERE,),
+            max_disk_usage=100,  # on any disk
         )
         app = BrokerApp(settings, base=folder / "data")
         async with app.running():
