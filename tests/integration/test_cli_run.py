@@ -69,6 +69,7 @@ def test_events_are_json_objects_one_a_line(broker: BrokerProcess):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_people_get_lines_and_a_signal_ends_it_cleanly(tmp_path: Path, number: int):
     command = [*PROGRAM, "run", "--data", str(tmp_path / "data"), "--port", "0"]
+    command += ["--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
         assert p.stdout is not None
         lines = [p.stdout.readline() for _ in range(5)]
@@ -184,6 +185,7 @@ def test_create_and_run_go_together(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     command = [*PROGRAM, "run", "-c", str(tmp_path / "orders/broker.yaml"), "--port", "0", "--json"]
+    command += ["--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         events = [json.loads(process.stdout.readline()) for _ in range(4)]

@@ -103,7 +103,7 @@ def test_a_read_only_disk_is_refused(read_only: Path):
 
 def test_memory_is_taken_when_losing_data_is_fine_and_is_not_called_durable(memory: Path):
     command = [*PROGRAM, "run", "--data", str(memory), "--port", "0", "--json", "--ephemeral"]
-    command += ["--set", "journal-file-size=1MiB"]
+    command += ["--set", "journal-file-size=1MiB", "--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         events = [json.loads(process.stdout.readline()) for _ in range(4)]

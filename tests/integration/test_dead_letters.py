@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,7 +13,8 @@ from typing import Any
 import pytest
 import stomp
 
-from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.broker_calls import run_command
+from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.waiting import wait_for
 
 SETTINGS = (
@@ -299,28 +298,14 @@ def test_an_administrator_sends_dead_letters_back(
     for number in range(100):
         client.connection.send("/queue/orders", b"%d" % number, headers={"persistent": "true"})
     client.send("/queue/orders", b"last")
-    assert "101 messages" in vespiary(broker, "queue", "send-to-dead-letter", "orders")
+    assert "101 messages" in run_command(broker, "queue", "send-to-dead-letter", "orders")
     assert (ready(broker, "orders"), ready(broker, "DLQ")) == (0, 101)
-    assert "101 messages" in vespiary(broker, "queue", "retry", "DLQ")
+    assert "101 messages" in run_command(broker, "queue", "retry", "DLQ")
     broker.kill()
     broker.start()
     assert (ready(broker, "orders"), ready(broker, "DLQ")) == (101, 0)
-    assert "101 messages" in vespiary(broker, "queue", "expire", "orders", "--yes")
+    assert "101 messages" in run_command(broker, "queue", "expire", "orders", "--yes")
     assert ready(broker, "EXPIRED") == 101
-
-
-def vespiary(broker: BrokerProcess, *arguments: str) -> str:
-    """Run a command of the CLI; return what it says."""
-    url = f"http://127.0.0.1:{broker.port('http')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "vespiary_broker", *arguments, "--api", url],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_wrong_times_are_refused_with_the_reason(start: Callable[..., BrokerProcess]) -> None:

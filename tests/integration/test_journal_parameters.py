@@ -340,7 +340,7 @@ def second(data: Path, log: Path, *settings: str) -> subprocess.Popen[str]:
     """Start another broker on a folder, without waiting for it."""
     command = [sys.executable, "-m", "vespiary_broker", "run", "--json", "--port", "0"]
     command += ["--data", str(data)]
-    for setting in settings:
+    for setting in ("max-disk-usage=100", *settings):
         command += ["--set", setting]
     with log.open("w") as errors:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

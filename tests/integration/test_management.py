@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.broker_calls import get, run_command
+from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
-
-
-def vespiary(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:
-    """Run a command of the CLI; return what it says."""
-    url = f"http://127.0.0.1:{broker.port('http')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "vespiary_broker", *arguments, "--api", url],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == code, done
-    return done.stdout + done.stderr
-
-
-def get(broker: BrokerProcess, path: str) -> str:
-    url = f"http://127.0.0.1:{broker.port('http')}{path}"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 def fill(peer: StompPeer, address: str, count: int, body: bytes = b"x", **more: str) -> None:
@@ -53,7 +29,7 @@ def test_counters_are_sampled_shown_and_reset(tmp_path: Path):
         fill(peer, "orders", 5)
 
         def counter(kind: str = "queue") -> Any:
-            return json.loads(vespiary(broker, kind, "counter", "orders", "--json"))
+            return json.loads(run_command(broker, kind, "counter", "orders", "--json"))
 
         wait_for(lambda: counter()["added"] == 5)
         peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "ack": "auto"})
@@ -63,21 +39,21 @@ def test_counters_are_sampled_shown_and_reset(tmp_path: Path):
         assert (found["delivered"], found["expired"], found["killed"]) == (5, 0, 0)
         assert sum(day["counts"]["added"] for day in found["days"]) == 5
         assert abs(found["updatedMs"] / 1000 - time.time()) < 60
-        said = vespiary(broker, "queue", "stat", "--value", "orders", "--history")
+        said = run_command(broker, "queue", "stat", "--value", "orders", "--history")
         assert said.splitlines()[0].split()[:3] == ["name", "date", "hour"]
         assert said.splitlines()[1].split()[0] == "orders"
-        assert "acknowledged      5" in vespiary(broker, "queue", "counter", "orders")
-        vespiary(broker, "queue", "reset-counter", "orders")
+        assert "acknowledged      5" in run_command(broker, "queue", "counter", "orders")
+        run_command(broker, "queue", "reset-counter", "orders")
         assert (counter()["added"], counter()["days"]) == (0, [])
-        vespiary(broker, "queue", "reset-counter", "--all")
+        run_command(broker, "queue", "reset-counter", "--all")
         assert counter("address")["added"] == 0
-        assert "There is no queue" in vespiary(broker, "queue", "counter", "nowhere", code=1)
+        assert "There is no queue" in run_command(broker, "queue", "counter", "nowhere", code=1)
 
 
 def test_without_counters_that_is_said(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
-        vespiary(broker, "queue", "create", "orders")
-        said = vespiary(broker, "queue", "counter", "orders", code=1)
+        run_command(broker, "queue", "create", "orders")
+        said = run_command(broker, "queue", "counter", "orders", code=1)
         assert "message-counter-enabled" in said
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,35 +11,10 @@ from typing import Any
 
 import pytest
 
-from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.broker_calls import call, run_command
+from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
-
-
-def vespiary(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:
-    """Run a command of the CLI; return what it says."""
-    url = f"http://127.0.0.1:{broker.port('http')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "vespiary_broker", *arguments, "--api", url],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == code, done
-    return done.stdout + done.stderr
-
-
-def call(broker: BrokerProcess, method: str, path: str, body: Any = None) -> Any:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{broker.port('http')}/api/v1{path}",
-        None if body is None else json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-        method=method,
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
 
 
 @contextmanager
@@ -64,7 +36,7 @@ def fill(broker: BrokerProcess, queue: str, count: int, body: bytes = b"x" * 100
 
 def numbers(broker: BrokerProcess, queue: str) -> list[int]:
     """Return the numbers of the messages in a queue, in its order."""
-    output = vespiary(broker, "browse", queue, "--all", "--json", "--body-bytes", "0")
+    output = run_command(broker, "browse", queue, "--all", "--json", "--body-bytes", "0")
     return [int(json.loads(line)["headers"]["n"]) for line in output.splitlines()]
 
 
@@ -79,22 +51,22 @@ def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", *PAGING) as broker:
         fill(broker, "deep", 1500)
         wait_for(lambda: len(list((tmp_path / "data/paging").glob("*/*.page"))) > 8)
-        vespiary(broker, "queue", "create", "other")
-        assert vespiary(broker, "queue", "count", "deep") == "1500\n"
-        assert vespiary(broker, "queue", "count", "deep", "--filter", "n < 10") == "10\n"
-        said = vespiary(broker, "queue", "copy", "deep", "other", "--filter", "n >= 1400")
+        run_command(broker, "queue", "create", "other")
+        assert run_command(broker, "queue", "count", "deep") == "1500\n"
+        assert run_command(broker, "queue", "count", "deep", "--filter", "n < 10") == "10\n"
+        said = run_command(broker, "queue", "copy", "deep", "other", "--filter", "n >= 1400")
         assert "100 messages copied" in said
         assert numbers(broker, "other") == list(range(1400, 1500))
-        assert "100 messages removed" in vespiary(
+        assert "100 messages removed" in run_command(
             broker, "queue", "remove", "other", "--limit", "100", "--yes"
         )
-        assert "1500 messages moved" in vespiary(broker, "queue", "move", "deep", "other")
+        assert "1500 messages moved" in run_command(broker, "queue", "move", "deep", "other")
         assert numbers(broker, "deep") == []
         assert numbers(broker, "other") == list(range(1500))
         broker.kill()
         broker.start()
         assert numbers(broker, "other") == list(range(1500))
-        said = vespiary(broker, "queue", "retry", "other", "--filter", "n IN ('3', '1200')")
+        said = run_command(broker, "queue", "retry", "other", "--filter", "n IN ('3', '1200')")
         assert "2 messages of other are back" in said
         assert numbers(broker, "deep") == [3, 1200]
         wait_for(lambda: call(broker, "GET", "/queues/deep")["ready"] == 2)
@@ -110,12 +82,12 @@ def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_pat
     with BrokerProcess(data, "min-large-message-size=100KiB") as broker:
         fill(broker, "big", 2, body)
         for name in ("second", "third"):
-            vespiary(broker, "queue", "create", name)
-        assert "2 messages copied" in vespiary(broker, "queue", "copy", "big", "second")
-        assert "2 messages moved" in vespiary(broker, "queue", "move", "big", "third")
-        said = vespiary(broker, "queue", "change-priority", "third", "9")
+            run_command(broker, "queue", "create", name)
+        assert "2 messages copied" in run_command(broker, "queue", "copy", "big", "second")
+        assert "2 messages moved" in run_command(broker, "queue", "move", "big", "third")
+        said = run_command(broker, "queue", "change-priority", "third", "9")
         assert "2 messages of third have priority 9" in said
-        assert "2 messages removed" in vespiary(
+        assert "2 messages removed" in run_command(
             broker, "queue", "remove", "second", "--filter", "n >= 0", "--yes"
         )
         broker.kill()
@@ -134,7 +106,7 @@ def test_kill_9_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, act: str
     broker.start()
     count, body = 4000, {"to": "second"} if act == "move" else {"priority": 7}
     fill(broker, "first", count, b"x" * 200)
-    vespiary(broker, "queue", "create", "second")
+    run_command(broker, "queue", "create", "second")
     seen = []
     for number in (1, 700, 2000):
         task = call(broker, "POST", f"/queues/first/{act}?wait=0", body)
@@ -162,14 +134,14 @@ def test_expiry_is_changed_and_takes_effect(tmp_path: Path):
     settings = ("address-settings.#.expiry-address=EXPIRED", "message-expiry-scan-period=100")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
         fill(broker, "orders", 3)
-        vespiary(broker, "queue", "change-expiry", "orders", "--in", "50ms", "--limit", "2")
+        run_command(broker, "queue", "change-expiry", "orders", "--in", "50ms", "--limit", "2")
         wait_for(lambda: call(broker, "GET", "/queues/orders")["messages"] == 1)
-        wait_for(lambda: "EXPIRED" in vespiary(broker, "queue", "list"))
+        wait_for(lambda: "EXPIRED" in run_command(broker, "queue", "list"))
         wait_for(lambda: numbers(broker, "EXPIRED") == [0, 1])
-        vespiary(broker, "queue", "change-expiry", "orders", "--at", str(2**50))
+        run_command(broker, "queue", "change-expiry", "orders", "--at", str(2**50))
         (message,) = call(broker, "GET", "/queues/orders/messages")["items"]
         assert message["headers"]["expires"] == str(2**50)
-        vespiary(broker, "queue", "change-expiry", "orders", "--never", "--id", message["id"])
+        run_command(broker, "queue", "change-expiry", "orders", "--never", "--id", message["id"])
         (message,) = call(broker, "GET", "/queues/orders/messages")["items"]
         assert "expires" not in message["headers"]
 
@@ -178,16 +150,16 @@ def test_connections_are_listed_and_closed(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker, peer_of(broker) as peer:
         peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "receipt": "r"})
         peer.receive_receipt("r")
-        (item,) = json.loads(vespiary(broker, "connection", "list", "--json"))
+        (item,) = json.loads(run_command(broker, "connection", "list", "--json"))
         assert item["subscriptions"] == 1
-        assert "orders" in vespiary(broker, "consumer", "list", "--queue", "orders")
-        assert "There is no connection" in vespiary(
+        assert "orders" in run_command(broker, "consumer", "list", "--queue", "orders")
+        assert "There is no connection" in run_command(
             broker, "connection", "close", "77", "--yes", code=1
         )
-        said = vespiary(broker, "connection", "close", "--queue", "orders", "--yes")
+        said = run_command(broker, "connection", "close", "--queue", "orders", "--yes")
         assert said == "1 connections closed\n"
         assert peer.receive().command == "ERROR"
-        wait_for(lambda: json.loads(vespiary(broker, "connection", "list", "--json")) == [])
+        wait_for(lambda: json.loads(run_command(broker, "connection", "list", "--json")) == [])
 
 
 def test_what_is_wrong_is_said(tmp_path: Path):
@@ -200,8 +172,8 @@ def test_what_is_wrong_is_said(tmp_path: Path):
             (("remove", "orders", "--id", "x", "--yes"), "this is no message-id of the queue"),
             (("count", "orders", "--filter", "n ="), "selector"),
         ):
-            assert says in vespiary(broker, "queue", *arguments, code=1)
-        assert "There is no task '9'" in vespiary(broker, "task", "show", "9", code=1)
+            assert says in run_command(broker, "queue", *arguments, code=1)
+        assert "There is no task '9'" in run_command(broker, "task", "show", "9", code=1)
         assert numbers(broker, "orders") == [0]
 
 

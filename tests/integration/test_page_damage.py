@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.numbered_messages import send_numbered, take_numbered
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
@@ -25,7 +26,6 @@ SETTINGS = (
     "max-disk-usage=100",
 )
 COUNT = 900
-BODY = "x" * 1000
 WITHOUT_ROOT_RIGHTS = (
     "setpriv",
     "--bounding-set=-dac_override,-dac_read_search",
@@ -33,42 +33,9 @@ WITHOUT_ROOT_RIGHTS = (
 )
 
 
-def send(port: int, queue: str) -> None:
-    with StompPeer(port) as peer:
-        peer.connect()
-        for number in range(COUNT):
-            headers = {"destination": f"/queue/{queue}", "persistent": "true"}
-            more = {"receipt": "last"} if number == COUNT - 1 else {}
-            peer.send("SEND", headers | more, f"{number} {BODY}".encode())
-        peer.receive_receipt("last")
-
-
-def take(port: int, queue: str, count: int) -> list[int]:
-    """Receive and acknowledge messages; return their numbers."""
-    numbers = []
-    with StompPeer(port) as peer:
-        peer.connect()
-        headers = {"id": "1", "destination": f"/queue/{queue}", "ack": "client-individual"}
-        peer.send("SUBSCRIBE", headers | {"prefetch-count": "20"})
-        for at in range(count):
-            frame = peer.receive()
-            numbers.append(int(frame.body.split(b" ", 1)[0]))
-            more = {"receipt": "last"} if at == count - 1 else {}
-            peer.send("ACK", {"id": frame.get("ack") or "", **more})
-        peer.receive_receipt("last")
-    return numbers
-
-
 def pages(data: Path, address: str = "orders") -> list[Path]:
     folders = [p.parent for p in data.glob("paging/*/address") if p.read_text() == address]
     return sorted(page for folder in folders for page in folder.glob("*.page"))
-
-
-def metrics(broker: BrokerProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
-    return {name: float(value) for name, value in pairs}
 
 
 def why_not(broker: BrokerProcess) -> str:
@@ -84,7 +51,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("prepared") / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
         for queue in ("orders", "kept"):
-            send(broker.port(), queue)
+            send_numbered(broker.port(), f"/queue/{queue}", range(COUNT))
             wait_for(lambda queue=queue: len(pages(data, queue)) >= 5)  # type: ignore[misc]
     return data
 
@@ -126,7 +93,7 @@ def test_a_page_whose_ends_are_damaged_stops_the_start(
     flip(page, at)
     assert verify(data).returncode == 0
     broker.start()
-    assert take(broker.port(), "orders", COUNT) == list(range(COUNT))
+    assert take_numbered(broker.port(), "/queue/orders", COUNT) == list(range(COUNT))
 
 
 def acknowledge(peer: StompPeer) -> list[int]:
@@ -149,7 +116,7 @@ def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
     page = pages(data)[2]
     flip(page, at)
     broker.start()
-    assert take(broker.port(), "kept", COUNT) == list(range(COUNT))
+    assert take_numbered(broker.port(), "/queue/kept", COUNT) == list(range(COUNT))
     taken = []
     with StompPeer(broker.port()) as peer:
         peer.connect()
@@ -165,7 +132,9 @@ def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
     assert broker.stop() == 0
     flip(page, at)
     broker.start()
-    assert take(broker.port(), "orders", COUNT - len(taken)) == list(range(len(taken), COUNT))
+    assert take_numbered(broker.port(), "/queue/orders", COUNT - len(taken)) == list(
+        range(len(taken), COUNT)
+    )
 
 
 def test_what_is_no_page_is_left_alone(data: Path, broker: BrokerProcess) -> None:
@@ -183,7 +152,7 @@ def test_what_is_no_page_is_left_alone(data: Path, broker: BrokerProcess) -> Non
         else:
             path.write_bytes(b"not a page")
     broker.start()
-    assert take(broker.port(), "orders", COUNT) == list(range(COUNT))
+    assert take_numbered(broker.port(), "/queue/orders", COUNT) == list(range(COUNT))
     assert all(path.exists() for path in strange)
     assert f"{1:016x}.page" in broker.log_text(), "it has a page's name: it is told of"
 
@@ -193,7 +162,7 @@ def test_the_pages_of_another_journal_stop_the_start_and_stay(
 ) -> None:
     other = tmp_path / "other"
     with BrokerProcess(other, *SETTINGS) as owner:
-        send(owner.port(), "orders")
+        send_numbered(owner.port(), "/queue/orders", range(COUNT))
         wait_for(lambda: len(pages(other)) >= 3)
     foreign = shutil.copy(pages(other)[0], pages(data)[0].parent)
     sentence = why_not(broker)
@@ -201,7 +170,7 @@ def test_the_pages_of_another_journal_stop_the_start_and_stay(
     assert Path(foreign).exists()
     Path(foreign).unlink()
     broker.start()
-    assert take(broker.port(), "orders", COUNT) == list(range(COUNT))
+    assert take_numbered(broker.port(), "/queue/orders", COUNT) == list(range(COUNT))
 
 
 def test_a_folder_that_may_not_be_read_stops_the_start(data: Path, tmp_path: Path) -> None:
@@ -219,7 +188,7 @@ def test_a_folder_that_may_not_be_read_stops_the_start(data: Path, tmp_path: Pat
     assert str(folder) in sentence
     assert "Permission denied" in sentence or "EACCES" in sentence
     with broker:
-        assert take(broker.port(), "orders", COUNT) == list(range(COUNT))
+        assert take_numbered(broker.port(), "/queue/orders", COUNT) == list(range(COUNT))
 
 
 def test_a_paging_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -240,12 +209,12 @@ def test_no_name_of_an_address_leads_out_of_the_paging_directory(
     data = tmp_path / "inner" / "data"
     data.parent.mkdir()
     with BrokerProcess(data, *SETTINGS) as broker:
-        send(broker.port(), address)
+        send_numbered(broker.port(), f"/queue/{address}", range(COUNT))
         wait_for(lambda: len(list(data.glob("paging/*/*.page"))) >= 3)
         folders = [path.parent for path in data.glob("paging/*/address")]
         assert [(path / "address").read_text() for path in folders] == [address]
         assert {path.parent for path in folders} == {data / "paging"}
-        assert take(broker.port(), address, COUNT) == list(range(COUNT))
+        assert take_numbered(broker.port(), f"/queue/{address}", COUNT) == list(range(COUNT))
     assert {path.name for path in tmp_path.iterdir()} == {"inner"}
     assert {path.name for path in data.parent.iterdir()} == {"data", "data.log"}
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from vespiary_testkit.broker_calls import metrics
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.numbered_messages import BODY, send_numbered, take_numbered
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
@@ -22,9 +24,9 @@ SETTINGS = (
     "journal-min-files=2",
     "max-disk-usage=100",
 )
+QUEUE = "/queue/orders"
 BY_BYTES = "address-settings.orders.page-limit-bytes=1MiB"
 BY_MESSAGES = "address-settings.orders.page-limit-messages=700"
-BODY = "x" * 1000
 
 
 def send_until_full(port: int, limit: int = 6000) -> int:
@@ -40,28 +42,6 @@ def send_until_full(port: int, limit: int = 6000) -> int:
                 return number
             assert frame.command == "RECEIPT"
     raise AssertionError("nothing was refused")
-
-
-def take(port: int, count: int) -> list[int]:
-    numbers = []
-    with StompPeer(port) as peer:
-        peer.connect()
-        headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
-        peer.send("SUBSCRIBE", headers | {"prefetch-count": "100"})
-        for at in range(count):
-            frame = peer.receive()
-            numbers.append(int(frame.body.split(b" ", 1)[0]))
-            more = {"receipt": "last"} if at == count - 1 else {}
-            peer.send("ACK", {"id": frame.get("ack") or "", **more})
-        peer.receive_receipt("last")
-    return numbers
-
-
-def metrics(broker: BrokerProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
-    return {name: float(value) for name, value in pairs}
 
 
 def is_page_full(broker: BrokerProcess) -> bool:
@@ -99,7 +79,7 @@ def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limi
         assert more <= taken // 2
         broker.kill()
         broker.start()
-        assert take(broker.port(), taken + more) == [*range(taken), *range(more)]
+        assert take_numbered(broker.port(), QUEUE, taken + more) == [*range(taken), *range(more)]
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] == 0)
         wait_for(lambda: not is_page_full(broker))
         assert send_until_full(broker.port()) > taken // 2, "it takes messages again by itself"
@@ -124,22 +104,12 @@ def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> 
                 peer.receive_receipt("r")
                 assert sent < 20_000
         kept = sent - int(metrics(broker)[dropped])
-        numbers = take(broker.port(), kept)
+        numbers = take_numbered(broker.port(), QUEUE, kept)
         assert numbers == sorted(set(numbers))
         assert len(numbers) == kept < sent
         size = sum(path.stat().st_size for path in (data / "paging").glob("*/*.page"))
         assert size <= 1024 * KIB
         assert broker.log_text().count("its page-full-policy is DROP") >= 1
-
-
-def send(port: int, count: int) -> None:
-    with StompPeer(port) as peer:
-        peer.connect()
-        for number in range(count):
-            headers = {"destination": "/queue/orders", "persistent": "true"}
-            more = {"receipt": "last"} if number == count - 1 else {}
-            peer.send("SEND", headers | more, f"{number} {BODY}".encode())
-        peer.receive_receipt("last")
 
 
 @pytest.mark.parametrize(("cached", "opened"), [(1, 1), (5, 2)])
@@ -148,7 +118,7 @@ def test_so_many_pages_are_kept_open_as_page_max_cache_size_says(
 ) -> None:
     setting = f"address-settings.#.page-max-cache-size={cached}"
     with BrokerProcess(tmp_path / "data", *SETTINGS, setting) as broker:
-        send(broker.port(), 1500)
+        send_numbered(broker.port(), QUEUE, range(1500))
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 8)
         # Paging has ended: more in memory than the two pages read ahead, and none is.
         memory = 'vespiary_address_bytes{address="orders"}'
@@ -167,7 +137,7 @@ def test_consumers_that_do_not_acknowledge_get_a_bounded_part_of_the_pages(
 ) -> None:
     limit = "address-settings.#.max-read-page-messages=200"
     with BrokerProcess(tmp_path / "data", *SETTINGS, limit) as broker:
-        send(broker.port(), 1500)
+        send_numbered(broker.port(), QUEUE, range(1500))
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 8)
         with StompPeer(broker.port()) as peer:
             peer.connect()

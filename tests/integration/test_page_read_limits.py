@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from vespiary_codec.wire.stomp import Frame
+from vespiary_testkit.broker_calls import metrics
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -24,13 +24,6 @@ SETTINGS = (
 )
 BODY = "x" * 1000
 XID, OTHER_XID = "7:0a0b:01", "7:0a0b:02"
-
-
-def metrics(broker: BrokerProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
-    return {name: float(value) for name, value in pairs}
 
 
 def send(port: int, numbers: range, **headers: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from vespiary_testkit.broker_calls import call, metrics
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.numbered_messages import BODY, send_numbered, take_numbered
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
@@ -20,57 +21,6 @@ SETTINGS = (
     "journal-min-files=2",
     "max-disk-usage=100",
 )
-BODY = "x" * 1000
-PREFETCH = "100"
-
-
-def send(port: int, destination: str, numbers: range) -> None:
-    """Send messages with their numbers, and wait until all are confirmed."""
-    with StompPeer(port) as peer:
-        peer.connect()
-        for number in numbers:
-            headers = {"destination": destination, "persistent": "true"}
-            if number == numbers[-1]:
-                headers["receipt"] = "last"
-            peer.send("SEND", headers, f"{number} {BODY}".encode())
-        peer.receive_receipt("last")
-
-
-def take(port: int, destination: str, count: int, **headers: str) -> list[int]:
-    """Receive and acknowledge messages; return their numbers."""
-    numbers = []
-    with StompPeer(port) as peer:
-        peer.connect(**({"client_id": headers.pop("client_id")} if "client_id" in headers else {}))
-        peer.send(
-            "SUBSCRIBE",
-            {
-                "id": "1",
-                "destination": destination,
-                "ack": "client-individual",
-                "prefetch-count": PREFETCH,
-                **{name.replace("_", "-"): value for name, value in headers.items()},
-            },
-        )
-        for at in range(count):
-            frame = peer.receive()
-            numbers.append(int(frame.body.split(b" ", 1)[0]))
-            more = {"receipt": "last"} if at == count - 1 else {}
-            peer.send("ACK", {"id": frame.get("ack") or "", **more})
-        peer.receive_receipt("last")
-        peer.send("DISCONNECT")
-    return numbers
-
-
-def metrics(broker: BrokerProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
-    return {name: float(value) for name, value in pairs}
-
-
-def api(broker: BrokerProcess, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/api/v1/{path}") as answer:
-        return json.load(answer)
 
 
 def pages(data: Path) -> list[Path]:
@@ -81,14 +31,14 @@ def test_a_backlog_goes_to_pages_survives_a_kill_and_comes_back_in_order(tmp_pat
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)
     broker.start()
-    send(broker.port(), "/queue/orders", range(4000))
+    send_numbered(broker.port(), "/queue/orders", range(4000))
     wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 20)
     assert len(pages(data)) >= 20
     assert next(data.glob("paging/*/address")).read_text() == "orders"
     broker.kill()
     broker.start()
-    assert api(broker, "queues/orders")["messages"] == 4000
-    assert take(broker.port(), "/queue/orders", 4000) == list(range(4000))
+    assert call(broker, "GET", "/queues/orders")["messages"] == 4000
+    assert take_numbered(broker.port(), "/queue/orders", 4000) == list(range(4000))
     wait_for(lambda: metrics(broker)["vespiary_paging_removed_total"] >= 20)
     wait_for(lambda: metrics(broker)["vespiary_paging_pages"] == 0)
     wait_for(lambda: not pages(data))  # a file goes behind its entry in the table
@@ -99,7 +49,7 @@ def test_the_journal_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
         for start in range(0, 6000, 1000):
-            send(broker.port(), "/queue/orders", range(start, start + 1000))
+            send_numbered(broker.port(), "/queue/orders", range(start, start + 1000))
         wait_for(lambda: len(pages(data)) >= 35)
         # The one that is filled, one with the rest of what is in memory, two that pages alone keep.
         wait_for(lambda: used_files(broker) <= 4)
@@ -126,13 +76,13 @@ def test_a_fast_subscriber_is_served_while_a_lazy_one_pages(tmp_path: Path) -> N
             fast.send("SUBSCRIBE", {"id": "1", "destination": topic, "ack": "auto", "receipt": "r"})
             fast.receive_receipt("r")
             for start in range(0, 3000, 500):
-                send(port, topic, range(start, start + 500))
+                send_numbered(port, topic, range(start, start + 500))
                 got = fast.receive_messages(500)
                 numbers = [int(frame.body.split(b" ", 1)[0]) for frame in got]
                 assert numbers == list(range(start, start + 500))
         wait_for(lambda: len(pages(data)) >= 15)
         name = {"client_id": "lazy", "durable_subscription_name": "lazy"}
-        assert take(port, topic, 3000, **name) == list(range(3000))
+        assert take_numbered(port, topic, 3000, **name) == list(range(3000))
         wait_for(lambda: not pages(data))
 
 
@@ -140,17 +90,17 @@ def test_a_fast_subscriber_is_served_while_a_lazy_one_pages(tmp_path: Path) -> N
 def test_addresses_of_any_name_page(tmp_path: Path, address: str) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
-        send(broker.port(), f"/queue/{address}", range(1500))
+        send_numbered(broker.port(), f"/queue/{address}", range(1500))
         wait_for(lambda: len(pages(data)) >= 5)
         assert next(data.glob("paging/*/address")).read_text() == address
-        assert take(broker.port(), f"/queue/{address}", 1500) == list(range(1500))
+        assert take_numbered(broker.port(), f"/queue/{address}", 1500) == list(range(1500))
 
 
 def test_a_missing_page_stops_the_start_and_says_which(tmp_path: Path) -> None:
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)
     broker.start()
-    send(broker.port(), "/queue/orders", range(1500))
+    send_numbered(broker.port(), "/queue/orders", range(1500))
     wait_for(lambda: len(pages(data)) >= 5)
     broker.stop()
     lost = pages(data)[2]
@@ -160,20 +110,20 @@ def test_a_missing_page_stops_the_start_and_says_which(tmp_path: Path) -> None:
         broker.start()
     lost.write_bytes(kept)
     broker.start()
-    assert take(broker.port(), "/queue/orders", 1500) == list(range(1500))
+    assert take_numbered(broker.port(), "/queue/orders", 1500) == list(range(1500))
     assert broker.stop() == 0
 
 
 def test_a_purge_ends_what_stands_in_pages(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
-        send(broker.port(), "/queue/orders", range(1500))
+        send_numbered(broker.port(), "/queue/orders", range(1500))
         wait_for(lambda: len(pages(data)) >= 5)
         url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders/purge"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST", data=b"")) as done:
             assert json.load(done)["messages"] == 1500
         wait_for(lambda: not pages(data))
-        assert api(broker, "queues/orders")["messages"] == 0
+        assert call(broker, "GET", "/queues/orders")["messages"] == 0
 
 
 def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
@@ -190,9 +140,9 @@ def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
             peer.send("SEND", {"destination": "/queue/orders", "receipt": "r"}, b"3000 last")
             peer.receive_receipt("r")
         wait_for(lambda: len(pages(data)) >= 15)
-        assert take(port, "/queue/orders", 1, selector="colour = 'red'") == [2000]
+        assert take_numbered(port, "/queue/orders", 1, selector="colour = 'red'") == [2000]
         rest = [number for number in range(3001) if number != 2000]
-        assert take(port, "/queue/orders", 3000) == rest
+        assert take_numbered(port, "/queue/orders", 3000) == rest
         wait_for(lambda: not pages(data))
 
 
@@ -203,7 +153,7 @@ def test_a_selector_finds_what_a_start_found_in_pages_though_memory_is_plenty(
     broker = BrokerProcess(data, *SETTINGS)
     broker.start()
     port = broker.port()
-    send(port, "/queue/orders", range(1500))
+    send_numbered(port, "/queue/orders", range(1500))
     with StompPeer(port) as peer:
         peer.connect()
         red = {"destination": "/queue/orders", "colour": "red", "persistent": "true"}
@@ -213,8 +163,8 @@ def test_a_selector_finds_what_a_start_found_in_pages_though_memory_is_plenty(
     broker.stop()
     broker.settings = SETTINGS[1:]  # without max-size-bytes: the address does not page any more
     broker.start()
-    assert take(broker.port(), "/queue/orders", 1, selector="colour = 'red'") == [1500]
-    assert take(broker.port(), "/queue/orders", 1500) == list(range(1500))
+    assert take_numbered(broker.port(), "/queue/orders", 1, selector="colour = 'red'") == [1500]
+    assert take_numbered(broker.port(), "/queue/orders", 1500) == list(range(1500))
     assert broker.stop() == 0
 
 
@@ -223,7 +173,7 @@ def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     broker = BrokerProcess(data, *SETTINGS)
     broker.start()
     for name in ("orders", "kept"):
-        send(broker.port(), f"/queue/{name}", range(1500))
+        send_numbered(broker.port(), f"/queue/{name}", range(1500))
     wait_for(lambda: len(pages(data)) >= 16)
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders?force=true"
     urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
@@ -233,6 +183,6 @@ def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     wait_for(lambda: not list(folder.glob("*.page")))
     broker.kill()
     broker.start()
-    assert take(broker.port(), "/queue/kept", 1500) == list(range(1500))
+    assert take_numbered(broker.port(), "/queue/kept", 1500) == list(range(1500))
     wait_for(lambda: not pages(data))
     assert broker.stop() == 0, broker.log_text()

@@ -21,7 +21,7 @@ from vespiary_testkit.forked_program import Process, start
 
 START_S = 60.0
 STOP_S = 60.0
-_ON_ANY_DISK = ("max-disk-usage=100",)
+ON_ANY_DISK = ("max-disk-usage=100",)
 """However full the disk of the machine is, producers don't wait for it; a test's settings win."""
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ class BrokerProcess:
             arguments += ["--port", "0"]
         if self.configuration is not None:
             arguments += ["-c", str(self.configuration)]
-        for setting in (*_ON_ANY_DISK, *self.settings):
+        for setting in (*ON_ANY_DISK, *self.settings):
             arguments += ["--set", setting]
         with self.log.open("a") as log:
             if self.under:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from vespiary_broker.app import log_lines
@@ -47,7 +48,7 @@ def main() -> int:
     log_lines.set_up("INFO")
     instance = load_instance(asked.config, asked.data, port=0)
     app = BrokerApp(
-        instance.configuration,
+        msgspec.structs.replace(instance.configuration, max_disk_usage=100),  # on any disk
         base=instance.data,
         on_event=terminal.show_json,
         journal_parts=dataclasses.replace(journal, open_ring=open_ring),

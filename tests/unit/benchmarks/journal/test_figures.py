@@ -73,7 +73,9 @@ def test_the_raw_loop_refuses_what_it_cannot_measure(tmp_path: Path):
 
 
 def test_a_run_begins_when_all_files_are_made(tmp_path: Path):
-    options = JournalOptions(directory=tmp_path, file_size_bytes=1 << 20, min_files=9)
+    options = JournalOptions(
+        directory=tmp_path, file_size_bytes=1 << 20, min_files=9, max_disk_usage_percent=100
+    )
 
     async def count_files() -> int:
         journal = await measurement.open_prepared(options)
