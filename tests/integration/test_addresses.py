@@ -232,3 +232,36 @@ def test_pauses_and_changes_survive_a_kill(
         api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
         assert api.call("GET", "/queues/orders")["isPaused"] is False
     assert "queue orders paused, also after a restart" in capsys.readouterr().out
+
+
+def test_a_paused_address_survives_a_kill(
+    tmp_path: Path, clients: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        _ask(
+            broker, "queue", "create", "desk", "--address", "prices", "--routing-type", "MULTICAST"
+        )
+        _ask(broker, "address", "pause", "prices", "--persist")
+        broker.kill()
+        broker.start()
+        api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+        assert api.call("GET", "/addresses/prices")["isPaused"] is True
+        reader, late = clients(broker), clients(broker)
+        reader.subscribe("prices::desk")
+        late.subscribe("/topic/prices")
+        clients(broker).send("/topic/prices", "1")
+        assert api.call("GET", "/queues/desk")["ready"] == 1
+        assert api.call("GET", "/queues/desk")["isPaused"] is True
+        _ask(broker, "queue", "resume", "desk")
+        said = capsys.readouterr().out
+        assert "address prices paused, also after a restart" in said
+        assert "desk goes on, but its address is paused (`vespiary address resume`)" in said
+        assert reader.recorder.messages.empty()
+        assert late.recorder.messages.empty()
+        _ask(broker, "address", "resume", "prices")
+        assert reader.recorder.take(1)[0].body == "1"
+        assert late.recorder.take(1)[0].body == "1"
+        broker.kill()
+        broker.start()
+        api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+        assert api.call("GET", "/addresses/prices")["isPaused"] is False

@@ -162,6 +162,15 @@ class MemoryNaming:
         found[name] = replace(found[name], **changes)
         return found[name]
 
+    async def pause_address(self, name: str, *, is_kept: bool) -> object:
+        del is_kept
+        self._broker.paused_addresses.add(name)
+        return self._broker.address(name)
+
+    async def resume_address(self, name: str) -> object:
+        self._broker.paused_addresses.discard(name)
+        return self._broker.address(name)
+
     async def change_address(self, name: str, routing_types: set[RoutingType]) -> object:
         self._broker._fail()
         self._broker.address_types[name] = set(routing_types)
@@ -247,6 +256,7 @@ class MemoryBroker:
         self.own_logins = Logins(lambda: self.users, is_anonymous_allowed=True)
         self.queue_states: dict[str, states.QueueState] = {}
         self.address_types: dict[str, set[RoutingType]] = {}
+        self.paused_addresses: set[str] = set()
         self.connection_states: list[states.ConnectionState] = []
         self.consumer_states: list[states.ConsumerStatistics] = []
         self.journal = journal_statistics()
@@ -346,7 +356,12 @@ class MemoryBroker:
         queues = tuple(q.name for q in self.queue_states.values() if q.address == name)
         types = tuple(sorted(str(kind) for kind in self.address_types[name]))
         return states.AddressState(
-            name=name, routing_types=types, is_auto_created=False, queues=queues, messages=0
+            name=name,
+            routing_types=types,
+            is_auto_created=False,
+            is_paused=name in self.paused_addresses,
+            queues=queues,
+            messages=0,
         )
 
     def has_metrics(self, address: str) -> bool:

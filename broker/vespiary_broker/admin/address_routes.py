@@ -9,7 +9,7 @@ from typing import Final
 
 from vespiary_broker.admin import change_records, changes, divert_records, diverts, records
 from vespiary_broker.admin.handlers import Api
-from vespiary_broker.admin.route import CHANGE_WITH_BODY, PAGE, Route
+from vespiary_broker.admin.route import CHANGE_WITH_BODY, PAGE, PERSIST, Route
 
 ADDRESS_ROUTES: Final = (
     Route(
@@ -49,6 +49,25 @@ ADDRESS_ROUTES: Final = (
         answers={200: records.Address},
         problems=(400, 404, 409, 413, 415),
         body=change_records.AddressChanges,
+    ),
+    Route(
+        method="POST",
+        path="/addresses/{name}/pause",
+        operation="pauseAddress",
+        tag="addresses",
+        handler=changes.pause_address,
+        answers={200: records.Address},
+        problems=(400, 404),
+        query=(PERSIST,),
+    ),
+    Route(
+        method="POST",
+        path="/addresses/{name}/resume",
+        operation="resumeAddress",
+        tag="addresses",
+        handler=changes.resume_address,
+        answers={200: records.Address},
+        problems=(400, 404),
     ),
     Route(
         method="DELETE",

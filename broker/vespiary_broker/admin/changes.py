@@ -34,10 +34,22 @@ async def resume_queue(api: Api, call: Call) -> Answer:
     return Answer(shown(await api.broker.naming.resume_queue(call.name), records.Queue))
 
 
+async def pause_address(api: Api, call: Call) -> Answer:
+    """Give nothing more of the queues of an address to their consumers, also of queues to come."""
+    _check_address(api, call.name)
+    state = await api.broker.naming.pause_address(call.name, is_kept=call.query["persist"])
+    return Answer(shown(state, records.Address))
+
+
+async def resume_address(api: Api, call: Call) -> Answer:
+    """Go on giving messages of an address; queues that were paused themselves stay so."""
+    _check_address(api, call.name)
+    return Answer(shown(await api.broker.naming.resume_address(call.name), records.Address))
+
+
 async def change_address(api: Api, call: Call) -> Answer:
     """Give an address these routing types and no others."""
-    if api.broker.address(call.name) is None:
-        raise Refused(404, f"There is no address {call.name[:200]!r}.")
+    _check_address(api, call.name)
     wanted: change_records.AddressChanges = call.body
     state = await api.broker.naming.change_address(call.name, set(wanted.routing_types))
     return Answer(shown(state, records.Address))
@@ -46,3 +58,8 @@ async def change_address(api: Api, call: Call) -> Answer:
 def _check_queue(api: Api, name: str) -> None:
     if api.broker.queue(name) is None:
         raise Refused(404, f"There is no queue {name[:200]!r}.")
+
+
+def _check_address(api: Api, name: str) -> None:
+    if api.broker.address(name) is None:
+        raise Refused(404, f"There is no address {name[:200]!r}.")

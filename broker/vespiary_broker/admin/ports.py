@@ -42,6 +42,12 @@ class Naming(Protocol):
     async def resume_queue(self, name: str) -> object:
         """Go on giving a queue's messages to its consumers; return what `records.Queue` has."""
 
+    async def pause_address(self, name: str, *, is_kept: bool) -> object:
+        """Give nothing more of an address' queues; return what `records.Address` has."""
+
+    async def resume_address(self, name: str) -> object:
+        """Go on giving the messages of an address; return what `records.Address` has."""
+
     async def change_queue(self, name: str, wishes: QueueWishes) -> object:
         """Change what is particular about a queue; return what `records.Queue` has."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from vespiary_broker.admin import change_records, changes, records
 from vespiary_broker.admin.handlers import Api
-from vespiary_broker.admin.route import CHANGE_WITH_BODY, FORCE, PAGE, QueryParameter, Route
+from vespiary_broker.admin.route import CHANGE_WITH_BODY, FORCE, PAGE, PERSIST, Route
 
 QUEUE_ROUTES: Final = (
     Route(
@@ -77,11 +77,7 @@ QUEUE_ROUTES: Final = (
         handler=changes.pause_queue,
         answers={200: records.Queue},
         problems=(400, 404, 409),
-        query=(
-            QueryParameter(
-                name="persist", kind=bool, default=False, description="A restart leaves it paused."
-            ),
-        ),
+        query=(PERSIST,),
     ),
     Route(
         method="POST",

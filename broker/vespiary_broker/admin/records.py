@@ -111,7 +111,7 @@ class Queue(QueueKindShown, frozen=True):
         is_temporary: Whether it goes with its consumer.
         filter_string: Selector that messages have to pass to come in; empty for none.
         is_configured: Whether it stands in the configuration.
-        is_paused: Whether its consumers get nothing for now.
+        is_paused: Whether its consumers get nothing for now: it was paused, or its address.
         max_consumers: Most consumers at a time; -1 for any number.
         purge_on_no_consumers: Whether it is emptied when its last consumer goes.
         user: Who made it; empty for nobody who is counted.
@@ -161,6 +161,7 @@ class Address(Record, frozen=True):
         name: Its name.
         routing_types: Routing types that it serves.
         is_auto_created: Whether a client's use made it.
+        is_paused: Whether none of its queues gives its consumers anything for now.
         queues: Names of its queues.
         messages: Messages in all of them.
     """
@@ -168,6 +169,7 @@ class Address(Record, frozen=True):
     name: str
     routing_types: tuple[str, ...]
     is_auto_created: bool
+    is_paused: bool
     queues: tuple[str, ...]
     messages: int
 

@@ -98,6 +98,10 @@ PAGE: Final = (
 )
 CHANGE_WITH_BODY: Final = (400, 409, 413, 415)
 
+PERSIST: Final = QueryParameter(
+    name="persist", kind=bool, default=False, description="A restart leaves it paused."
+)
+
 FORCE: Final = QueryParameter(
     name="force",
     kind=bool,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vespiary_broker.app import states
+from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.queue_changes import QueueWishes, changed_traits
 from vespiary_broker.engine.queues import Queue
 from vespiary_spec.errors import RemoteProtocolError
@@ -49,7 +50,7 @@ class NamingActs:
                 f"the queue {name} does not survive a restart, and its pause cannot either",
                 cure="pause it without persist",
             )
-        await self._engine.registry.pause(queue, is_paused=True, is_kept=is_kept)
+        await self._engine.registry.pausing.pause_queue(queue, is_paused=True, is_kept=is_kept)
         return states.queue_state(self._engine, queue)
 
     async def resume_queue(self, name: str) -> states.QueueState:
@@ -61,10 +62,41 @@ class NamingActs:
         Durability: on return a restart does not pause it again.
         """
         queue = self._queue(name)
-        await self._engine.registry.pause(queue, is_paused=False)
+        await self._engine.registry.pausing.pause_queue(queue, is_paused=False)
         self._engine.dispatcher.poke(queue.id)
         self._cycle.touch()
         return states.queue_state(self._engine, queue)
+
+    async def pause_address(self, name: str, *, is_kept: bool) -> states.AddressState:
+        """Give nothing more of all queues of an address to consumers, also of queues to come.
+
+        Args:
+            name: Its name.
+            is_kept: Whether a restart leaves it paused.
+
+        Raises:
+            RemoteProtocolError: There is none of that name.
+
+        Durability: with `is_kept` it is paused after a power loss too.
+        """
+        address = self._address(name)
+        await self._engine.registry.pausing.pause_address(address, is_paused=True, is_kept=is_kept)
+        return states.address_state(self._engine, address)
+
+    async def resume_address(self, name: str) -> states.AddressState:
+        """Go on giving messages of an address to consumers; queues paused themselves stay so.
+
+        Raises:
+            RemoteProtocolError: There is none of that name.
+
+        Durability: on return a restart does not pause it again.
+        """
+        address = self._address(name)
+        await self._engine.registry.pausing.pause_address(address, is_paused=False)
+        for queue in address.queues.values():
+            self._engine.dispatcher.poke(queue.id)
+        self._cycle.touch()
+        return states.address_state(self._engine, address)
 
     async def change_queue(self, name: str, wishes: QueueWishes) -> states.QueueState:
         """Change what is particular about a queue; consumers that it has stay.
@@ -104,11 +136,15 @@ class NamingActs:
 
         Durability: on return it has them after a power loss too.
         """
+        address = self._address(name)
+        await self._engine.registry.set_routing_types(address, routing_types)
+        return states.address_state(self._engine, address)
+
+    def _address(self, name: str) -> Address:
         address = self._engine.registry.addresses.get(name)
         if address is None:
             raise RemoteProtocolError(f"there is no address {name}")
-        await self._engine.registry.set_routing_types(address, routing_types)
-        return states.address_state(self._engine, address)
+        return address
 
     def _queue(self, name: str) -> Queue:
         queue = self._engine.registry.queues.get(name)

@@ -65,7 +65,7 @@ class QueueState(QueueKind):
         is_temporary: Whether it goes with its consumer.
         filter_string: Selector that messages have to pass to come in; empty for none.
         is_configured: Whether it stands in the configuration.
-        is_paused: Whether its consumers get nothing for now.
+        is_paused: Whether its consumers get nothing for now: it was paused, or its address.
         max_consumers: Most consumers at a time; -1 for any number.
         purge_on_no_consumers: Whether it is emptied when its last consumer goes.
         auto_delete: Whether it goes by itself when it is not used any more.
@@ -123,6 +123,7 @@ class AddressState:
         name: Its name.
         routing_types: Types that it serves.
         is_auto_created: Whether a client's use made it.
+        is_paused: Whether none of its queues gives its consumers anything for now.
         queues: Names of its queues.
         messages: Messages in all of them.
     """
@@ -130,6 +131,7 @@ class AddressState:
     name: str
     routing_types: tuple[str, ...]
     is_auto_created: bool
+    is_paused: bool
     queues: tuple[str, ...]
     messages: int
 
@@ -255,7 +257,7 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         is_temporary=queue.is_temporary,
         filter_string=queue.traits.filter_string,
         is_configured=queue.traits.is_configured,
-        is_paused=queue.is_paused,
+        is_paused=queue.is_held,
         max_consumers=engine.registry.usage.max_consumers(queue),
         purge_on_no_consumers=engine.registry.usage.is_purged_when_unused(queue),
         auto_delete=may_delete_queue(queue, settings),
@@ -289,6 +291,7 @@ def address_state(engine: Engine, address: Address) -> AddressState:
         name=address.name,
         routing_types=tuple(sorted(str(kind) for kind in address.routing_types)),
         is_auto_created=address.is_auto_created,
+        is_paused=address.is_paused,
         queues=tuple(address.queues),
         messages=sum(queue_state(engine, queue).messages for queue in address.queues.values()),
     )

@@ -28,10 +28,11 @@ _ADDRESS_COLUMNS: Final = (
     ("queues#", "queues"),
     ("messages#", "messages"),
     ("auto-created", "isAutoCreated"),
+    ("paused", "isPaused"),
 )
 
 
-@click.group("address", short_help="List, show, create, change and delete addresses.")
+@click.group("address", short_help="List, show, create, change, pause and delete addresses.")
 def address() -> None:
     """Addresses of a running broker, by its HTTP API."""
 
@@ -91,6 +92,34 @@ def update_address(
     body = {"routingTypes": [kind.upper() for kind in routing_types]}
     client = ApiClient(api_url, password_file)
     show_one(client.call("PATCH", f"/addresses/{segment(name)}", body), is_json)
+
+
+@address.command("pause", short_help="Give nothing more of an address to consumers.")
+@click.argument("name")
+@click.option("--persist", is_flag=True, help="A restart leaves it paused.")
+@api_options
+def pause_address(
+    name: str, persist: bool, api_url: str, password_file: Path | None, is_json: bool
+) -> None:
+    """Pause all queues of the address NAME, and those to come, until `resume`.
+
+    It takes messages meanwhile. Queues of wildcard addresses that cover it are not paused.
+    """
+    client = ApiClient(api_url, password_file)
+    query = {"persist": str(persist).lower()}
+    answer = client.call("POST", f"/addresses/{segment(name)}/pause", query=query)
+    lasting = ", also after a restart" if persist else ", until a restart"
+    show_removed(answer, f"address {name} paused{lasting}", is_json)
+
+
+@address.command("resume", short_help="Go on with an address that was paused.")
+@click.argument("name")
+@api_options
+def resume_address(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
+    """Go on giving messages of the address NAME; queues that were paused themselves stay so."""
+    client = ApiClient(api_url, password_file)
+    answer = client.call("POST", f"/addresses/{segment(name)}/resume")
+    show_removed(answer, f"address {name} goes on", is_json)
 
 
 @address.command("duplicate-ids", short_help="Show or forget an address' duplicate ids.")

@@ -74,7 +74,7 @@ COMMANDS: Final = (
         "address",
         "addresses:address",
         ADMINISTRATION,
-        "List, show, create, change and delete addresses.",
+        "List, show, create, change, pause and delete addresses.",
     ),
     CommandEntry(
         "connection",

@@ -165,7 +165,8 @@ def resume_queue(name: str, api_url: str, password_file: Path | None, is_json: b
     """Go on giving messages of the queue NAME to its consumers."""
     client = ApiClient(api_url, password_file)
     answer = client.call("POST", f"/queues/{segment(name)}/resume")
-    show_removed(answer, f"queue {name} goes on", is_json)
+    held = ", but its address is paused (`vespiary address resume`)" if answer["isPaused"] else ""
+    show_removed(answer, f"queue {name} goes on{held}", is_json)
 
 
 @queue.command("stat", short_help="List queues by a condition, sorted.")

@@ -28,6 +28,8 @@ class Address:
         is_configured: Whether it stands in the configuration, or did when that was last read.
         idle_since_s: When its last queue went, or when it was made or read back.
         was_used: Whether it ever had a queue.
+        is_paused: Whether none of its queues gives its consumers anything for now.
+        is_pause_kept: Whether a restart leaves it paused.
         is_wildcard: Whether it stands for all addresses that its name covers; it has no routes.
         wildcards: Of a plain address: the wildcard addresses that cover it, whose queues get its
             messages too.
@@ -43,6 +45,8 @@ class Address:
     is_configured: bool = False
     idle_since_s: float = 0.0
     was_used: bool = False
+    is_paused: bool = False
+    is_pause_kept: bool = False
     is_wildcard: bool = False
     wildcards: tuple[Address, ...] = ()
     routed: dict[Address, None] = field(default_factory=dict)
@@ -60,6 +64,8 @@ class Address:
         }
         if self.is_configured:
             value["configured"] = True
+        if self.is_pause_kept:
+            value["paused"] = True
         return value
 
     def sources(self) -> Iterator[Queue]:

@@ -7,8 +7,8 @@ server's timer every `address-queue-scan-period`; owner: the event loop.
 A queue goes when all of this holds: it may (it says so; else it was created by
 use, or `auto-delete-created-queues` holds); it has no consumer, and had none for the delay; it
 holds no more messages than allowed, and none that a prepared branch has added or acknowledged; and
-it was used, or that does not matter. An address goes when it was created by use, has no queue, and
-had none for its delay.
+it was used, or that does not matter. An address goes when it was created by use, is not paused, has
+no queue, and had none for its delay.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def is_address_due(address: Address, settings: AddressSettings, now_s: float) ->
         now_s: The monotonic clock that `address.idle_since_s` was read from.
     """
     assert settings.auto_delete_addresses_delay is not None
-    if not address.is_auto_created or not settings.auto_delete_addresses:
+    if not address.is_auto_created or address.is_paused or not settings.auto_delete_addresses:
         return False
     if not address.was_used and not settings.auto_delete_addresses_skip_usage_check:
         return False

@@ -159,7 +159,7 @@ class Dispatcher:
                 looks_left -= used
                 if not is_kept_up:
                     continue  # it gives nothing that is to go
-            if queue.is_paused:
+            if queue.is_held:
                 continue
             if not queue.rota.tiers:
                 if queue.rota.is_waiting:

@@ -89,7 +89,7 @@ class Queue:
         was_used: Whether it ever had a consumer.
         is_open: Whether it takes messages: False while it has no consumer and is one of those
             that are purged then.
-        is_paused: Whether its consumers get nothing for now.
+        is_paused: Whether it was told to give nothing for now; see `is_held`.
         is_pause_kept: Whether a restart leaves it paused.
         consumers: Those that share its messages.
         turn: Index of the consumer that is served next.
@@ -134,6 +134,11 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.rota = Rota(self)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its consumers get nothing for now: it is paused, or its address is."""
+        return self.is_paused or self.address.is_paused
 
     @property
     def is_looked_at(self) -> bool:

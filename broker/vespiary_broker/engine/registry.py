@@ -30,6 +30,7 @@ from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
+from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
 from vespiary_broker.engine.queues import Queue, QueueIds
@@ -71,6 +72,7 @@ class Registry:
         limits: How many addresses, queues and sessions there may be.
         usage: What becomes of queues as consumers come and go.
         retroactive: Keeps messages for queues to come.
+        pausing: Pauses queues and addresses.
         unused: Created addresses without queues, oldest first.
         dropped_added: Messages that queues had taken in which are gone.
         dropped_acknowledged: Messages of these that were acknowledged.
@@ -148,6 +150,7 @@ class Registry:
         self.limits = Limits(naming)
         self.usage = Usage(core, self, self._quarantine, naming.clock_s)
         self.retroactive = Retroactive(core, self)
+        self.pausing = Pausing(self._write_again, self._bind, self._note_unused)
 
     # --- at the start ---------------------------------------------------------------------------
 
@@ -329,10 +332,27 @@ class Registry:
                         cure="keep that type, or delete the queue first",
                     )
             address.routing_types = set(routing_types)
-            address.is_auto_created = False
-            address.is_bound = True
-            self.unused.pop(address.name, None)
-            await self._bindings.put(address.key, address.to_binding())
+            await self._bind_locked(address)
+
+    async def _bind(self, address: Address) -> None:
+        async with self._lock:
+            await self._bind_locked(address)
+
+    async def _bind_locked(self, address: Address) -> None:
+        """Write an address down, which does not go by itself any more.
+
+        Raises:
+            RemoteProtocolError: It has gone meanwhile.
+
+        Durability: on return it survives a power loss.
+        """
+        await self._removals.outlive(address.key)
+        if self.addresses.get(address.name) is not address:
+            raise RemoteProtocolError(f"there is no address {address.name}")
+        address.is_auto_created = False
+        address.is_bound = True
+        self.unused.pop(address.name, None)
+        await self._bindings.put(address.key, address.to_binding())
 
     async def create_queue(
         self,
@@ -449,24 +469,6 @@ class Registry:
             queue.route.lead(reach_of_queue(queue))
         self._table.refresh_routes(queue.address)
 
-    async def pause(self, queue: Queue, *, is_paused: bool, is_kept: bool = False) -> None:
-        """Stop or begin giving a queue's messages to its consumers.
-
-        The dispatcher has to be poked when it goes on.
-
-        Args:
-            queue: The queue.
-            is_paused: Whether to stop.
-            is_kept: Whether a restart leaves it paused; for durable queues only.
-
-        Durability: on return what a restart does survives a power loss.
-        """
-        was_kept = queue.is_pause_kept
-        queue.is_paused = is_paused
-        queue.is_pause_kept = is_paused and is_kept and queue.is_durable
-        if queue.is_pause_kept is not was_kept:
-            await self._write_again(queue)
-
     async def _write_again(self, queue: Queue) -> None:
         async with self._lock:
             if queue.is_durable and not queue.is_deleted:
@@ -557,7 +559,8 @@ class Registry:
 
     def _note_unused(self, address: Address) -> None:
         """Remember a created address that holds nothing, and forget the oldest of too many."""
-        if not address.is_auto_created or address.queues:
+        if not address.is_auto_created or address.queues or address.is_paused:
+            self.unused.pop(address.name, None)
             return
         self.unused[address.name] = None
         if len(self.unused) > max(UNUSED_ADDRESSES_MAX, self.limits.addresses_max // 10):

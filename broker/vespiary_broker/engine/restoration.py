@@ -61,6 +61,7 @@ def restored_address(name: str, snapshot: Mapping[str, JsonObject]) -> Address:
         kinds = {RoutingType(kind) for kind in value["routing-types"]}
         address = Address(name, kinds, bool(value["auto-created"]), is_bound=True)
         address.is_configured = bool(value.get("configured", False))
+        address.is_paused = address.is_pause_kept = bool(value.get("paused", False))
         return address
 
 

@@ -131,7 +131,7 @@ class SlowConsumers:
     def _look(self, queue: Queue) -> None:
         settings = self._registry.settings_for(queue.address.name)
         threshold = settings.slow_consumer_threshold
-        if threshold is None or threshold <= 0 or queue.is_paused:
+        if threshold is None or threshold <= 0 or queue.is_held:
             self._periods.pop(queue, None)
             return
         now_s = self._clock_s()

@@ -414,6 +414,13 @@ def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig):
     assert (made.status, made.json["maxConsumers"]) == (201, 2)
 
 
+def test_an_address_is_paused_and_goes_on(rig: AdminRig):
+    assert ask(rig, "pauseAddress").json["isPaused"] is True
+    assert ask(rig, "resumeAddress").json["isPaused"] is False
+    assert ask(rig, "pauseAddress", "nowhere").status == 404
+    assert ask(rig, "resumeAddress", "nowhere").status == 404
+
+
 def test_an_address_is_changed(rig: AdminRig):
     body = {"routingTypes": ["MULTICAST"]}
     assert ask(rig, "changeAddress", body=body).json["routingTypes"] == ["MULTICAST"]

@@ -97,8 +97,8 @@ def test_traits_and_pauses_come_back_with_a_restart() -> None:
     wanted = Queue(name="q", max_consumers=3, purge_on_no_consumers=False)
     do(rig.registry.configure([Address(name="a", queues=(wanted,))]))
     do(rig.registry.create_queue("plain", "b", ANYCAST))
-    do(rig.registry.pause(rig.registry.queues["q"], is_paused=True, is_kept=True))
-    do(rig.registry.pause(rig.registry.queues["plain"], is_paused=True))
+    do(rig.registry.pausing.pause_queue(rig.registry.queues["q"], is_paused=True, is_kept=True))
+    do(rig.registry.pausing.pause_queue(rig.registry.queues["plain"], is_paused=True))
     again = Rig(bindings=rig.bindings)
     for queue_id in durable_queue_ids(rig.bindings.snapshot()):
         again.core.open_queue(queue_id)
@@ -112,7 +112,7 @@ def test_traits_and_pauses_come_back_with_a_restart() -> None:
     do(again.registry.configure([Address(name="a", queues=(Queue(name="q", max_consumers=4),))]))
     assert queue.traits.max_consumers == 4
     assert again.bindings.values["queue/1"]["max-consumers"] == 4
-    do(again.registry.pause(queue, is_paused=False))
+    do(again.registry.pausing.pause_queue(queue, is_paused=False))
     assert "paused" not in again.bindings.values["queue/1"]
 
 
@@ -120,12 +120,12 @@ def test_a_paused_queue_gives_nothing_until_it_goes_on() -> None:
     rig = Rig()
     output = rig.output()
     queue = rig.subscribe(output, "/queue/q", AckMode.AUTO).queue
-    do(rig.registry.pause(queue, is_paused=True))
+    do(rig.registry.pausing.pause_queue(queue, is_paused=True))
     rig.send("/queue/q", b"1")
     rig.turn()
     assert output.bodies() == []
     assert _messages(rig, "q") == 1
-    do(rig.registry.pause(queue, is_paused=False))
+    do(rig.registry.pausing.pause_queue(queue, is_paused=False))
     rig.dispatcher.poke(queue.id)
     rig.turn()
     assert output.bodies() == [b"1"]
