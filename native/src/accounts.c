@@ -258,3 +258,27 @@ int vespiary_core_take_changed_accounts(vespiary_core *core, uint32_t *out, uint
     }
     return (int)given;
 }
+
+/* Accounts are sorted into classes by the length of what they hold in bits; within one, each is taken to hold the share. */
+uint64_t vespiary_core_account_share(const vespiary_core *core, uint64_t budget)
+{
+    uint64_t counts[65] = {0}, sums[65] = {0}, above = 0;
+    for (uint32_t i = 1; i < core->accounts_count; i++) {
+        const account *a = &core->accounts[i];
+        if (!a->is_open || !a->bytes)
+            continue;
+        unsigned length = 64U - (unsigned)__builtin_clzll(a->bytes);
+        counts[length]++;
+        sums[length] += a->bytes;
+        above++;
+    }
+    uint64_t left = budget;
+    for (unsigned length = 1; length < 64 && above; length++) {
+        uint64_t more = above - counts[length];
+        if (sums[length] > left || (more && (UINT64_C(1) << length) > (left - sums[length]) / more))
+            return left / above;
+        left -= sums[length];
+        above = more;
+    }
+    return budget;
+}

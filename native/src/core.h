@@ -167,6 +167,7 @@ int vespiary_core_join_account(vespiary_core *core, uint32_t queue_id, uint32_t 
 int vespiary_core_account_statistics(const vespiary_core *core, uint32_t handle, vespiary_account_statistics *out);
 int vespiary_core_is_held(const vespiary_core *core, uint32_t route);
 int vespiary_core_take_changed_accounts(vespiary_core *core, uint32_t *out, uint32_t room);
+uint64_t vespiary_core_account_share(const vespiary_core *core, uint64_t budget_bytes);
 
 /* connections */
 int vespiary_core_open_connection(vespiary_core *core);

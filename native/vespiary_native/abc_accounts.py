@@ -62,3 +62,15 @@ class CoreAccounts(Protocol):
 
         An account that was full in between, and is not, is named too.
         """
+
+    def account_share(self, budget_bytes: int) -> int:
+        """Return what each account may hold for all of them to hold no more than a budget.
+
+        Accounts that hold less leave theirs to the others: a few large ones beside thousands of
+        small ones have nearly all of it. It is never too much, and never less than half of what
+        would do. It is the budget while they hold less than that together. Account 0 is not
+        counted.
+
+        Args:
+            budget_bytes: 0 to 2**62.
+        """

@@ -85,3 +85,7 @@ class NativeAccounts:
         while count := lib.vespiary_core_take_changed_accounts(self._core, self._changed, _BATCH):
             changed.extend(self._changed[0:count])
         return sorted(changed)
+
+    def account_share(self, budget_bytes: int) -> int:
+        """See `CoreAccounts.account_share`."""
+        return int(lib.vespiary_core_account_share(self._core, budget_bytes))

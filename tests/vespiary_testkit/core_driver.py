@@ -505,6 +505,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
     def compare(self) -> None:
         for account in self.accounts:
             self.core.account_statistics(account)
+        self.core.account_share(self.random.choice([0, 1000, 60_000, 400_000]))
         for route in self.routes:
             self.core.is_held(route)
         for queue in self.queues:

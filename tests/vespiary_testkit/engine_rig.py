@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+from vespiary_broker.engine.address_memory import NO_LIMITS, MemoryLimits
 from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.delivery_counts import CountRules
@@ -81,6 +82,7 @@ class Rig:
         scan_period_ms: int = 30_000,
         naming: NamingRules | None = None,
         count_rules: CountRules | None = None,
+        limits: MemoryLimits = NO_LIMITS,
     ) -> None:
         self.now_s = 1000.0
         self.journal = journal or MemoryJournal()
@@ -106,6 +108,7 @@ class Rig:
             clocks=Clocks(lambda: self.now_ms, lambda: self.now_ms - self.set_ahead_ms),
             expiry_scan_period_ms=scan_period_ms,
             count_rules=count_rules or CountRules(),
+            memory_limits=limits,
             naming=replace(naming or NamingRules(), clock_s=lambda: self.now_s),
         )
         self.registry = self.engine.registry

@@ -15,6 +15,7 @@ from vespiary_broker.engine.address_memory import AddressState
 from vespiary_broker.engine.claims import claimed_messages
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.shares import Share, share_of
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.journal import Journal
@@ -54,6 +55,7 @@ class PagedEngineAddress:
         if self._prefetch_bytes < 0:
             self._prefetch_bytes = _FRONT_PAGES * self.page_bytes
         self._prefetch_messages = settings.prefetch_page_messages
+        self._share = Share(self._queue_share)
         read_bytes, read_messages = settings.max_read_page_bytes, settings.max_read_page_messages
         assert read_messages is not None
         if read_bytes is None:
@@ -105,7 +107,24 @@ class PagedEngineAddress:
         queue = self._engine.registry.queues_by_id.get(queue_id)
         if queue is None or not queue.consumers:
             return 0
-        return min(_FRONT_PAGES * self.page_bytes, self._engine.memory.low_bytes(self._state) // 2)
+        share = self._share.of(self._engine.memory.front_bytes(self._state))
+        return min(_FRONT_PAGES * self.page_bytes, share)
+
+    def _queue_share(self, budget_bytes: int) -> int:
+        """Return what each consumed queue may have in front, for all to stay in a budget.
+
+        Messages that queues share take memory once, and are in the bytes of each of them.
+        """
+        address = self._engine.registry.addresses.get(self._state.name)
+        queues = () if address is None else address.queues.values()
+        statistics = self._engine.core.queue_statistics
+        held = [
+            statistics(queue.id).live_bytes
+            for queue in queues
+            if queue.consumers and not queue.is_deleted
+        ]
+        in_memory = max(self._engine.memory.held_bytes(self._state), 1)
+        return share_of(held, max(budget_bytes, budget_bytes * sum(held) // in_memory))
 
     def has_consumers(self, queue_id: int) -> bool:
         """Whether anybody consumes a queue."""
@@ -123,6 +142,8 @@ class PagedEngineAddress:
         if 0 <= self._prefetch_messages <= facts.ready:
             return False
         waiting = facts.live_bytes * facts.ready // max(facts.ready + facts.delivering, 1)
+        if self._engine.memory.is_all_full:
+            return waiting < min(self._prefetch_bytes, self.front_bytes(queue_id))
         return waiting < self._prefetch_bytes
 
     def _examined(self, queue_id: int) -> ExaminedQueue | None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import AccountLimits, Core
 from vespiary_broker.engine.page_limits import LOW_PERCENT, PageLimits, page_limits_of
+from vespiary_broker.engine.shares import Share
 from vespiary_spec.errors import AddressFull
 from vespiary_spec.settings import AddressFullPolicy
 
@@ -183,6 +184,7 @@ class AddressMemory:
         self._by_name: dict[str, AddressState] = {}
         self._by_account: dict[int, AddressState] = {}
         self._is_all_full = False
+        self._share = Share(core.account_share)
         core.limit_account(
             _TOTAL,
             AccountLimits(
@@ -503,12 +505,25 @@ class AddressMemory:
             excess = max(excess, each * (total.messages - low_messages))
         return excess
 
-    def low_bytes(self, state: AddressState) -> int:
-        """Return how much of an address stays in memory, at most."""
+    def front_bytes(self, state: AddressState) -> int:
+        """Return how much of an address that pages may stay in memory in front of its consumers.
+
+        Half of what may stay in memory at all; while all together are full, its share in half of
+        what these may hold.
+        """
         limits = (
             limit for limit in (_low(state.max_bytes), _low(self._max_bytes)) if limit is not None
         )
-        return min(limits, default=self._core.account_statistics(state.account).bytes)
+        front = min(limits, default=self._core.account_statistics(state.account).bytes) // 2
+        low_bytes = _low(self._max_bytes)
+        if self._is_all_full and low_bytes is not None:
+            front = min(front, self._share.of(low_bytes // 2))
+        return front
+
+    @property
+    def is_all_full(self) -> bool:
+        """Whether all addresses together hold what they may."""
+        return self._is_all_full
 
     def states(self, names: Iterable[str]) -> list[AddressState]:
         """Return those of these addresses that have queues."""

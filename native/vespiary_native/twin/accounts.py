@@ -140,6 +140,20 @@ class Accounts:
         changed, self._changed = sorted(self._changed & self._accounts.keys()), set()
         return changed
 
+    def share(self, budget_bytes: int) -> int:
+        """Return what each account may hold for all of them to hold no more than a budget."""
+        held = [account.size_bytes for account in self._accounts.values()]
+        above = [size for size in held[1:] if size]
+        left = budget_bytes
+        for length in range(1, 64):
+            same = [size for size in above if size.bit_length() == length]
+            more = len(above) - len(same)
+            if above and (sum(same) > left or more << length > left - sum(same)):
+                return left // len(above)
+            left -= sum(same)
+            above = [size for size in above if size.bit_length() > length]
+        return budget_bytes
+
     # --- counting ---------------------------------------------------------------------------------
     def enter(self, account: Account, message: Message) -> None:
         """Count a place that is live now."""
@@ -215,3 +229,7 @@ class AccountCalls(Tables):
     def take_changed_accounts(self) -> list[int]:
         """See `CoreAccounts.take_changed_accounts`."""
         return self._staging.accounts.take_changed()
+
+    def account_share(self, budget_bytes: int) -> int:
+        """See `CoreAccounts.account_share`."""
+        return self._staging.accounts.share(budget_bytes)

@@ -318,3 +318,29 @@ def test_accounts_agree_with_a_list_of_messages(name: str, operations: list[Any]
             oracle.messages = [message for message in oracle.messages if message[1]]
         for account in accounts:
             assert held(rig, account) == oracle.held(account)
+
+
+def total_at(sizes: list[int], share: int) -> int:
+    return sum(min(size, share) for size in sizes)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=8), budget=st.integers(0, 30_000))
+def test_the_share_of_each_account_keeps_all_of_them_within_a_budget(
+    name: str, sizes: list[int], budget: int
+) -> None:
+    rig = CoreRig(*IMPLEMENTATIONS[name], files=8, file_bytes=256 * KIB).begin()
+    core, held_bytes = rig.core, []
+    for queue_id, size in enumerate(sizes, 2):
+        account = core.open_account()
+        core.open_queue(queue_id)
+        core.join_account(queue_id, account)
+        if size:
+            core.publish(core.open_route([queue_id]), DESTINATION, b"x" * size, persistent=False)
+        held_bytes.append(held(rig, account)[0])
+    share = core.account_share(budget)
+    assert total_at(held_bytes, share) <= budget or share == 0
+    if sum(held_bytes) < budget:
+        assert share == budget, "all of it, while they hold less"
+    else:
+        assert total_at(held_bytes, 2 * share + 2) >= budget, "at least half of what would do"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vespiary_broker.app.paging import PagedEngineAddress, flight_bytes
+from vespiary_broker.engine.address_memory import MemoryLimits
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.upkeep import Ring
 from vespiary_broker.store.paging.read_limits import ReadLimits
@@ -156,3 +157,55 @@ def test_what_stands_in_pages_decides_whether_they_may_grow() -> None:
     assert not address.note_pages(300_000 - 65535)
     assert address.note_pages(0)
     assert paged(filled(200, max_size_bytes=100_000)).note_pages(1 << 60)
+
+
+def several(names: list[str], limits: MemoryLimits, **settings: Any) -> Rig:
+    rig = Rig({"#": AddressSettings(**settings)}, limits=limits)
+    for name in names:
+        rig.subscribe(rig.output(), name, credit=1)
+    return rig
+
+
+def fill(rig: Rig, name: str, count: int) -> None:
+    for _ in range(count):
+        rig.send(name, BODY)
+    rig.journal.flush()
+    rig.engine.memory.refresh()
+
+
+def front(rig: Rig, name: str) -> list[int]:
+    address = paged(rig, name)
+    return [address.front_bytes(queue_id) for queue_id in address.queue_ids()]
+
+
+def test_what_stays_in_front_of_all_consumers_is_half_of_what_all_may_hold() -> None:
+    names = [f"q{number}" for number in range(20)]
+    rig = several([f"/queue/{name}" for name in names], MemoryLimits(100_000))
+    for name in names:
+        fill(rig, f"/queue/{name}", 8)
+    fronts = [size for name in names for size in front(rig, name)]
+    assert len(fronts) == 20
+    assert min(fronts) > 1000, "each has its share"
+    assert sum(fronts) <= 40_000
+
+
+def test_queues_of_which_little_waits_leave_their_share_to_others() -> None:
+    rig = several(["/queue/large", "/queue/small", "/queue/none"], MemoryLimits(100_000))
+    fill(rig, "/queue/small", 2)
+    fill(rig, "/queue/large", 100)
+    (size,) = front(rig, "large")
+    assert 30_000 < size <= 40_000
+
+
+def test_all_queues_of_an_address_share_what_stays_in_front() -> None:
+    names = [f"/queue/orders::q{number}" for number in range(4)]
+    rig = several(names, MemoryLimits(), max_size_bytes=100_000)
+    for name in names:
+        fill(rig, name, 50)
+    assert front(rig, "orders") == [10_000] * 4
+
+
+def test_messages_that_queues_share_stay_in_front_of_all_of_them() -> None:
+    rig = several(["/topic/orders"] * 4, MemoryLimits(), max_size_bytes=100_000)
+    fill(rig, "/topic/orders", 200)
+    assert all(30_000 < size <= 40_000 for size in front(rig, "orders"))
