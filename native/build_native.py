@@ -28,6 +28,7 @@ HEADERS = [
         "stomp.h",
         "recovery.h",
         "page_sketch.h",
+        "page_arrange.h",
     )
     if (SOURCES / name).exists()
 ]

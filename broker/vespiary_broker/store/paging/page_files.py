@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,7 +37,8 @@ from vespiary_codec.journal.page import (
 )
 from vespiary_codec.journal.page_sketch import sketch_room
 from vespiary_native.memory import AlignedBuffer
-from vespiary_native.page_sketch import page_sketch
+from vespiary_native.page_arrange import ArrangedPage, page_arrange
+from vespiary_native.page_sketch import PageMemory, page_sketch
 from vespiary_spec.errors import DiskFull, ForeignJournal, NativeError, PageDamaged, VespiaryError
 
 WRITE_BYTES_MAX: Final = 1024 * 1024
@@ -120,7 +121,7 @@ class PageFiles:
     def write(
         self, address: str, page_id: int, salt: int, created_ms: int, parts: Sequence[PagePart]
     ) -> PageFile:
-        """Write a page, flush it, and give it its name.
+        """Write a page, flush it, and give it its name; messages of high priority come first.
 
         Args:
             address: Its address.
@@ -137,19 +138,21 @@ class PageFiles:
             the journal name it.
         """
         self._check_space()
+        arranged = _by_priority(page_id, salt, parts)
         header = PageHeader(
             page_id=page_id,
             salt=salt,
             journal_id=self.journal_id,
             address=address,
             created_ms=created_ms,
-            sketch=_sketch_of(page_id, address, parts),
+            sketch=_sketch_of(page_id, address, parts if arranged is None else arranged.sketched),
         )
         path = self.path(address, page_id)
         unfinished = path.with_name(unfinished_name(page_id))
         try:
             folder = self.folders.make(address)
-            size_bytes = self._write(unfinished, encode_page_header(header), parts)
+            pieces = parts if arranged is None else arranged.pieces()
+            size_bytes = self._write(unfinished, encode_page_header(header), pieces)
             self.disk.rename(unfinished, path)
             self.disk.flush_folder(folder)
         except NativeError as error:
@@ -164,7 +167,7 @@ class PageFiles:
         highest = highest_priority(parts[-1].data)
         return PageFile(page_id, salt, address, size_bytes, highest)
 
-    def _write(self, path: Path, header: bytes, parts: Sequence[PagePart]) -> int:
+    def _write(self, path: Path, header: bytes, parts: Iterable[PageMemory]) -> int:
         """Write and flush all of a file; return its size."""
         file = self.disk.create(path, is_direct=self._is_direct)
         try:
@@ -397,7 +400,16 @@ class PageFiles:
         return failed
 
 
-def _sketch_of(page_id: int, address: str, parts: Sequence[PagePart]) -> bytes:
+def _by_priority(page_id: int, salt: int, parts: Sequence[PagePart]) -> ArrangedPage | None:
+    """Return a page in order of priority; None: as it is, at the cost of more reading."""
+    try:
+        return page_arrange(parts, salt)
+    except (ValueError, MemoryError, OSError) as error:
+        log.warning("a page is in no order page=%d reason=%r", page_id, str(error))
+        return None
+
+
+def _sketch_of(page_id: int, address: str, parts: Sequence[PageMemory]) -> bytes:
     """Return the sketch of a page; empty: it gets none, and is read by whoever looks."""
     try:
         return page_sketch(parts, sketch_room(len(address.encode()), ADDRESS_BYTES_MAX))

@@ -17,11 +17,20 @@ from vespiary_broker.store.paging.page_files import (
     PageFiles,
     PagePart,
 )
+from vespiary_broker.store.paging.verifying import verify_page
 from vespiary_codec.journal.page import ADDRESS_BYTES_MAX, decode_footer
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import DiskFull, ForeignJournal, NativeError, PageDamaged
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
-from vespiary_testkit.page_builder import JOURNAL_ID, SALT, build_page, messages, parts_of
+from vespiary_testkit.page_builder import (
+    JOURNAL_ID,
+    SALT,
+    Message,
+    build_page,
+    messages,
+    parts_of,
+    whole_parts_of,
+)
 from vespiary_testkit.small_disk import MIB, small_disk
 
 ROOT = Path("/paging")
@@ -48,6 +57,24 @@ def test_a_page_is_flushed_before_it_has_its_name_and_its_name_before_it_counts(
     assert page.size_bytes == len(PAGE) + 4096 == len(disk.files[path].data)
     assert bytes(disk.files[path].data[4096:]) == PAGE
     assert disk.open_files == {}
+
+
+def test_messages_of_high_priority_stand_in_front_of_others() -> None:
+    disk = MemoryDisk()
+    files = page_files(disk)
+    content = [
+        Message(b"body", ((1, number),), f"n:{number}\n".encode(), priority=number % 10)
+        for number in range(1, 31)
+    ]
+    page = files.write("orders", 1, SALT, 5, whole_parts_of(build_page(content)))
+    path = files.path("orders", 1)
+    assert page.highest_priority == 9
+    index = decode_footer(files.read_footer(page), page_id=1, salt=SALT)
+    ranks = [record.priority for record in index.records]
+    assert ranks == sorted(ranks, reverse=True)
+    report = verify_page(path, disk)  # with its sketch, which is one of this order
+    assert report.problems == []
+    assert report.places == {1: 30}
 
 
 def test_no_write_is_larger_than_one_of_the_journal() -> None:
