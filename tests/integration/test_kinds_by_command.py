@@ -256,3 +256,30 @@ def test_what_contradicts_itself_or_what_is_there(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--ring-size", "3")
     said = scene.command("queue", "create", "q", "--ring-size", "4", code=1)
     assert "The queue q exists, but with ringSize: 3." in said
+
+
+def test_groups_and_consumers_are_shown_and_groups_released(scene: Scene) -> None:
+    scene.command("queue", "create", "q")
+    first = scene.client("client-individual", **{"consumer-priority": "2", "prefetch-count": "1"})
+    scene.send("1", "2", JMSXGroupID="orders:7")
+    assert first.recorder.take(1)[0].body == "1"
+    second = scene.client("client-individual", selector="JMSPriority < 5")
+
+    def groups() -> Any:
+        return json.loads(scene.command("queue", "groups", "q", "--json"))
+
+    def consumers() -> dict[int, Any]:
+        found = json.loads(scene.command("consumer", "list", "--queue", "q", "--json"))
+        return {each["priority"]: each for each in found}
+
+    (owner,) = groups()
+    assert (owner["group"], owner["bucket"]) == ("orders:7", None)
+    held = consumers()[2]
+    assert (held["connection"], held["delivering"]) == (owner["connection"], 1)
+    assert consumers()[0]["selector"] == "JMSPriority < 5"
+    assert "orders:7" in scene.command("queue", "groups", "q")
+    assert "1-1  delivering" in scene.command("browse", "q", "--delivering")
+    assert "released" in scene.command("queue", "groups", "q", "--release", "--yes")
+    assert second.recorder.take(1)[0].body == "2"
+    wait_for(lambda: groups()[0]["connection"] == consumers()[0]["connection"])
+    assert "There is no queue 'x'" in scene.command("queue", "groups", "x", code=1)

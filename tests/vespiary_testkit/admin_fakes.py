@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.counting import Counted
 from vespiary_broker.app.counting_messages import CounterState, state_of
+from vespiary_broker.app.queue_groups import GroupOwner
 from vespiary_broker.app.tasks import Task
 from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.message_counters import Counts, MessageCounter
@@ -93,6 +94,19 @@ class MemoryActs:
         task.messages = task.looked = state.ready
 
 
+class MemoryGroups:
+    """Message groups in lists, by queue."""
+
+    def __init__(self) -> None:
+        self.owned: dict[str, list[GroupOwner]] = {}
+
+    def owners(self, name: str, *, start: int, limit: int) -> list[GroupOwner]:
+        return self.owned.get(name, [])[start : start + limit]
+
+    def release(self, name: str) -> int:
+        return len(self.owned.pop(name, []))
+
+
 class MemoryBrowsing:
     """Messages in lists, by queue; knows no filter but that of nothing."""
 
@@ -108,7 +122,7 @@ class MemoryBrowsing:
         limit: int | None,
         filter_text: str,
         body_bytes: int | None,
-        scheduled_only: bool = False,
+        states: frozenset[str] = frozenset(),
     ) -> BrowsedPage:
         if self.failure is not None:
             raise self.failure
@@ -116,8 +130,8 @@ class MemoryBrowsing:
             raise InvalidSelector("the filter is none", selector=filter_text)
         limit, body_bytes = limit or 200, 256 if body_bytes is None else body_bytes
         left = self._left(name, after)
-        if scheduled_only:
-            left = [message for message in left if message.state == "scheduled"]
+        if states:
+            left = [message for message in left if message.state in states]
         items = tuple(replace(m, body=m.body[:body_bytes]) for m in left[:limit])
         return BrowsedPage(items, items[-1].sequence if len(left) > limit else None)
 

@@ -55,6 +55,7 @@ from vespiary_testkit.admin_fakes import (
     MemoryActs,
     MemoryBrowsing,
     MemoryCounters,
+    MemoryGroups,
     MemoryTransactions,
 )
 from vespiary_testkit.memory_journal import MemoryBindings
@@ -265,6 +266,7 @@ class MemoryBroker:
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
         self.naming = MemoryNaming(self)
+        self.groups = MemoryGroups()
         self.browsing = MemoryBrowsing()
         self.without_metrics: set[str] = set()
         self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)

@@ -89,7 +89,17 @@ def filled_broker() -> MemoryBroker:
         )
         broker.consumer_states += [
             ConsumerStatistics(
-                queue=queue, subscription=queue, mode="auto", credit=10, connection=number
+                queue=queue,
+                subscription=queue,
+                mode="auto",
+                credit=10,
+                connection=number,
+                selector="n = 1",
+                priority=2,
+                is_exclusive=False,
+                delivering=3,
+                delivered=8,
+                acknowledged=4,
             )
             for queue in ("orders", "prices")
         ]

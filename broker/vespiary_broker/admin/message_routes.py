@@ -82,6 +82,12 @@ MESSAGE_ROUTES: Final = (
                 default=False,
                 description="Only messages whose time has not come.",
             ),
+            QueryParameter(
+                name="delivering",
+                kind=bool,
+                default=False,
+                description="Only messages that consumers hold.",
+            ),
         ),
     ),
     Route(

@@ -26,7 +26,7 @@ async def browse_queue(api: Api, call: Call) -> Answer:
             limit=call.query["limit"],
             filter_text=call.query["filter"],
             body_bytes=call.query["bodyBytes"],
-            scheduled_only=call.query["scheduled"],
+            states=frozenset(name for name in ("scheduled", "delivering") if call.query[name]),
         )
     except InvalidSelector as error:
         raise refused(error, 400) from error

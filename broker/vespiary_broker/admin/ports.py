@@ -55,6 +55,22 @@ class Naming(Protocol):
         """Give an address these routing types and no others."""
 
 
+class Groups(Protocol):
+    """Message groups of queues."""
+
+    def owners(self, name: str, *, start: int, limit: int) -> Sequence[object]:
+        """Return what `group_records.GroupOwner` has.
+
+        Args:
+            name: Name of the queue.
+            start: How many to pass over.
+            limit: Most of them.
+        """
+
+    def release(self, name: str) -> int:
+        """Let all groups of a queue find their consumers anew; return how many had one."""
+
+
 class Transactions(Protocol):
     """Distributed transactions that are in doubt or were decided."""
 
@@ -82,7 +98,7 @@ class Browsing(Protocol):
         limit: int | None,
         filter_text: str,
         body_bytes: int | None,
-        scheduled_only: bool = False,
+        states: frozenset[str] = frozenset(),
     ) -> object:
         """Return what `message_records.MessagePage` has, with bytes for bodies.
 
@@ -92,7 +108,7 @@ class Browsing(Protocol):
             limit: Most messages; None: as the settings say.
             filter_text: Selector that they match; empty for all.
             body_bytes: Bytes of each body; None: as the settings say.
-            scheduled_only: Those alone whose time has not come.
+            states: Those alone that are in one of these states; none: all of them.
         """
 
     async def count(self, name: str, *, after: int, filter_text: str) -> object:
@@ -204,6 +220,10 @@ class Broker(Protocol):
     @property
     def naming(self) -> Naming:
         """Changes of queues and addresses; only once `logins` is there."""
+
+    @property
+    def groups(self) -> Groups:
+        """Message groups of queues; only once `logins` is there."""
 
     @property
     def transactions(self) -> Transactions:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vespiary_broker.admin import change_records, changes, records
+from vespiary_broker.admin import change_records, changes, group_records, groups, records
 from vespiary_broker.admin.handlers import Api
 from vespiary_broker.admin.route import CHANGE_WITH_BODY, FORCE, PAGE, PERSIST, Route
 
@@ -68,6 +68,25 @@ QUEUE_ROUTES: Final = (
         answers={200: records.Queue},
         problems=(400, 404, 413, 415),
         body=change_records.QueueChanges,
+    ),
+    Route(
+        method="GET",
+        path="/queues/{name}/groups",
+        operation="listGroups",
+        tag="queues",
+        handler=groups.list_groups,
+        answers={200: group_records.GroupPage},
+        problems=(400, 404),
+        query=PAGE,
+    ),
+    Route(
+        method="DELETE",
+        path="/queues/{name}/groups",
+        operation="releaseGroups",
+        tag="queues",
+        handler=groups.release_groups,
+        answers={200: group_records.GroupsReleased},
+        problems=(400, 404),
     ),
     Route(
         method="POST",

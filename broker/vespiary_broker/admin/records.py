@@ -213,6 +213,12 @@ class Consumer(Record, frozen=True):
         mode: `auto`, `client` or `individual`.
         credit: Messages that may be out unacknowledged.
         connection: Number of its connection.
+        selector: What it wants; empty for everything.
+        priority: Its consumer priority.
+        is_exclusive: Whether it asked to be the only one that is served.
+        delivering: Messages that it was given and has not acknowledged.
+        delivered: Messages that it was given so far, again those that came back.
+        acknowledged: Messages of these that it acknowledged.
     """
 
     queue: str
@@ -220,6 +226,12 @@ class Consumer(Record, frozen=True):
     mode: str
     credit: int
     connection: int
+    selector: str
+    priority: int
+    is_exclusive: bool
+    delivering: int
+    delivered: int
+    acknowledged: int
 
 
 class DuplicateIds(Record, frozen=True):

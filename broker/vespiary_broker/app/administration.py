@@ -18,6 +18,7 @@ from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.message_acts import MessageActs
 from vespiary_broker.app.naming_acts import NamingActs
+from vespiary_broker.app.queue_groups import QueueGroups
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.engine.diverts import Diverts
@@ -78,6 +79,12 @@ class Administration:
         """Changes of queues and addresses of a broker that has started."""
         assert self._cycle is not None
         return NamingActs(self.engine, self._cycle)
+
+    @property
+    def groups(self) -> QueueGroups:
+        """Message groups of queues of a broker that has started."""
+        assert self._cycle is not None
+        return QueueGroups(self.engine, self._cycle)
 
     @property
     def transactions(self) -> TransactionAdministration:
@@ -205,7 +212,8 @@ class Administration:
     def consumers(self) -> list[states.ConsumerStatistics]:
         """Return the state of all consumers, by queue."""
         queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
-        return [states.consumer_statistics(c) for queue in queues for c in queue.consumers]
+        core = self.engine.core
+        return [states.consumer_statistics(core, c) for queue in queues for c in queue.consumers]
 
     async def create_address(
         self, name: str, routing_types: set[RoutingType]

@@ -103,7 +103,7 @@ class Browsing:
         limit: int | None,
         filter_text: str,
         body_bytes: int | None,
-        scheduled_only: bool = False,
+        states: frozenset[str] = frozenset(),
     ) -> BrowsedPage:
         """Return messages of a queue that are durable and not yet acknowledged.
 
@@ -114,7 +114,7 @@ class Browsing:
             filter_text: Selector that they match; empty for all.
             body_bytes: Bytes of each body to return, 0 or more; None:
                 `management-message-attribute-size-limit`, which bounds headers in any case.
-            scheduled_only: Those alone whose time has not come.
+            states: Those alone that are in one of these states; none: all of them.
 
         Returns:
             The page; it may hold fewer than `limit`, and none, although more follow.
@@ -139,7 +139,7 @@ class Browsing:
         while sequence < self._core.queue_statistics(queue.id).available:
             step = await walk.step(queue, sequence, _BATCH, everything=True)
             for view in step.messages:
-                if not matches(view) or (scheduled_only and not is_scheduled(view, now_ms)):
+                if not matches(view) or (states and _state(view, now_ms) not in states):
                     continue
                 message = self._message(queue, view, body_bytes, cut_bytes)
                 found.append(message)

@@ -13,6 +13,7 @@ from vespiary_broker.app.memory_states import MemoryState, memory_state
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
     from vespiary_broker.engine.branches import BranchStatistics
+    from vespiary_broker.engine.core import Core
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.fates import FateStatistics
     from vespiary_broker.engine.queues import Consumer, Queue
@@ -42,6 +43,12 @@ class ConsumerStatistics:
         mode: `auto`, `client` or `individual`.
         credit: Messages that may be out unacknowledged.
         connection: Number of its connection.
+        selector: What it wants; empty for everything.
+        priority: Its consumer priority.
+        is_exclusive: Whether it asked to be the only one that is served.
+        delivering: Messages that it was given and has not acknowledged.
+        delivered: Messages that it was given so far, again those that came back.
+        acknowledged: Messages of these that it acknowledged.
     """
 
     queue: str
@@ -49,6 +56,12 @@ class ConsumerStatistics:
     mode: str
     credit: int
     connection: int
+    selector: str
+    priority: int
+    is_exclusive: bool
+    delivering: int
+    delivered: int
+    acknowledged: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,14 +310,23 @@ def address_state(engine: Engine, address: Address) -> AddressState:
     )
 
 
-def consumer_statistics(consumer: Consumer) -> ConsumerStatistics:
+def consumer_statistics(core: Core, consumer: Consumer) -> ConsumerStatistics:
     """Return the state of one consumer."""
+    view = consumer.view
+    held = core.held_count(consumer.handle) if view is None else view.held
+    given_for_good = consumer.given - consumer.given_back - held
     return ConsumerStatistics(
         queue=consumer.queue.name,
         subscription=consumer.subscription,
         mode=consumer.mode.name.lower(),
         credit=consumer.credit,
         connection=consumer.output.handle,
+        selector=consumer.match.text if consumer.match is not None else "",
+        priority=consumer.priority,
+        is_exclusive=consumer.is_exclusive,
+        delivering=held,
+        delivered=consumer.given,
+        acknowledged=given_for_good if view is None else view.acknowledged,
     )
 
 

@@ -37,6 +37,7 @@ _PAGE: Final = 100
     help="Bytes of each body to show (default: management-message-attribute-size-limit, 256).",
 )
 @click.option("--scheduled", "is_scheduled", is_flag=True, help="Only those whose time is to come.")
+@click.option("--delivering", "is_delivering", is_flag=True, help="Only those that consumers hold.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
 @api_options
 def browse(
@@ -46,6 +47,7 @@ def browse(
     filter_text: str | None,
     body_bytes: int | None,
     is_scheduled: bool,
+    is_delivering: bool,
     is_with_headers: bool,
     api_url: str,
     password_file: Path | None,
@@ -64,6 +66,8 @@ def browse(
         query = {"limit": limit, "after": after, "filter": filter_text, "bodyBytes": body_bytes}
         if is_scheduled:
             query["scheduled"] = "true"
+        if is_delivering:
+            query["delivering"] = "true"
         page = client.call("GET", path, query=query)
         for message in page["items"]:
             if is_json:

@@ -31,6 +31,10 @@ _CONSUMER_COLUMNS: Final = (
     ("subscription", "subscription"),
     ("mode", "mode"),
     ("credit#", "credit"),
+    ("delivering#", "delivering"),
+    ("acknowledged#", "acknowledged"),
+    ("priority#", "priority"),
+    ("selector", "selector"),
 )
 
 

@@ -23,6 +23,7 @@ from vespiary_broker.cli.api_client import ApiClient, api_options, segment
 from vespiary_broker.cli.counters import counter_commands, counter_of, show_histories
 from vespiary_broker.cli.message_acts import MESSAGE_COMMANDS
 from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
+from vespiary_broker.cli.queue_groups import groups
 from vespiary_broker.cli.queue_kinds import body_of, kind_options, with_kinds
 
 _QUEUE_COLUMNS: Final = (
@@ -244,5 +245,5 @@ def purge_queue(
     show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
 
 
-for _command in (*MESSAGE_COMMANDS, *counter_commands("queues", "queue")):
+for _command in (groups, *MESSAGE_COMMANDS, *counter_commands("queues", "queue")):
     queue.add_command(_command)

@@ -71,6 +71,7 @@ class ExaminedQueue:
 
     Attributes:
         absent: Place of the slab that must be loaded before the look can go on; None for none.
+        groups: Which group of messages belongs to which consumer.
 
     Args:
         core: The core.
@@ -88,7 +89,7 @@ class ExaminedQueue:
         self._lanes: dict[str, Lane] = {}
         self._takers: dict[Consumer, Taker] = {}
         self._kind = queue.kind
-        self._groups = Groups(queue.kind.group_buckets)
+        self.groups = Groups(queue.kind.group_buckets)
         self._is_rebalancing = False  # nothing is given until all is acknowledged
         self._group_of: dict[int, Group] = {}  # of the messages in the index, by sequence
         self._has_left = False  # messages of groups whose owner takes from another lane
@@ -116,28 +117,28 @@ class ExaminedQueue:
         """Take note of a consumer that was opened; it stands in the queue's rota."""
         self._enter(consumer)
         tiers = self._queue.rota.tiers
-        if self._groups and len(tiers) == 1 and len(tiers[0]) < len(self._takers):
-            self._rebalance()  # one consumer is served alone, and owners that are not get nothing
-        elif self._kind.group_rebalance and self._groups:
+        if self.groups and len(tiers) == 1 and len(tiers[0]) < len(self._takers):
+            self.rebalance()  # one consumer is served alone, and owners that are not get nothing
+        elif self._kind.group_rebalance and self.groups:
             if self._kind.group_rebalance_pause_dispatch:
                 self._is_rebalancing = True
             else:
-                self._rebalance()
+                self.rebalance()
 
     def kind_changed(self, kind: QueueKind) -> None:
         """Take note that the queue is of another kind now."""
         before, self._kind = self._kind, kind
         if kind.group_buckets != before.group_buckets:
-            self._rebalance()  # as groups were told apart until now
-            self._groups = Groups(kind.group_buckets)
+            self.rebalance()  # as groups were told apart until now
+            self.groups = Groups(kind.group_buckets)
             self._reset()
-        elif kind.exclusive is not before.exclusive and self._groups:
-            self._rebalance()  # owners that are not served any more would get nothing
+        elif kind.exclusive is not before.exclusive and self.groups:
+            self.rebalance()  # owners that are not served any more would get nothing
 
-    def _rebalance(self) -> None:
-        """Let all groups find their consumers anew."""
+    def rebalance(self) -> None:
+        """Let all groups find their consumers anew; the queue is to be served."""
         self._is_rebalancing = False
-        self._groups.release_all()
+        self.groups.release_all()
         for taker in self._takers.values():
             taker.groups = 0
             taker.lane.merge(taker.own)
@@ -159,7 +160,7 @@ class ExaminedQueue:
         taker = self._takers.pop(consumer)
         lane = taker.lane
         lane.users -= 1
-        self._groups.release_all(consumer)
+        self.groups.release_all(consumer)
         lane.merge(taker.own)
         self._find_left()
         if not lane.users:
@@ -276,7 +277,7 @@ class ExaminedQueue:
         """Whether nothing asks for the queue to be examined any more."""
         if self._ordinary_run < _PLAIN_AFTER or not self.may_give:
             return False
-        if self._groups or self._has_staged or self._walk.has_pages:
+        if self.groups or self._has_staged or self._walk.has_pages:
             return False  # what is left in pages that were looked through may be damaged
         available = self._available
         return all(
@@ -298,7 +299,7 @@ class ExaminedQueue:
         self._available = statistics.available
         self._has_staged = statistics.tail != statistics.available
         if self._is_rebalancing and not statistics.delivering:
-            self._rebalance()
+            self.rebalance()
         is_opened = pages is None and statistics.paged < self._paged
         if statistics.resolved != self._resolved or is_opened:
             # What branches or pages held is there where it stands, maybe before the cursors.
@@ -462,7 +463,7 @@ class ExaminedQueue:
     def _index(self, lane: Lane, message: MessageView) -> None:
         lane.push(key_of(message.priority, message.sequence))
         if message.is_special:
-            group = self._groups.group_of(message.properties)
+            group = self.groups.group_of(message.properties)
             if group is not None:
                 self._group_of[message.sequence] = group
                 if closes_group(message.properties):
@@ -526,9 +527,9 @@ class ExaminedQueue:
         group = self._group_of.get(key & SEQUENCE_MASK)
         if group is None:
             return True
-        owner = self._groups.owner(group)
+        owner = self.groups.owner(group)
         if owner is None:
-            self._groups.assign(group, consumer)
+            self.groups.assign(group, consumer)
             taker.groups += 1
             batch.fresh[group] = len(batch.keys)
             return True
@@ -545,7 +546,7 @@ class ExaminedQueue:
     def _put_back_fresh(self, taker: Taker, key: int, batch: Batch) -> None:
         """Leave a message to another consumer: this one has got enough new groups for now."""
         group, _ = batch.fresh.popitem()
-        self._groups.release(group)
+        self.groups.release(group)
         taker.groups -= 1
         taker.lane.push(key)
 
@@ -582,12 +583,12 @@ class ExaminedQueue:
             if sequence in self._closing:
                 self._closing.discard(sequence)
                 assert group is not None
-                self._groups.release(group)
+                self.groups.release(group)
                 taker.groups -= 1
                 is_any_closed = True
         for group, index in batch.fresh.items():
             if index >= passed:
-                self._groups.release(group)
+                self.groups.release(group)
                 taker.groups -= 1
         for key in batch.keys[passed:]:
             taker.lane.push(key)

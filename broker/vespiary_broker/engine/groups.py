@@ -11,6 +11,7 @@ consumer closes, when a message with `JMSXGroupSeq` -1 was given out, or when a 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -79,6 +80,15 @@ class Groups:
     def owner(self, group: Group) -> Consumer | None:
         """Return the consumer that a group belongs to; None while it has none."""
         return self._owners.get(group)
+
+    def owned(self, start: int, limit: int) -> list[tuple[Group, Consumer]]:
+        """Return groups that belong to a consumer, with it, in the order in which they began.
+
+        Args:
+            start: How many to pass over.
+            limit: Most of them.
+        """
+        return list(islice(self._owners.items(), start, start + limit))
 
     def assign(self, group: Group, consumer: Consumer) -> None:
         """Give a group to a consumer."""

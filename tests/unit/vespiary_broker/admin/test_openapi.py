@@ -11,6 +11,7 @@ from openapi_spec_validator import validate
 
 from vespiary_broker.admin.route import Route
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, ROUTES
+from vespiary_broker.app.queue_groups import GroupOwner
 from vespiary_broker.engine.jms import JmsKind
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_testkit.admin_fakes import branch_state, browsed
@@ -30,7 +31,7 @@ def same_broker(rig: AdminRig) -> Iterator[None]:
     yield
     rig.broker.queue_states, rig.broker.address_types = before
     rig.broker.is_started, rig.broker.not_ready_reason = True, ""
-    rig.broker.failure = None
+    rig.broker.failure = rig.broker.browsing.failure = None
 
 
 def test_the_document_is_valid_openapi():
@@ -412,6 +413,35 @@ def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig):
     assert ask(rig, "resumeQueue", "nowhere").status == 404
     made = ask(rig, "createQueue", body={"name": "few", "maxConsumers": 2})
     assert (made.status, made.json["maxConsumers"]) == (201, 2)
+
+
+def test_groups_are_listed_page_by_page_and_released(rig: AdminRig):
+    owners = [
+        GroupOwner(group=f"g{n}", bucket=None, connection=n, subscription="s") for n in range(3)
+    ]
+    rig.broker.groups.owned["orders"] = owners
+    page = ask(rig, "listGroups", query="?limit=2").json
+    assert [item["group"] for item in page["items"]] == ["g0", "g1"]
+    page = ask(rig, "listGroups", query=f"?limit=2&after={page['next']}").json
+    assert ([item["connection"] for item in page["items"]], page["next"]) == ([2], None)
+    assert ask(rig, "releaseGroups").json == {"groups": 3}
+    assert ask(rig, "listGroups").json["items"] == []
+    for name in ("listGroups", "releaseGroups"):
+        assert ask(rig, name, "nowhere").status == 404
+
+
+def test_messages_are_chosen_by_state(rig: AdminRig):
+    states = ("ready", "delivering", "scheduled", "aside")
+    messages = [browsed(n, state=state) for n, state in enumerate(states, 1)]
+    rig.broker.browsing.messages["orders"] = messages
+    for query, sequences in (
+        ("", [1, 2, 3, 4]),
+        ("?delivering=true", [2]),
+        ("?scheduled=true", [3]),
+        ("?scheduled=true&delivering=true", [2, 3]),
+    ):
+        page = ask(rig, "browseQueue", query=query).json
+        assert [item["sequence"] for item in page["items"]] == sequences
 
 
 def test_an_address_is_paused_and_goes_on(rig: AdminRig):

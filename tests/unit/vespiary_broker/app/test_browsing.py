@@ -62,6 +62,14 @@ def test_messages_are_shown_and_stay():
     assert bodies(page(rig)) == bodies(found)
 
 
+def test_messages_that_consumers_hold_are_shown_alone():
+    rig = rig_with(3)
+    rig.subscribe(rig.output(), "/queue/orders", credit=2)
+    rig.turn()
+    assert bodies(page(rig, states=frozenset({"delivering"}))) == [b"0", b"1"]
+    assert bodies(page(rig, states=frozenset({"ready"}))) == [b"2"]
+
+
 def test_pages_follow_each_other():
     rig = rig_with(5)
     first = page(rig, limit=2)
