@@ -8,12 +8,18 @@ Called by: `configuration.check`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from vespiary_spec.addresses import ADDRESS_DEFAULTS, AddressFullPolicy, AddressSettings
+from vespiary_spec.addresses import (
+    ADDRESS_DEFAULTS,
+    ADDRESS_PATTERN,
+    AddressFullPolicy,
+    AddressSettings,
+)
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, spell
 
@@ -33,6 +39,13 @@ def check_address_settings(matches: Mapping[str, AddressSettings], spelling: Spe
     whole = spell("address_settings", spelling)
     for match, settings in matches.items():
         path = f"{whole}.{match}" if spelling is Spelling.KEBAB else f"{whole}[{match}]"
+        if not re.fullmatch(ADDRESS_PATTERN, match):
+            raise ConfigError(
+                "this match covers no address: names have no blanks and no control characters",
+                path=path,
+                value=match,
+                cure="take them out",
+            )
         checked = _Match(settings, path, spelling, matches)
         _check_memory(checked)
         _check_page_limits(checked)

@@ -19,7 +19,7 @@ from msgspec import inspect
 from vespiary_spec import limits, units
 from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting, UnsupportedSetting
 from vespiary_spec.model import Facts, FieldModel, Spelling, Unit, fields_of, kebab, spell, unwrap
-from vespiary_spec.refusals import pointless_names, refused_names, refused_values
+from vespiary_spec.refusals import pointless_names, refused_names, refused_values, renamed_names
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -89,6 +89,10 @@ def refusal(struct: type[msgspec.Struct], name: str, spelling: Spelling, path: s
         return UnsupportedSetting(
             f"known, and has no meaning here: {pointless}", path=path, cure="take it out"
         )
+    renamed = renamed_names(struct).get(kebab(attribute))
+    if renamed is not None:
+        now = spell(renamed.replace("-", "_"), spelling)
+        return UnsupportedSetting("a deprecated name", path=path, cure=f"say `{now}` instead")
     if attribute in known and not known[attribute].facts.is_in_resource:
         return UnsupportedSetting(
             "set by the operator, so it has no place in a resource", path=path, cure="take it out"

@@ -37,14 +37,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "connection-routers": "connection routers",
     },
     ADDRESS_SETTINGS: {
-        "initial-queue-buffer-size": "a size of the queue's ring (it grows with its content)",
-        # kinds of queues
-        # creation and deletion
-        "auto-create-jms-queues": "the old JMS names (`auto-create-queues` works)",
-        "auto-create-jms-topics": "the old JMS names (`auto-create-addresses` works)",
-        "auto-delete-jms-queues": "the old JMS names (`auto-delete-queues` works)",
-        "auto-delete-jms-topics": "the old JMS names (`auto-delete-addresses` works)",
-        # slow consumers and the rest
         "redistribution-delay": "clustering",
     },
     ACCEPTOR: {
@@ -111,8 +103,23 @@ POINTLESS: dict[str, dict[str, str]] = {
         "read-whole-page": "the messages of a page are read as they are delivered; upstream it has "
         "no effect any more either",
     },
+    ADDRESS_SETTINGS: {
+        "initial-queue-buffer-size": "the memory of a queue grows with what is in it",
+    },
 }
 """For each Struct: names of the reference that have nothing to set here, and never will."""
+
+
+RENAMED: dict[str, dict[str, str]] = {
+    ADDRESS_SETTINGS: {
+        "auto-create-jms-queues": "auto-create-queues",
+        "auto-create-jms-topics": "auto-create-addresses",
+        "auto-delete-jms-queues": "auto-delete-queues",
+        "auto-delete-jms-topics": "auto-delete-addresses",
+        "last-value-queue": "default-last-value-queue",
+    },
+}
+"""For each Struct: deprecated names of the reference → the name that took their place there."""
 
 
 def _families(struct: type) -> list[str]:
@@ -132,6 +139,14 @@ def pointless_names(struct: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for family in _families(struct):
         found |= POINTLESS.get(family, {})
+    return found
+
+
+def renamed_names(struct: type) -> dict[str, str]:
+    """Return the deprecated names in a Struct, in kebab-case, and those to say instead."""
+    found: dict[str, str] = {}
+    for family in _families(struct):
+        found |= RENAMED.get(family, {})
     return found
 
 

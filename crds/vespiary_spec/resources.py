@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.addresses import ADDRESS_PATTERN
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, Unit, setting
@@ -144,6 +145,7 @@ class AddressSettingsEntry(
         str,
         setting(
             "Name or pattern: `*` for one word, `#` for any number of words between dots.",
+            pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
     ]

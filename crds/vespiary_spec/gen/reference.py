@@ -16,7 +16,7 @@ from vespiary_spec.conversion import usable_fields
 from vespiary_spec.error_catalogue import CATALOGUE
 from vespiary_spec.gen.schema import shown_default
 from vespiary_spec.model import FieldModel, Spelling, Unit, unwrap
-from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES, POINTLESS
+from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES, POINTLESS, RENAMED
 from vespiary_spec.resources import (
     API_VERSION,
     BrokerNodeTuningSpec,
@@ -174,6 +174,12 @@ def _refused() -> list[str]:
         _row(where, f"`{name}`", why)
         for where, names in POINTLESS.items()
         for name, why in names.items()
+    ]
+    lines += ["", "## Deprecated names", "", *_table("Where", "Name", "Say instead")]
+    lines += [
+        _row(where, f"`{name}`", f"`{now}`")
+        for where, names in RENAMED.items()
+        for name, now in names.items()
     ]
     return [*lines, ""]
 

@@ -63,6 +63,13 @@ page-limit-bytes page-limit-messages page-full-policy max-size-bytes-reject-thre
 disk-full-policy dead-letter-address auto-create-dead-letter-resources send-to-dla-on-no-route
 max-delivery-attempts expiry-address auto-create-expiry-resources expiry-delay min-expiry-delay
 max-expiry-delay no-expiry redelivery-delay max-redelivery-delay
+redelivery-delay-multiplier redelivery-collision-avoidance-factor dead-letter-queue-prefix
+dead-letter-queue-suffix expiry-queue-prefix expiry-queue-suffix default-last-value-key
+default-non-destructive default-exclusive-queue default-ring-size default-purge-on-no-consumers
+default-consumers-before-dispatch default-delay-before-dispatch default-group-rebalance
+default-group-rebalance-pause-dispatch default-group-buckets default-group-first-key
+default-consumer-window-size queue-prefetch slow-consumer-threshold-measurement-unit
+auto-delete-queues-skip-usage-check auto-delete-addresses-skip-usage-check
 initial-queue-buffer-size management-message-attribute-size-limit management-browse-page-size
 default-last-value-queue default-max-consumers retroactive-message-count auto-create-queues
 auto-create-addresses auto-delete-queues auto-delete-addresses auto-delete-created-queues
@@ -88,8 +95,19 @@ def test_every_name_of_the_chapters_works_or_is_refused_by_name(name: str) -> No
 def test_every_address_setting_works_or_is_refused_by_name(name: str) -> None:
     usable = {f.spelled(Spelling.KEBAB) for f in usable_fields(AddressSettings, Spelling.KEBAB)}
     if name not in usable:
-        with pytest.raises(UnsupportedSetting, match="not supported yet"):
+        with pytest.raises(UnsupportedSetting, match=r"not supported yet|has no meaning here"):
             convert({"address-settings": {"#": {name: 1}}}, Configuration, spelling=Spelling.KEBAB)
+
+
+@pytest.mark.parametrize(("old", "now"), refusals.RENAMED[refusals.ADDRESS_SETTINGS].items())
+def test_a_deprecated_name_is_refused_with_the_one_to_say(old: str, now: str) -> None:
+    usable = {f.spelled(Spelling.KEBAB) for f in usable_fields(AddressSettings, Spelling.KEBAB)}
+    assert now in usable
+    assert old not in usable
+    with pytest.raises(UnsupportedSetting) as caught:
+        convert({"address-settings": {"#": {old: True}}}, Configuration, spelling=Spelling.KEBAB)
+    assert str(caught.value).startswith(f"address-settings.#.{old}: a deprecated name. Say `{now}`")
+    assert f"`{old}` | `{now}`" in reference.configuration()
 
 
 @pytest.mark.parametrize("name", [*refusals.POINTLESS[refusals.BROKER]])
