@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 14u
+#define VESPIARY_ABI 15u
 
 /* cdef-begin */
 

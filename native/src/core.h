@@ -273,12 +273,14 @@ int vespiary_core_page_wanted(vespiary_core *core, vespiary_page_wish *out, uint
 int64_t vespiary_core_page_enter(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                                  uint32_t length);
 int vespiary_core_page_leave(vespiary_core *core, uint64_t page_id, uint32_t queue_id); /* 1 left, 0 something is held */
-/* As look and body, at a closed extent; nothing of an open one. */
+/* As look, at a closed extent; nothing of an open one. */
 int vespiary_core_page_look(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                             uint32_t footer_length, uint64_t sequence, uint32_t max_messages, uint32_t min_priority,
                             vespiary_look *out, const uint8_t **data);
-int64_t vespiary_core_page_body(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
-                                uint32_t footer_length, uint64_t sequence, const uint8_t **data);
+/* The bodies of the first of some places, which ascend, one behind the other; returns how many. */
+int vespiary_core_page_bodies(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                              uint32_t footer_length, const uint64_t *sequences, uint32_t count, uint32_t max_bytes,
+                              uint32_t *lengths, const uint8_t **data);
 /* `sequences` ascend; returns how many came into the ring. */
 int vespiary_core_page_pick(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                             uint32_t footer_length, const uint64_t *sequences, uint32_t count);
@@ -291,6 +293,8 @@ int64_t vespiary_core_page_restage(vespiary_core *core, uint64_t page_id);
 uint32_t vespiary_core_pages(const vespiary_core *core, vespiary_page_facts *out, uint32_t room);
 int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, uint32_t begin, vespiary_extent_facts *out,
                           uint32_t room); /* how many there are from the begin-th on; the first of them in out */
+/* How many extents stand in front of the first one that ends at or behind a sequence. */
+int vespiary_core_extent_index(const vespiary_core *core, uint32_t queue_id, uint64_t sequence);
 int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t queue_id, vespiary_extent_facts *out);
 int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 

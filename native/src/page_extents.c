@@ -78,9 +78,22 @@ extent *extent_of(const queue *q, uint32_t slot)
     return NULL;
 }
 
+uint32_t extents_before(const queue *q, uint64_t sequence)
+{
+    uint32_t low = 0, high = q->extents_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (q->extents_reach[middle] < sequence)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 extent *extent_holding(const queue *q, uint64_t sequence)
 {
-    for (uint32_t i = 0; i < q->extents_count && q->extents[i].first <= sequence; i++)
+    for (uint32_t i = extents_before(q, sequence); i < q->extents_count && q->extents[i].first <= sequence; i++)
         if (!q->extents[i].is_open && extent_has(&q->extents[i], sequence))
             return &q->extents[i];
     return NULL;
@@ -88,7 +101,8 @@ extent *extent_holding(const queue *q, uint64_t sequence)
 
 int extent_reserve(queue *q)
 {
-    return grow_array((void **)&q->extents, &q->extents_capacity, q->extents_count, sizeof(extent));
+    int bad = grow_array((void **)&q->extents_reach, &q->reach_capacity, q->extents_count, sizeof(uint64_t));
+    return bad ? bad : grow_array((void **)&q->extents, &q->extents_capacity, q->extents_count, sizeof(extent));
 }
 
 void extent_insert(const vespiary_core *core, queue *q, extent made)
@@ -125,8 +139,11 @@ void extents_update(queue *q)
 {
     q->paged_next = UINT64_MAX;
     q->paged = 0;
+    uint64_t reach = 0;
     for (uint32_t i = 0; i < q->extents_count; i++) {
         const extent *e = &q->extents[i];
+        reach = e->last > reach ? e->last : reach;
+        q->extents_reach[i] = reach;
         if (e->is_open)
             continue;
         q->paged += e->live;
@@ -177,8 +194,10 @@ void extents_drop(queue *q)
     for (uint32_t i = 0; i < q->extents_count; i++)
         extent_clear(&q->extents[i]);
     free(q->extents);
+    free(q->extents_reach);
     q->extents = NULL;
-    q->extents_count = q->extents_capacity = 0;
+    q->extents_reach = NULL;
+    q->extents_count = q->extents_capacity = q->reach_capacity = 0;
 }
 
 void extents_free(vespiary_core *core, queue *q)

@@ -172,21 +172,31 @@ int vespiary_core_page_look(vespiary_core *core, uint64_t page_id, uint32_t queu
     return (int)count;
 }
 
-int64_t vespiary_core_page_body(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
-                                uint32_t footer_length, uint64_t sequence, const uint8_t **data)
+int vespiary_core_page_bodies(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                              uint32_t footer_length, const uint64_t *sequences, uint32_t count, uint32_t max_bytes,
+                              uint32_t *lengths, const uint8_t **data)
 {
     place_walk w;
-    uint64_t found;
-    *data = NULL;
     int bad = walk_begin(core, page_id, queue_id, footer, footer_length, &w);
     if (bad)
         return bad;
-    const uint8_t *row = walk_next(&w, sequence, &found);
-    const uint8_t *record = row && found == sequence ? row_memory(&w, row) : NULL;
-    if (!record)
-        return 0;
-    *data = row_properties(row, record) + get16(row + 8);
-    return get32(row + 4);
+    uint64_t used = 0, found;
+    uint32_t done = 0;
+    for (; done < count; done++) {
+        const uint8_t *row = walk_next(&w, sequences[done], &found);
+        const uint8_t *record = row && found == sequences[done] ? row_memory(&w, row) : NULL;
+        uint32_t length = record ? get32(row + 4) : 0;
+        if (!record || (done && used + length > max_bytes))
+            break;
+        bad = scratch_room(core, used, length);
+        if (bad)
+            return bad;
+        memcpy(core->scratch + used, row_properties(row, record) + get16(row + 8), length);
+        used += length;
+        lengths[done] = length;
+    }
+    *data = core->scratch;
+    return (int)done;
 }
 
 /* One place of a closed extent, the bits of which are its own, comes into the ring. */

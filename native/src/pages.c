@@ -500,6 +500,12 @@ int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, uint32_t
     return (int)count;
 }
 
+int vespiary_core_extent_index(const vespiary_core *core, uint32_t queue_id, uint64_t sequence)
+{
+    const queue *q = queue_find(core, queue_id);
+    return q ? (int)extents_before(q, sequence) : -EINVAL;
+}
+
 int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t queue_id, vespiary_extent_facts *out)
 {
     const file *f = page_find(core, page_id);

@@ -82,6 +82,7 @@ uint64_t extent_next(const extent *e, uint64_t from); /* the first live one from
 uint64_t extent_words(const extent *e);
 extent *extent_of(const queue *q, uint32_t slot);
 extent *extent_holding(const queue *q, uint64_t sequence);
+uint32_t extents_before(const queue *q, uint64_t sequence); /* the first ones, which all end in front of it */
 int extent_reserve(queue *q);
 void extent_insert(const vespiary_core *core, queue *q, extent made); /* there is room: extent_reserve */
 void extent_clear(extent *e);                                         /* free what it has */

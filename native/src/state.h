@@ -200,7 +200,8 @@ typedef struct {
     bool is_touched_by_transaction, waits_for_slab;
     number_map large; /* its large messages by sequence */
     extent *extents;  /* what it has in pages, by first sequence */
-    uint32_t extents_count, extents_capacity;
+    uint64_t *extents_reach; /* of each: the highest last sequence of it and those before it */
+    uint32_t extents_count, extents_capacity, reach_capacity;
     uint64_t paged_next;   /* the lowest place in a closed extent, UINT64_MAX without one */
     uint64_t paged;        /* places in closed extents */
     uint64_t paged_locked; /* those of them that prepared branches acknowledge */

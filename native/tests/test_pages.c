@@ -211,7 +211,10 @@ static void visit(world *w, uint64_t page_id, uint32_t queue_id)
     const uint8_t *data;
     uint32_t count = look(w, page_id, queue_id, footer, length, seen);
     if (count) {
-        CHECK(vespiary_core_page_body(w->core, page_id, queue_id, footer, length, seen[below(count)], &data) >= 0);
+        uint32_t lengths[SEEN], bodies = 1 + below(count);
+        CHECK_EQUAL(vespiary_core_page_bodies(w->core, page_id, queue_id, footer, length, seen, bodies, UINT32_MAX,
+                                              lengths, &data),
+                    bodies);
         if (below(3) == 0) {
             uint32_t first = below(count);
             int picked = vespiary_core_page_pick(w->core, page_id, queue_id, footer, length, seen + first, count - first);

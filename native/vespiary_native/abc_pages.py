@@ -170,8 +170,28 @@ class CorePages(Protocol):
             ValueError: As for `page_enter`.
         """
 
-    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
-        """Return the stored body of a message of a closed extent; None as for `body`."""
+    def page_bodies(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequences: list[int],
+        max_bytes: int,
+    ) -> list[bytes]:
+        """Return stored bodies of messages of a closed extent, of the first of some sequences.
+
+        It ends before one that `page_look` would not return, or whose slab is not in memory.
+
+        Args:
+            page_id: A page that is live.
+            queue_id: A queue with an extent there.
+            footer: As for `page_enter`.
+            sequences: Ascending.
+            max_bytes: End before they are more than this together; the first one comes in any case.
+
+        Raises:
+            ValueError: As for `page_enter`.
+        """
 
     def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
         """Have single places of a closed extent in the ring; the others stay where they are.
@@ -234,6 +254,12 @@ class CorePages(Protocol):
             queue_id: A queue.
             begin: Leave out so many of them: there may be thousands.
             most: Return no more; None: all.
+        """
+
+    def extent_index(self, queue_id: int, sequence: int) -> int:
+        """Return how many of `extents` stand in front of the first that may hold a sequence.
+
+        All of those, open ones too, end in front of it.
         """
 
     def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:

@@ -6,6 +6,7 @@ Owns nothing: a mix-in of `NativeCore`, one call into C for each method.
 from __future__ import annotations
 
 import errno
+from itertools import accumulate
 from typing import Any, Final
 
 from vespiary_native.answers import check
@@ -132,16 +133,26 @@ class NativePages:
         check(count, f"page_look({page_id}, queue {queue_id}, {sequence}, {max_messages})")
         return look_at(out, data, count)
 
-    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
-        """See `CorePages.page_body`."""
-        data = self._frames
-        length = check(
-            lib.vespiary_core_page_body(
-                self._core, page_id, queue_id, ffi.from_buffer(footer), len(footer), sequence, data
+    def page_bodies(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequences: list[int],
+        max_bytes: int,
+    ) -> list[bytes]:
+        """See `CorePages.page_bodies`."""
+        data, lengths = self._frames, ffi.new("uint32_t[]", max(len(sequences), 1))
+        count = check(
+            lib.vespiary_core_page_bodies(
+                self._core, page_id, queue_id, ffi.from_buffer(footer), len(footer), sequences,
+                len(sequences), min(max_bytes, _FILE_BYTES_MAX - 1), lengths, data,
             ),
-            f"page_body({page_id}, queue {queue_id}, {sequence})",
-        )
-        return bytes(ffi.buffer(data[0], length)) if data[0] != ffi.NULL else None
+            f"page_bodies({page_id}, queue {queue_id})",
+        )  # fmt: skip
+        ends = list(accumulate(lengths[0:count]))
+        found = bytes(ffi.buffer(data[0], ends[-1])) if count else b""
+        return [found[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
         """See `CorePages.page_pick`."""
@@ -211,6 +222,13 @@ class NativePages:
         out = ffi.new("vespiary_extent_facts[]", max(most, 1))
         count = check(asked(self._core, queue_id, begin, out, most), f"extents({queue_id})")
         return [_extent(one) for one in out[0 : min(count, most)]]
+
+    def extent_index(self, queue_id: int, sequence: int) -> int:
+        """See `CorePages.extent_index`."""
+        return check(
+            lib.vespiary_core_extent_index(self._core, queue_id, sequence),
+            f"extent_index({queue_id})",
+        )
 
     def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
         """See `CorePages.extent`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,52 @@ def test_consumers_walk_over_pages_side_by_side(broker: BrokerProcess, tmp_path:
             for peer in (one, two):
                 got = [int(peer.receive().body.split(b" ")[0]) for _ in range(count)]
                 assert got == list(range(count))
+
+
+def shown(broker: BrokerProcess, *names: str) -> list[float]:
+    """Return the values of metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.port('http')}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines)
+    return [float(values[f"vespiary_{name}"]) for name in names]
+
+
+def test_consumers_at_places_of_their_own_open_no_page(tmp_path: Path) -> None:
+    data, count = tmp_path / "data", 3000
+    with BrokerProcess(data, *SETTINGS, "address-settings.#.page-size-bytes=64KiB") as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for number in range(count):
+                headers = {"destination": "/queue/deep", "persistent": "true"}
+                headers["colour"] = "red" if number % 500 == 0 else "blue"
+                if number == count - 1:
+                    headers["receipt"] = "last"
+                peer.send("SEND", headers, b"%d %b" % (number, b"x" * 1000))
+            peer.receive_receipt("last")
+        wait_for(lambda: len(list(data.glob("paging/*/*.page"))) >= 30)
+        for _ in range(2):
+            peers = [StompPeer(broker.port()) for _ in range(5)]
+            try:
+                for index, peer in enumerate(peers):
+                    peer.connect()
+                    headers = {"id": "1", "destination": "/queue/deep", "ack": "client-individual"}
+                    selector = {"selector": "colour = 'red'"} if index == 4 else {}
+                    peer.send("SUBSCRIBE", {**headers, "prefetch-count": "3", **selector})
+                for index, peer in enumerate(peers[:4]):  # each stops somewhere else
+                    for number in range(50 + 300 * index):
+                        frame = peer.receive()
+                        assert int(frame.body.split(b" ")[0]) == number
+                        peer.send("ACK", {"id": frame.get("ack") or ""})
+                red = []
+                for _ in range(6):
+                    frame = peers[4].receive()
+                    red.append(int(frame.body.split(b" ")[0]))
+                    peers[4].send("ACK", {"id": frame.get("ack") or ""})
+                assert red == list(range(0, count, 500))
+                names = ("paging_opened_total", "paging_open_pages")
+                assert shown(broker, *names) == [0, 0]
+            finally:
+                broker.kill()
+                for peer in peers:
+                    peer.close()
+            broker.start()

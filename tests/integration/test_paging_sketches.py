@@ -9,6 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_codec.journal.page import TRAILER, TRAILER_BYTES, decode_page_header
 from vespiary_codec.journal.page_sketch import decode_page_sketch
@@ -86,9 +88,13 @@ def browse_red(broker: BrokerProcess) -> None:
     assert DAMAGED not in broker.log_text()
 
 
-def test_pages_in_which_nothing_matches_are_not_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_non_destructive", [False, True])
+def test_pages_in_which_nothing_matches_are_not_read(
+    tmp_path: Path, *, is_non_destructive: bool
+) -> None:
     data = tmp_path / "data"
-    with BrokerProcess(data, *SETTINGS) as broker:
+    kind = f"address-settings.#.default-non-destructive={str(is_non_destructive).lower()}"
+    with BrokerProcess(data, *SETTINGS, kind) as broker:
         send(broker.port())
         wait_for(lambda: len(pages(data)) >= 15)
         # Whoever reads one of these says so.

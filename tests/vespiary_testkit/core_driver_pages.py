@@ -171,8 +171,12 @@ class PagingCalls:
                 return
             sequence = found.next_sequence
             if found.messages:
-                at = pick.choice(found.messages).sequence
-                self.core.page_body(extent.page_id, queue, footer, at)
+                every = [view.sequence for view in found.messages]
+                some = sorted(pick.sample(every, pick.randint(1, min(len(every), 9))))
+                if pick.random() < 0.2:
+                    some.insert(pick.randrange(len(some)), pick.randrange(extent.last + 2))
+                most = pick.choice([0, 500, 2**40])
+                self.core.page_bodies(extent.page_id, queue, footer, some, most)
             if found.absent is not None and not self.load_slab(*found.absent):
                 return
 
@@ -228,6 +232,8 @@ class PagingCalls:
         for queue in self.queues:
             self.core.extents(queue)
             self.core.extents(queue, 1, 2)
+            tail = self.core.queue_statistics(queue).tail
+            self.core.extent_index(queue, self.random.randrange(tail + 2))
 
     def restore_pages(self) -> None:
         """Look for the files that the journal names; remove all others."""

@@ -133,15 +133,35 @@ class Browsing:
         body_bytes = cut_bytes if body_bytes is None else body_bytes
         limit = settings.management_browse_page_size if limit is None else limit
         matches, now_ms = _matcher(selector, queue), self._engine.fates.clock_ms()
+
+        def is_asked_for(view: MessageView) -> bool:
+            return matches(view) and (not states or _state(view, now_ms) in states)
+
+        walk = self._walk(queue, selector)
+        try:
+            return await self._page(queue, walk, is_asked_for, after, limit, body_bytes, cut_bytes)
+        finally:
+            walk.leave()
+
+    async def _page(
+        self,
+        queue: Queue,
+        walk: QueueWalk,
+        is_asked_for: Callable[[MessageView], bool],
+        after: int,
+        limit: int | None,
+        body_bytes: int,
+        cut_bytes: int,
+    ) -> BrowsedPage:
         found: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
-        walk = self._walk(queue, selector)
         while sequence < self._core.queue_statistics(queue.id).available:
-            step = await walk.step(queue, sequence, _BATCH, everything=True)
+            step = await walk.step(sequence, _BATCH, everything=True)
             for view in step.messages:
-                if not matches(view) or (states and _state(view, now_ms) not in states):
+                if not is_asked_for(view):
                     continue
-                message = self._message(queue, view, body_bytes, cut_bytes)
+                stored = walk.body(view.sequence) or b""
+                message = self._message(queue, view, stored, body_bytes, cut_bytes)
                 found.append(message)
                 size_bytes += len(view.properties) + len(message.body)
                 if len(found) == limit or size_bytes >= _PAGE_BYTES_MAX:
@@ -154,7 +174,7 @@ class Browsing:
                 return BrowsedPage(tuple(found), sequence - 1)
             await asyncio.sleep(0)
             if queue.is_deleted:
-                raise RemoteProtocolError(f"the queue {name} was deleted meanwhile")
+                raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
         return BrowsedPage(tuple(found), None)
 
     async def count(self, name: str, *, after: int, filter_text: str) -> Counted:
@@ -173,15 +193,18 @@ class Browsing:
         selector = compile_selector(filter_text) if filter_text else None
         queue = self._queue(name)
         walk = self._walk(queue, selector)
-        return await count_messages(self._core, walk, queue, after, _matcher(selector, queue))
+        try:
+            return await count_messages(self._core, walk, queue, after, _matcher(selector, queue))
+        finally:
+            walk.leave()
 
     def _walk(self, queue: Queue, selector: Selector | None) -> QueueWalk:
         return QueueWalk(
             self._core,
             self._journal,
             self._pages,
+            queue,
             selector=selector,
-            address=queue.address.name,
         )
 
     def _queue(self, name: str) -> Queue:
@@ -191,10 +214,8 @@ class Browsing:
         return queue
 
     def _message(
-        self, queue: Queue, view: MessageView, body_bytes: int, cut_bytes: int
+        self, queue: Queue, view: MessageView, stored: bytes, body_bytes: int, cut_bytes: int
     ) -> BrowsedMessage:
-        # `look` stops in front of what is not in memory, and this is the same turn of the loop.
-        stored = self._core.body(queue.id, view.sequence) or b""
         length = decode_large_reference(stored).size_bytes if view.is_large else view.body_length
         return BrowsedMessage(
             id=f"{queue.id}-{view.sequence}",

@@ -48,7 +48,7 @@ async def count_messages(
     """
     found, looked, at = 0, 0, after + 1
     while at < core.queue_statistics(queue.id).available:
-        step = await walk.step(queue, at, _AT_ONCE, everything=True)
+        step = await walk.step(at, _AT_ONCE, everything=True)
         found += sum(map(matches, step.messages))
         looked += len(step.messages)
         at = step.next_sequence

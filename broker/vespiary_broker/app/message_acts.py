@@ -18,7 +18,7 @@ from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.app.tasks import Task, Tasks
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
-from vespiary_broker.engine.departures import check_departure, leave
+from vespiary_broker.engine.departures import check_departure, leave, origin_of
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Queue
@@ -137,8 +137,8 @@ class _TargetFull(Exception):  # noqa: N818  (a state, not a fault)
     """The address that messages go to is full, and has its senders wait."""
 
 
-Stage = Callable[[list[MessageView]], Staged]
-"""Does with the first of some messages what is wanted."""
+Stage = Callable[[QueueWalk, list[MessageView]], Staged]
+"""Does with the first of some messages of the last step of a walk what is wanted."""
 
 
 class MessageActs:
@@ -264,18 +264,26 @@ class MessageActs:
             self._core,
             self._journal,
             self._pages,
+            queue,
             task.check,
             selector=choice.selector,
-            address=queue.address.name,
         )
+        try:
+            await self._walk_spans(task, queue, walk, choice, stage)
+        finally:
+            walk.leave()
+
+    async def _walk_spans(
+        self, task: Task, queue: Queue, walk: QueueWalk, choice: _Choice, stage: Stage
+    ) -> None:
         for start, end in choice.spans():
             at = start
             while at < end and not choice.is_done:
                 task.check()
-                step = await walk.step(queue, at, min(choice.at_once, end - at), everything=True)
+                step = await walk.step(at, min(choice.at_once, end - at), everything=True)
                 chosen, behind = choice.of(step, end)
                 try:
-                    done = stage(chosen) if chosen else Staged(0, 0, False, None)
+                    done = stage(walk, chosen) if chosen else Staged(0, 0, False, None)
                 except NoRoom:
                     await self._wait_for_room()
                     continue  # what was seen may have been given to a consumer meanwhile
@@ -318,13 +326,13 @@ class MessageActs:
         registry = self._engine.registry
         room_bytes = registry.transaction_room_bytes
 
-        def restage(views: list[MessageView]) -> Staged:
+        def restage(walk: QueueWalk, views: list[MessageView]) -> Staged:
             if rewrite.target.is_deleted:
                 raise RemoteProtocolError(f"the queue {rewrite.target.name} was deleted meanwhile")
             if not self._takes(queue, rewrite.target):
                 return Staged(len(views), 0, False, None)
             route = registry.queue_route(rewrite.target)
-            restager = Restager(self._core, queue, rewrite, route, room_bytes=room_bytes)
+            restager = Restager(self._core, queue, rewrite, route, walk, room_bytes=room_bytes)
             return restager.restage(views)
 
         return restage
@@ -343,12 +351,16 @@ class MessageActs:
             raise _TargetFull
         return state is None or verdict is not Verdict.DROP
 
-    def _set_aside(self, queue: Queue, reason: Reason, views: list[MessageView]) -> Staged:
+    def _set_aside(
+        self, queue: Queue, reason: Reason, walk: QueueWalk, views: list[MessageView]
+    ) -> Staged:
         mover = self._engine.fates.mover
+        is_any = reason is not Reason.RETRIED
+        walk.take_in(view.sequence for view in views if is_any or origin_of(view))
         count = sum(leave(self._core, mover, queue, view, reason) for view in views)
         return Staged(len(views), count, False, None)
 
-    def _remove(self, queue: Queue, views: list[MessageView]) -> Staged:
+    def _remove(self, queue: Queue, walk: QueueWalk, views: list[MessageView]) -> Staged:
         """End messages.
 
         Raises:
@@ -357,6 +369,7 @@ class MessageActs:
         Durability: journalled as acknowledgements are.
         """
         sequences = [view.sequence for view in views]
+        walk.take_in(sequences)
         before = self._core.queue_statistics(queue.id).acknowledged
         try:
             self._core.finish(queue.id, sequences)

@@ -268,6 +268,5 @@ def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
         cycle.touch()
 
     pager.closed_pages.on_footer = on_footer
-    engine.dispatcher.view_giver.on_page_wanted = pager.want
     pager.on_ready = cycle.touch
     pager.start()

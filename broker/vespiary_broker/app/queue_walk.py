@@ -1,36 +1,67 @@
 """The walk over the messages of a queue, wherever they are: in memory, in the journal, in pages.
 
-Owns the bringing back of what is not in memory, and the opening of pages: of those alone in which
-something may match, as far as their sketches tell. Must never change a message. Called by
-`message_acts`, `counting` and `browsing`; owner: the event loop.
+Owns the bringing back of what is not in memory, and which pages are looked into: those alone in
+which something may match, as far as their sketches tell. Must never open a page: what stands in one
+is looked at there, so nothing comes into memory that has to leave it again, and pages that
+interleave cannot push each other out. Must never change a message. Called by `message_acts`,
+`counting` and `browsing`; owner: the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.page_walk import PageWalk
 from vespiary_codec.journal.page_sketch import PageSketch
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import PageDamaged, RemoteProtocolError, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.core import ExtentFacts
+    from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.queues import Queue
     from vespiary_broker.engine.selection.selector import Selector
     from vespiary_broker.store.journal import Journal
 
 _LOAD_AGAIN_S: Final = 0.01
+_READ_AGAIN_S: Final = 0.05
 _JUDGED_AT_ONCE: Final = 32
 """Sketches that are held against a selector in one turn of the loop, some 50 µs each."""
+_PASSED_MAX: Final = 512
+"""Pages that are passed over in one turn: some 1 µs each."""
+_EXTENTS: Final = 32
+_FOOTERS_MAX: Final = 4
+"""Footers that a walk keeps for itself, so that it goes on whatever others read meanwhile."""
+_ALL: Final = (None,)
+
+log = logging.getLogger(__name__)
+
+
+class Footers(Protocol):
+    """Footers of pages, and which are damaged."""
+
+    async def known_footer(self, page_id: int) -> bytes:
+        """Return the footer of a page.
+
+        Raises:
+            PageDamaged: It is damaged, or gone.
+            VespiaryError: It can't be read now.
+        """
+
+    def note_damaged(self, page_id: int, reason: str) -> None:
+        """Take note that a page is not what the journal says of it."""
 
 
 class Pages(Protocol):
-    """Opens page files."""
+    """What is known of page files."""
 
-    async def open_for(self, queue_id: int, page_id: int) -> bool:
-        """Open a page for a queue; return whether its messages are in the queue's ring now."""
+    @property
+    def closed_pages(self) -> Footers:
+        """Their footers."""
 
     async def sketch(self, page_id: int) -> PageSketch | None:
         """Return what can be told of a page without opening it; None: nothing."""
@@ -48,16 +79,59 @@ class Step(NamedTuple):
     next_sequence: int
 
 
+class _Known:
+    """What `PageWalk` asks about pages: footers that were read for this walk, and its verdicts.
+
+    Attributes:
+        missing: The page whose footer was asked for, and is not here.
+        verdicts: Whether something may match, by page.
+    """
+
+    judged = 0
+
+    def __init__(self, pages: Pages) -> None:
+        self.missing = 0
+        self.verdicts: dict[int, bool] = {}
+        self._pages = pages
+        self._footers: OrderedDict[int, bytes] = OrderedDict()
+
+    def note_footer(self, page_id: int, footer: bytes) -> None:
+        self._footers[page_id] = footer
+        if len(self._footers) > _FOOTERS_MAX:
+            self._footers.popitem(last=False)
+
+    def footer(self, queue_id: int, page_id: int) -> bytes | None:  # noqa: ARG002
+        footer = self._footers.get(page_id)
+        if footer is None:
+            self.missing = page_id
+        else:
+            self._footers.move_to_end(page_id)
+        return footer
+
+    def is_damaged(self, page_id: int) -> bool:  # noqa: ARG002
+        return False  # whoever walks here is told, and misses nothing without knowing
+
+    def note_damaged(self, page_id: int, reason: str) -> None:
+        self._pages.closed_pages.note_damaged(page_id, reason)
+        raise PageDamaged("a page is damaged", measured=reason)
+
+    def highest_priority(self, page_id: int) -> int:  # noqa: ARG002
+        return 9
+
+    def may_match(self, page_id: int, match: Match) -> bool:  # noqa: ARG002
+        return self.verdicts.get(page_id, True)
+
+
 class QueueWalk:
-    """Looks through queues.
+    """Looks through a queue.
 
     Args:
         core: The core.
         journal: The message journal: it brings back what is not in memory.
-        pages: Opens pages; None: there are none.
+        pages: What is known of pages; None: there are none.
+        queue: The queue.
         check: Called before each wait; what it raises ends the step.
         selector: What is looked for: pages in which nothing can match are passed over; None: all.
-        address: Of the queue, for the selector.
     """
 
     def __init__(
@@ -65,84 +139,123 @@ class QueueWalk:
         core: Core,
         journal: Journal,
         pages: Pages | None,
+        queue: Queue,
         check: Callable[[], None] = lambda: None,
         *,
         selector: Selector | None = None,
-        address: str = "",
     ) -> None:
         self._core = core
         self._journal = journal
         self._pages = pages
+        self._queue = queue
         self._check = check
-        self._selector = selector
-        self._address = address
-        self._verdicts: dict[int, bool] = {}  # whether something may match, by page
+        self._matches = _ALL if selector is None else (_Match(selector, queue.address.name),)
+        self._known = None if pages is None else _Known(pages)
+        self._walk = PageWalk(core, queue.id)
+        self._is_told = False
 
-    async def step(
-        self, queue: Queue, sequence: int, count: int, *, everything: bool = False
-    ) -> Step:
-        """Look at the next messages of a queue, at some of them.
+    async def step(self, sequence: int, count: int, *, everything: bool = False) -> Step:
+        """Look at the next messages, at some of them.
 
         Args:
-            queue: The queue.
             sequence: Where to begin.
-            count: Most messages.
+            count: Most messages of the ring, and of each page.
             everything: Also those that consumers hold and those set aside.
 
         Raises:
             RemoteProtocolError: The queue was deleted meanwhile.
             PageDamaged: Messages stand in a page that is.
         """
+        queue = self._queue
         while True:
-            _check_is_there(queue)
-            await self._judge(queue, sequence)
-            _check_is_there(queue)
-            first, page_id = self._closed_page(queue, sequence)
-            if page_id and first <= sequence:
-                await self._open_page(queue, page_id)
-                continue
-            look = self._core.look(queue.id, sequence, count, everything=everything)
-            if page_id and look.next_sequence > first:
-                return Step([view for view in look.messages if view.sequence < first], first)
-            if look.absent is not None and not look.messages:
-                await self.load(*look.absent)
-                continue
-            return Step(look.messages, look.next_sequence)
+            self._check_is_there()
+            await self._judge(sequence)
+            self._check_is_there()
+            self._walk.refresh(self._known, self._core.queue_statistics(queue.id).paged)
+            seen = self._walk.look(sequence, count, matches=self._matches, everything=everything)
+            if seen.is_waiting:
+                await self._read_footer()
+            elif seen.absent is not None and not seen.messages:
+                await self.load(*seen.absent)
+            else:
+                return Step(seen.messages, seen.next_sequence)
 
-    def _closed_page(self, queue: Queue, sequence: int) -> tuple[int, int]:
-        """Return where the next page begins that is not open, and its id; 0 for none."""
-        page = next(self._closed_ahead(queue, sequence), None)
-        return (0, 0) if page is None else (page.first, page.page_id)
+    def body(self, sequence: int) -> bytes | None:
+        """Return the stored body of a message of the last step, in the turn in which it returned.
 
-    def _closed_ahead(self, queue: Queue, sequence: int) -> Iterator[ExtentFacts]:
-        """Yield the pages that are not open from a sequence on, but those that are ruled out."""
-        if self._pages is None or not self._core.queue_statistics(queue.id).paged:
+        Returns:
+            None: it is not there any more, or not in memory (`Core.absent_for`).
+        """
+        return self._walk.body(sequence)
+
+    def take_in(self, sequences: Iterable[int]) -> None:
+        """Have messages of the last step stand in memory, in the turn in which it returned.
+
+        Only so can they be ended or set aside.
+        """
+        self._walk.take_in(sequences)
+
+    def leave(self) -> None:
+        """End the walk: what was read for it is not needed any more."""
+        if not self._queue.is_deleted:
+            self._walk.leave()
+
+    async def _judge(self, sequence: int) -> None:
+        """Hold sketches against the selector, up to that of the next page to be looked into."""
+        match = self._matches[0]
+        if match is None or self._pages is None or self._known is None:
             return
-        for facts in sorted(self._core.extents(queue.id), key=lambda facts: facts.first):
-            is_closed = facts.places and not facts.is_open and facts.last >= sequence
-            if is_closed and self._verdicts.get(facts.page_id, True):
-                yield facts
-
-    async def _judge(self, queue: Queue, sequence: int) -> None:
-        """Hold sketches against the selector, up to that of the next page to be opened."""
-        for number, facts in enumerate(self._closed_ahead(queue, sequence), start=1):
-            if self._selector is None or facts.page_id in self._verdicts:
-                return
-            assert self._pages is not None
-            if number % _JUDGED_AT_ONCE == 0:
+        judged = 0
+        while (facts := self._unjudged(sequence)) is not None:
+            judged += 1
+            if judged % _JUDGED_AT_ONCE == 0:
                 self._check()
                 await asyncio.sleep(0)
             sketch = await self._pages.sketch(facts.page_id)
-            verdict = sketch is None or self._selector.may_match(sketch, self._address)
-            self._verdicts[facts.page_id] = verdict
-            if verdict:
+            verdict = sketch is None or match.may_match(sketch)
+            self._known.verdicts[facts.page_id] = verdict
+            if verdict or self._queue.is_deleted:
                 return
+            sequence = max(sequence, facts.first + 1)
 
-    async def _open_page(self, queue: Queue, page_id: int) -> None:
+    def _unjudged(self, sequence: int) -> ExtentFacts | None:
+        """Return the first page ahead that was not judged; None behind one that may match."""
+        assert self._known is not None
+        core, queue_id, verdicts = self._core, self._queue.id, self._known.verdicts
+        begin, passed = core.extent_index(queue_id, sequence), 0
+        while some := core.extents(queue_id, begin, _EXTENTS):
+            for facts in some:
+                if not facts.places or facts.is_open or facts.last < sequence:
+                    continue
+                verdict = verdicts.get(facts.page_id)
+                if verdict is None:
+                    return facts
+                passed += 1
+                if verdict or passed > _PASSED_MAX:
+                    return None
+            begin += len(some)
+        return None
+
+    async def _read_footer(self) -> None:
+        """Read the footer that the walk asked for."""
         assert self._pages is not None
+        assert self._known is not None
+        page_id = self._known.missing
         self._check()
-        if not await self._pages.open_for(queue.id, page_id):
-            await asyncio.sleep(_LOAD_AGAIN_S)  # it was done with meanwhile, or there is no room
+        try:
+            footer = await self._pages.closed_pages.known_footer(page_id)
+            self._known.note_footer(page_id, footer)
+        except PageDamaged:
+            if not self._queue.is_deleted:
+                facts = self._core.extent(page_id, self._queue.id)
+                if facts is not None and facts.places and not facts.is_open:
+                    raise
+            await asyncio.sleep(0)  # it was done with meanwhile
+        except VespiaryError as error:
+            if not self._is_told:
+                log.warning("a page was not looked into, and is tried again: %s", error)
+            self._is_told = True
+            await asyncio.sleep(_READ_AGAIN_S)
 
     async def load(self, file_id: int, slab: int) -> None:
         """Bring a slab into memory, or wait until there may be memory for it."""
@@ -150,7 +263,21 @@ class QueueWalk:
         if not await self._journal.load_slab(file_id, slab):
             await asyncio.sleep(_LOAD_AGAIN_S)  # it came by another way, or there is no memory now
 
+    def _check_is_there(self) -> None:
+        if self._queue.is_deleted:
+            raise RemoteProtocolError(f"the queue {self._queue.name} was deleted meanwhile")
 
-def _check_is_there(queue: Queue) -> None:
-    if queue.is_deleted:
-        raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
+
+class _Match:
+    """A selector, as pages are held against it."""
+
+    def __init__(self, selector: Selector, address: str) -> None:
+        self.text = selector.text
+        self._selector = selector
+        self._address = address
+
+    def wants(self, message: MessageView) -> bool:  # noqa: ARG002
+        return True  # the callers of a walk choose for themselves
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        return self._selector.may_match(sketch, self._address)

@@ -50,6 +50,11 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
         )
 
 
+def origin_of(view: MessageView) -> str:
+    """Return the queue that a message came from, as it says itself; empty: it does not."""
+    return value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
+
+
 def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Reason) -> bool:
     """Have a message that waits in a queue leave it.
 
@@ -65,7 +70,7 @@ def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Rea
     """
     to = ""
     if reason is Reason.RETRIED:
-        to = value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
+        to = origin_of(view)
         if not to:
             return False
     if not view.is_aside and not core.set_aside(queue.id, view.sequence):

@@ -85,14 +85,14 @@ class Dispatcher:
         self._timed: dict[int, int] = {}
 
     def see_pages(self, pages: ClosedPages) -> None:
-        """Let examined queues look into closed pages, instead of having them opened."""
-        self._giver.pages = pages
+        """Let examined and non-destructive queues look into closed pages."""
+        self._giver.pages = self.view_giver.pages = pages
 
     def page_damaged(self, file_id: int, slab: int) -> None:
-        """Let the examined queues that waited for a part of a page go on without it."""
+        """Let the queues that look into pages and waited for a part of a page go on without it."""
         for queue_id in self._outflow.give_up(file_id, slab):
             queue = self._queues.get(queue_id)
-            if queue is not None and queue.examined is not None:
+            if queue is not None and (queue.examined is not None or queue.views is not None):
                 self._outflow.again[queue_id] = None
 
     @property

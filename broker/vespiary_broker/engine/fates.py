@@ -164,6 +164,10 @@ class Fates:
         """Return the clock (see `settling.Judge`)."""
         return self.clock_ms()
 
+    def is_due(self, view: MessageView) -> bool:
+        """Whether a special message has expired, or is scheduled (see `settling.Judge`)."""
+        return self.decide(view, self.clock_ms()).verdict is not Verdict.GIVE
+
     def settle(self, queue: Queue, view: MessageView) -> int:
         """Decide about a deliverable special message, and do what is decided.
 

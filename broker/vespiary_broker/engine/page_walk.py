@@ -2,33 +2,44 @@
 
 Owns the one walk over both: over the queue's ring and over its closed pages, by ascending sequence,
 page by page and never more of one than was asked for. Must never open a page: what nobody wants
-stays on the disk, what somebody wants is picked. Used by `examined`; owner: the event loop.
+stays on the disk, what somebody wants is picked, and bodies are read where they stand. Used by
+`examined`, by `view_giver` (each consumer has its own) and by `app.queue_walk`; owner: the event
+loop.
 
 A page is passed over where it can hold nothing that is wanted, and where it is damaged: `pages`
-(the store's) says so, and logs it.
+(the store's) says so, and logs it. Of the extents of a queue, of which there may be thousands, a
+step asks for those alone that begin at its place: nothing is listed, and nothing has to be kept.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from vespiary_broker.engine.core import Core, Look, MessageView
+from vespiary_broker.engine.core import Core, ExtentFacts, Look, MessageView
 from vespiary_broker.engine.lanes import Lane, Match
 
 _EVERYTHING: Final = (None,)
 _JUDGED_MAX: Final = 48
 """Pages whose sketches one look holds against selectors: some 50 µs each."""
+_PASSED_MAX: Final = 512
+"""Pages that one look passes over: some 1 µs each."""
+_EXTENTS_FIRST: Final = 4
+_EXTENTS: Final = 64
+"""Extents that are asked for in one call: a page at hand, then those behind it."""
+_BODIES: Final = 64
+_BODIES_BYTES: Final = 256 * 1024
+"""Bodies that are read out of a page in one call."""
+_LOOKED_AT_MAX: Final = 8
+"""Pages that `leave` has let go of: footers are large."""
+_GAPS_MIN: Final = 64
 
 
 class ClosedPages(Protocol):
     """What is known of pages without opening them."""
-
-    @property
-    def version(self) -> int:
-        """A number that changes with each page that comes or goes."""
 
     def footer(self, queue_id: int, page_id: int) -> bytes | None:
         """Return the footer of a page; None: it is being read, and the queue is served then."""
@@ -48,14 +59,6 @@ class ClosedPages(Protocol):
 
     def may_match(self, page_id: int, match: Match) -> bool:
         """Whether a message of a page may match; what it came to once is remembered."""
-
-
-class _Closed(NamedTuple):
-    """A closed extent."""
-
-    first: int
-    last: int
-    page_id: int
 
 
 class _Gap(NamedTuple):
@@ -100,11 +103,14 @@ class PageWalk:
         self.pages: ClosedPages | None = None
         self._core = core
         self._queue_id = queue_id
-        self._known: tuple[int, int] | None = None  # version and places that `_closed` is of
-        self._closed: list[_Closed] = []
-        self._reach: list[int] = []  # the highest last sequence of these extents and those before
-        self._passed: list[tuple[_Closed, bytes]] = []  # looked through, with their footers
+        self._paged = 0
+        self._passed: list[tuple[ExtentFacts, bytes]] = []  # looked through, with their footers
+        self._looked_at: dict[int, tuple[ExtentFacts, bytes]] = {}  # in part, by page
         self._gaps: dict[tuple[int, int], _Gap] = {}  # by page and least priority
+        self._gaps_max = _GAPS_MIN
+        self._seen: list[int] = []  # sequences, of the last look
+        self._page_of: dict[int, int] = {}
+        self._bodies: dict[int, bytes] = {}
 
     def refresh(self, pages: ClosedPages | None, paged: int) -> None:
         """Take note of which pages there are.
@@ -114,24 +120,15 @@ class PageWalk:
             paged: Places of the queue in closed ones.
         """
         self.pages = pages
-        known = (pages.version if pages is not None else 0, paged)
-        if known == self._known:
-            return
-        self._known = known
-        extents = self._core.extents(self._queue_id) if pages is not None and paged else []
-        self._closed = [
-            _Closed(one.first, one.last, one.page_id)
-            for one in extents
-            if one.places and not one.is_open
-        ]
-        self._reach = []
-        highest = 0
-        for one in self._closed:
-            highest = max(highest, one.last)
-            self._reach.append(highest)
-        if self._gaps:
-            closed = {one.page_id for one in self._closed}
-            self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] in closed}
+        self._paged = paged
+        if len(self._gaps) > self._gaps_max:
+            there: set[int] = set()
+            for page_id in {page_id for page_id, _ in self._gaps}:
+                facts = self._core.extent(page_id, self._queue_id)
+                if facts is not None and facts.places and not facts.is_open:
+                    there.add(page_id)
+            self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] in there}
+            self._gaps_max = max(_GAPS_MIN, 2 * len(self._gaps))
 
     def forget(self) -> None:
         """Drop what is known of gaps: messages may stand there again."""
@@ -140,20 +137,39 @@ class PageWalk:
     @property
     def has_pages(self) -> bool:
         """Whether something stands in closed pages."""
-        return bool(self._closed)
+        return self.pages is not None and self._paged > 0
 
-    def _ahead(self, at: int, *, least: int, matches: Sequence[Match | None]) -> Iterator[_Closed]:
+    def _extents(self, at: int) -> Iterator[ExtentFacts]:
+        """Yield the closed extents that end at or behind a sequence, by their first one.
+
+        Nothing else may be done to them meanwhile.
+        """
+        core, queue_id = self._core, self._queue_id
+        begin, most = core.extent_index(queue_id, at), _EXTENTS_FIRST
+        while some := core.extents(queue_id, begin, most):
+            for one in some:
+                if one.places and not one.is_open and one.last >= at:
+                    yield one
+            begin, most = begin + len(some), _EXTENTS
+
+    def _ahead(
+        self, at: int, *, least: int, matches: Sequence[Match | None]
+    ) -> Iterator[ExtentFacts]:
         """Yield the extents at or behind a sequence in which something may be wanted.
 
-        What there is no time to judge may be: the next step begins there.
+        What there is no time to judge may be, or to pass over: the next step begins there.
         """
         pages = self.pages
-        if pages is None:
+        if pages is None or not self._paged:
             return
         judged_max = pages.judged + _JUDGED_MAX
-        for index in range(bisect_left(self._reach, at), len(self._closed)):
-            one = self._closed[index]
-            if one.last < at or pages.is_damaged(one.page_id):
+        passed = 0
+        for one in self._extents(at):
+            passed += 1
+            if passed > _PASSED_MAX and one.first > at:
+                yield one
+                return
+            if pages.is_damaged(one.page_id):
                 continue
             if least and pages.highest_priority(one.page_id) < least:
                 continue
@@ -169,6 +185,7 @@ class PageWalk:
         *,
         least: int = 0,
         matches: Sequence[Match | None] = _EVERYTHING,
+        everything: bool = False,
     ) -> Seen:
         """Look at messages from a sequence on.
 
@@ -177,13 +194,28 @@ class PageWalk:
             count: How many, at most, of the ring and of each page.
             least: Only those of this priority or a higher one; 0 for all.
             matches: What is wanted, by anybody; None is all. Others may be among what is seen.
+            everything: Of the ring also what consumers hold, and what is set aside.
         """
+        self._let_go()
         judged = self.pages.judged if self.pages is not None else 0
-        seen = self._look(at, count, least=least, matches=matches)
+        ring = partial(
+            self._core.look, special_only=least > 0, min_priority=least, everything=everything
+        )
+        seen = self._look(ring, at, count, least=least, matches=matches)
+        self._seen = [view.sequence for view in seen.messages]
+        self._page_of = seen.page_of
+        self._bodies.clear()
         return seen if self.pages is None else seen._replace(judged=self.pages.judged - judged)
 
-    def _look(self, at: int, count: int, *, least: int, matches: Sequence[Match | None]) -> Seen:
-        self._let_go()
+    def _look(
+        self,
+        look: Callable[[int, int, int], Look],
+        at: int,
+        count: int,
+        *,
+        least: int,
+        matches: Sequence[Match | None],
+    ) -> Seen:
         end: int | None = None
         parts = []
         for one in self._ahead(at, least=least, matches=matches):
@@ -198,7 +230,7 @@ class PageWalk:
                 return Seen([], {}, at, None, is_waiting=True)
             end = found.next_sequence if end is None else min(end, found.next_sequence)
             parts.append((found, one.page_id))
-        ring = self._look_at_ring(at, count, end, least=least)
+        ring = self._look_at_ring(look, at, count, end)
         if ring is not None:
             if end is None:
                 return Seen(ring.messages, {}, ring.next_sequence, ring.absent)
@@ -230,22 +262,23 @@ class PageWalk:
             if page_id and then > end:
                 self._gaps[page_id, least] = _Gap(end, then)
 
-    def _begin_of(self, one: _Closed, at: int, *, least: int) -> int:
+    def _begin_of(self, one: ExtentFacts, at: int, *, least: int) -> int:
         """Return where the next message of a closed extent stands, or may stand."""
         gap = self._gaps.get((one.page_id, least))
         return gap.end if gap is not None and gap.begin <= at < gap.end else max(one.first, at)
 
-    def _look_at_ring(self, at: int, count: int, end: int | None, *, least: int) -> Look | None:
+    def _look_at_ring(
+        self, look: Callable[[int, int, int], Look], at: int, count: int, end: int | None
+    ) -> Look | None:
         """Look at the ring; None if it has nothing in front of `end`, where there is one."""
-        core, queue_id = self._core, self._queue_id
         if end is not None:
-            first = core.look(queue_id, at, 1, special_only=least > 0, min_priority=least)
+            first = look(self._queue_id, at, 1)
             begin = first.messages[0].sequence if first.messages else first.next_sequence
             if begin >= end:
                 return None
-        return core.look(queue_id, at, count, special_only=least > 0, min_priority=least)
+        return look(self._queue_id, at, count)
 
-    def _look_at(self, one: _Closed, at: int, count: int, *, least: int) -> Look | None:
+    def _look_at(self, one: ExtentFacts, at: int, count: int, *, least: int) -> Look | None:
         """Look at a closed extent; None: its footer is being read."""
         assert self.pages is not None
         footer = self.pages.footer(self._queue_id, one.page_id)
@@ -260,8 +293,12 @@ class PageWalk:
             return Look([], one.last + 1, None)
         begin = found.messages[0].sequence if found.messages else found.next_sequence
         self._gaps[one.page_id, least] = _Gap(at, begin)
-        if found.next_sequence > one.last and found.messages:
-            self._passed.append((one, footer))
+        if found.next_sequence > one.last:
+            self._looked_at.pop(one.page_id, None)
+            if found.messages:
+                self._passed.append((one, footer))
+        elif len(self._looked_at) < _LOOKED_AT_MAX:
+            self._looked_at[one.page_id] = (one, footer)
         return found
 
     def _let_go(self) -> None:
@@ -271,13 +308,67 @@ class PageWalk:
             with suppress(ValueError):  # the page may be gone
                 self._core.page_look(one.page_id, self._queue_id, footer, one.last + 1, 1)
 
-    def _note(self, one: _Closed, error: ValueError) -> None:
+    def leave(self) -> None:
+        """End the walk wherever it is: slabs of pages are not needed for it any more."""
+        self._passed += self._looked_at.values()
+        self._looked_at.clear()
+        self._let_go()
+
+    def _note(self, one: ExtentFacts, error: ValueError) -> None:
         """Find out why an extent can't be looked at: it went, or its page is damaged."""
-        self._known = None
         assert self.pages is not None
-        for facts in self._core.extents(self._queue_id):
-            if facts.page_id == one.page_id and facts.places and not facts.is_open:
-                self.pages.note_damaged(one.page_id, str(error))
+        facts = self._core.extent(one.page_id, self._queue_id)
+        if facts is not None and facts.places and not facts.is_open:
+            self.pages.note_damaged(one.page_id, str(error))
+
+    # --- what the last look saw, in the same turn of the event loop -------------------------------
+
+    def is_paged(self, sequence: int) -> bool:
+        """Whether a message that the last look saw stands in a closed page."""
+        return sequence in self._page_of
+
+    def body(self, sequence: int) -> bytes | None:
+        """Return the stored body of a message that the last look saw, wherever it stands.
+
+        Args:
+            sequence: Its sequence.
+
+        Returns:
+            None: it went, or its slab is not in memory.
+        """
+        page_id = self._page_of.get(sequence)
+        if page_id is None:
+            return self._core.body(self._queue_id, sequence)
+        if sequence not in self._bodies:
+            some = [
+                one
+                for one in self._seen[bisect_left(self._seen, sequence) :]
+                if self._page_of.get(one) == page_id
+            ][:_BODIES]
+            footer = self._footer(page_id)
+            bodies = self._core.page_bodies(page_id, self._queue_id, footer, some, _BODIES_BYTES)
+            self._bodies = dict(zip(some, bodies, strict=False))
+        return self._bodies.get(sequence)
+
+    def take_in(self, sequences: Iterable[int]) -> None:
+        """Have messages in the ring that the last look saw; those that stand in pages come out.
+
+        Args:
+            sequences: Theirs, ascending.
+        """
+        by_page: dict[int, list[int]] = {}
+        for sequence in sequences:
+            page_id = self._page_of.pop(sequence, None)
+            if page_id is not None:
+                by_page.setdefault(page_id, []).append(sequence)
+        for page_id, some in by_page.items():
+            self._core.page_pick(page_id, self._queue_id, self._footer(page_id), some)
+
+    def _footer(self, page_id: int) -> bytes:
+        assert self.pages is not None
+        footer = self.pages.footer(self._queue_id, page_id)
+        assert footer is not None, "it was seen in this turn"
+        return footer
 
     def in_ring(
         self, found: list[MessageView], page_of: dict[int, int], lanes: list[Lane]
@@ -297,16 +388,5 @@ class PageWalk:
             if message.sequence not in page_of
             or any(lane.match is None or lane.match.wants(message) for lane in lanes)
         ]
-        by_page: dict[int, list[int]] = {}
-        for message in kept:
-            page_id = page_of.get(message.sequence)
-            if page_id is not None:
-                by_page.setdefault(page_id, []).append(message.sequence)
-        for page_id, sequences in by_page.items():
-            assert self.pages is not None
-            footer = self.pages.footer(self._queue_id, page_id)
-            assert footer is not None, "it was seen in this turn"
-            picked = self._core.page_pick(page_id, self._queue_id, footer, sequences)
-            if self._known is not None:
-                self._known = (self._known[0], self._known[1] - picked)
+        self.take_in(message.sequence for message in kept)
         return kept

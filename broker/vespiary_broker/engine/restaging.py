@@ -11,9 +11,9 @@ A message gets another `message-id`, and stands at the end of its queue, as in t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times, stamp
@@ -91,6 +91,16 @@ class Staged(NamedTuple):
     absent: tuple[int, int] | None
 
 
+class Source(Protocol):
+    """Where messages stand: in memory, or in a page that is closed."""
+
+    def body(self, sequence: int) -> bytes | None:
+        """Return a stored body; None: the message went, or its slab is not in memory."""
+
+    def take_in(self, sequences: Iterable[int]) -> None:
+        """Have messages stand in memory, where they can be ended."""
+
+
 class _Restaged:
     """A message at its new place, as filters there see it (`switching.SentMessage`)."""
 
@@ -126,13 +136,22 @@ class Restager:
         queue: The queue that they stand in.
         rewrite: What becomes of them.
         route: The route to the target.
+        source: Has seen the messages.
         room_bytes: Room in the journal that each transaction finds sooner or later.
     """
 
     def __init__(
-        self, core: Core, queue: Queue, rewrite: Rewrite, route: Route, *, room_bytes: int
+        self,
+        core: Core,
+        queue: Queue,
+        rewrite: Rewrite,
+        route: Route,
+        source: Source,
+        *,
+        room_bytes: int,
     ) -> None:
         self._core = core
+        self._source = source
         self._queue = queue
         self._rewrite = rewrite
         self._route = route
@@ -158,7 +177,7 @@ class Restager:
         looked, size_bytes, has_times = 0, 0, False
         absent = None
         for view in views:
-            body = self._core.body(self._queue.id, view.sequence)
+            body = self._source.body(view.sequence)
             if body is None:
                 absent = self._core.absent_for(self._queue.id, view.sequence)
                 break
@@ -200,6 +219,9 @@ class Restager:
         return None if route.switch.is_nowhere(handle) else handle
 
     def _stage(self, batch: list[tuple[int, _Restaged]], size_bytes: int) -> None:
+        sequences = [message.view.sequence for _, message in batch]
+        if not self._rewrite.is_copy:
+            self._source.take_in(sequences)
         number = secrets.randbits(63) + 1
         self._core.begin(number, size_bytes, 2 * len(batch))
         for handle, message in batch:
@@ -217,6 +239,5 @@ class Restager:
                 transaction=number,
             )
         if not self._rewrite.is_copy:
-            sequences = [message.view.sequence for _, message in batch]
             self._core.finish(self._queue.id, sequences, transaction=number)
         self._core.commit(number)

@@ -20,6 +20,9 @@ class Judge(Protocol):
     def now_ms(self) -> int:
         """Return the clock that expiry is judged by, in milliseconds since 1970."""
 
+    def is_due(self, view: MessageView) -> bool:
+        """Whether `settle` would find something to be done with a special message now."""
+
     def settle(self, queue: Queue, view: MessageView) -> int:
         """Do what is due with a deliverable special message.
 

@@ -4,13 +4,13 @@ Owns the walk of each consumer over its queue, the turns among them, and the MES
 the core would make for a message that is taken. Where a consumer stands is its view's (`views`).
 Called by `dispatch`; owner: the event loop.
 
-A page that is not open is asked for when a cursor comes to it; so such a queue pages like any
-other, however many messages it keeps.
+Pages are not opened: each consumer looks into those at which it stands (`page_walk`), and passes
+over those in which its selector matches nothing. So such a queue pages like any other, however many
+messages it keeps, and however many consumers stand at places of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from vespiary_broker.engine.core import (
@@ -18,11 +18,11 @@ from vespiary_broker.engine.core import (
     Core,
     LargeBody,
     LargeDelivery,
-    Look,
     MessageView,
     QueueStatistics,
 )
 from vespiary_broker.engine.outflow import Outflow
+from vespiary_broker.engine.page_walk import ClosedPages, Seen
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 from vespiary_broker.engine.views import LOOK_FIRST, View, Views
@@ -33,6 +33,7 @@ from vespiary_codec.wire.stomp.properties import properties_for_version
 _LOOK_MAX: Final = 256
 _LOOK_COST: Final = 16
 """A look at nothing counts as much as one at so many messages."""
+_JUDGE_COST: Final = 16
 _VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
 
 
@@ -68,7 +69,7 @@ class ViewGiver:
     """Gives messages of non-destructive queues to their consumers.
 
     Attributes:
-        on_page_wanted: Called with a queue and a page of it that has to be opened.
+        pages: What is known of pages; None: there are none.
 
     Args:
         core: The core.
@@ -77,7 +78,7 @@ class ViewGiver:
     """
 
     def __init__(self, core: Core, outflow: Outflow, judge: Judge | None = None) -> None:
-        self.on_page_wanted: Callable[[int, int], None] = lambda _queue, _page: None
+        self.pages: ClosedPages | None = None
         self._core = core
         self._outflow = outflow
         self._judge = judge
@@ -97,6 +98,9 @@ class ViewGiver:
         views.note_branches(statistics)
         consumers = [consumer for tier in queue.rota.tiers for consumer in tier]
         used = 0
+        for consumer in consumers:
+            assert consumer.view is not None
+            consumer.view.walk.refresh(self.pages, statistics.paged)
         for _ in consumers:
             if used >= budget:
                 self._outflow.again[queue.id] = None
@@ -136,10 +140,10 @@ class ViewGiver:
         cost = 0
         while view.behind and view.room > 0 and cost < _LOOK_MAX and not batch.is_over:
             sequence = view.behind
-            found, page_id = self._look(queue, sequence, 1)
+            found = view.walk.look(sequence, 1)
             cost += _LOOK_COST
-            if page_id or (found.absent is not None and not found.messages):
-                self._wait(queue, page_id, found.absent)
+            if found.is_waiting or (found.absent is not None and not found.messages):
+                self._wait(queue, found)
                 batch.is_over = True
                 break
             for message in found.messages:
@@ -152,57 +156,40 @@ class ViewGiver:
         """Give what stands at the cursor, one look at the queue."""
         view, queue = batch.view, batch.consumer.queue
         size = max(1, min(view.batch, view.room, budget, _LOOK_MAX))
-        found, page_id = self._look(queue, view.cursor, size)
+        found = view.walk.look(view.cursor, size, matches=(batch.consumer.match,))
+        cost = len(found.messages) + _LOOK_COST + _JUDGE_COST * found.judged
         for message in found.messages:
             if view.room <= 0 or batch.is_over or not self._give(batch, message):
                 view.cursor = message.sequence
                 view.batch = max(LOOK_FIRST, len(batch.frames) + 1)
-                return len(found.messages) + _LOOK_COST
+                return cost
             view.cursor = message.sequence + 1
         view.cursor = max(view.cursor, found.next_sequence)
         view.batch = min(2 * size, _LOOK_MAX) if size == view.batch else view.batch
-        if page_id or found.absent is not None:
-            self._wait(queue, page_id, found.absent)
+        if found.is_waiting or found.absent is not None:
+            self._wait(queue, found)
             batch.is_over = True
-        return len(found.messages) + _LOOK_COST
+        return cost
 
-    def _look(self, queue: Queue, sequence: int, most: int) -> tuple[Look, int]:
-        """Look from a sequence on; where a page comes first that is not open, up to there.
-
-        Returns:
-            What was found, and the page to open before going on; 0 for none.
-        """
-        core, page = self._core, None
-        if core.queue_statistics(queue.id).paged:
-            closed = (facts for facts in core.extents(queue.id) if facts.places)
-            ahead = (facts for facts in closed if not facts.is_open and facts.last >= sequence)
-            page = min(ahead, key=lambda facts: facts.first, default=None)
-        if page is not None and page.first <= sequence:
-            return Look([], sequence, None), page.page_id
-        look = core.look(queue.id, sequence, most)
-        if page is None or look.next_sequence <= page.first:
-            return look, 0
-        messages = [view for view in look.messages if view.sequence < page.first]
-        return Look(messages, page.first, None), page.page_id
-
-    def _wait(self, queue: Queue, page_id: int, absent: tuple[int, int] | None) -> None:
-        """Have a queue wait for what is not in memory."""
-        if page_id:
-            self.on_page_wanted(queue.id, page_id)
-        elif absent is not None:
-            self._outflow.load(absent, queue.id)
+    def _wait(self, queue: Queue, found: Seen) -> None:
+        """Have a queue wait for what is not in memory; for a footer it does already."""
+        if found.absent is not None:
+            self._outflow.load(found.absent, queue.id)
 
     def _give(self, batch: _Batch, message: MessageView) -> bool:
         """Give a message, or pass over it; False: it has to wait, and all behind it."""
         consumer, queue = batch.consumer, batch.consumer.queue
         if consumer.match is not None and not consumer.match.wants(message):
             return True
-        judge = self._judge if message.is_special else None
-        if judge is not None and judge.settle(queue, message) == NOT_TO_BE_GIVEN:
-            return True
+        walk, judge = batch.view.walk, self._judge if message.is_special else None
+        if judge is not None:
+            if walk.is_paged(message.sequence) and judge.is_due(message):
+                walk.take_in([message.sequence])  # there it can be set aside
+            if judge.settle(queue, message) == NOT_TO_BE_GIVEN:
+                return True
         if message.is_large:
             return self._give_large(batch, message)
-        body = self._core.body(queue.id, message.sequence)
+        body = walk.body(message.sequence)
         if body is None:  # the same turn in which it was looked at: it went with another message
             return True
         head = _head(consumer, batch.view, message, len(body))
@@ -211,12 +198,13 @@ class ViewGiver:
     def _give_large(self, batch: _Batch, message: MessageView) -> bool:
         """Give a message whose body is in a file: alone, behind what was given before."""
         queue_id, outflow = batch.consumer.queue.id, self._outflow
-        stored = self._core.body(queue_id, message.sequence)
+        stored = batch.view.walk.body(message.sequence)
         if stored is None or not outflow.has_large_bodies:
             return True
         reference = decode_large_reference(stored)
         body = LargeBody(reference.large_id, reference.size_bytes, reference.crc)
         if outflow.is_damaged(body):
+            batch.view.walk.take_in([message.sequence])
             self._core.set_aside(queue_id, message.sequence)
             return True
         if batch.frames:

@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import AckMode, Core, QueueStatistics
+from vespiary_broker.engine.page_walk import PageWalk
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.queues import Consumer, Queue
@@ -42,6 +43,7 @@ class View:
         batch: Messages to look at in one go: it adapts to what the connection takes.
         acknowledged: Messages that it has acknowledged, or got in mode AUTO.
         skipped: Messages that it gave back too often, and is not given again.
+        walk: Its walk over ring and pages of the queue, from `Views.open` on.
     """
 
     header: bytes
@@ -53,6 +55,7 @@ class View:
     batch: int = LOOK_FIRST
     acknowledged: int = 0
     skipped: int = 0
+    walk: PageWalk = field(init=False)
     _behind: list[int] = field(default_factory=list)
     _held: dict[int, None] = field(default_factory=dict)
     _attempts: dict[int, int] = field(default_factory=dict)
@@ -168,12 +171,13 @@ class Views:
 
     def open(self, consumer: Consumer, view: View) -> None:
         """Let a consumer see the queue, from its first message on."""
+        view.walk = PageWalk(self._core, self._queue_id)
         consumer.view = view
         self._views[consumer] = view
 
     def close(self, consumer: Consumer) -> None:
         """Forget a consumer that was closed."""
-        del self._views[consumer]
+        self._views.pop(consumer).walk.leave()
 
     def note_behind(self, sequences: Iterable[int]) -> None:
         """Have messages be given to those who have passed them: they were not to be given then."""

@@ -75,9 +75,16 @@ class TwinPages:
             page_id, queue_id, footer, sequence, min(max_messages, LOOK_LIVE_MAX), min_priority
         )
 
-    def page_body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
-        """See `CorePages.page_body`."""
-        return self._pages.body(page_id, queue_id, footer, sequence)
+    def page_bodies(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequences: list[int],
+        max_bytes: int,
+    ) -> list[bytes]:
+        """See `CorePages.page_bodies`."""
+        return self._pages.bodies(page_id, queue_id, footer, sequences, max_bytes)
 
     def page_pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
         """See `CorePages.page_pick`."""
@@ -113,6 +120,10 @@ class TwinPages:
     def extents(self, queue_id: int, begin: int = 0, most: int | None = None) -> list[ExtentFacts]:
         """See `CorePages.extents`."""
         return self._pages.extents_of(queue_id, begin, most)
+
+    def extent_index(self, queue_id: int, sequence: int) -> int:
+        """See `CorePages.extent_index`."""
+        return self._pages.extent_index(queue_id, sequence)
 
     def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
         """See `CorePages.extent`."""

@@ -66,17 +66,24 @@ class Looking(Entering):
             self._image.release_unused(page)
         return Look(views, extent.last + 1, None)
 
-    def body(self, page_id: int, queue_id: int, footer: bytes, sequence: int) -> bytes | None:
-        """Return a stored body (see `CorePages.page_body`)."""
+    def bodies(
+        self, page_id: int, queue_id: int, footer: bytes, sequences: list[int], max_bytes: int
+    ) -> list[bytes]:
+        """Return stored bodies (see `CorePages.page_bodies`)."""
         _, _, _, found = self._open_index(page_id, queue_id, footer)
-        for one in found:
-            if one.sequence == sequence:
-                slab, at, properties_bytes, body_bytes = one.message[:4]
-                if slab.view is None:
-                    return None
-                at += properties_bytes
-                return bytes(slab.view[at : at + body_bytes])
-        return None
+        known = {one.sequence: one.message for one in found}
+        bodies: list[bytes] = []
+        size_bytes, last = 0, 0
+        for sequence in sequences:
+            if sequence <= last or sequence not in known:
+                break
+            slab, at, properties_bytes, body_bytes = known[sequence][:4]
+            size_bytes += body_bytes
+            if slab.view is None or (bodies and size_bytes > max_bytes):
+                break
+            at, last = at + properties_bytes, sequence
+            bodies.append(bytes(slab.view[at : at + body_bytes]))
+        return bodies
 
     def pick(self, page_id: int, queue_id: int, footer: bytes, sequences: list[int]) -> int:
         """Have single places in the ring (see `CorePages.page_pick`)."""

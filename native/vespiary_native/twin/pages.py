@@ -364,6 +364,14 @@ class Pages(Looking):
         every = queue.extents.all[begin:]
         return [_facts(queue, extent) for extent in every[:most]]
 
+    def extent_index(self, queue_id: int, sequence: int) -> int:
+        """Return how many extents stand in front of the first that may hold a sequence."""
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            raise ValueError(f"queue {queue_id} is not open")
+        every = queue.extents.all
+        return next((i for i, one in enumerate(every) if one.last >= sequence), len(every))
+
     def extent_of(self, page_id: int, queue_id: int) -> ExtentFacts | None:
         """Return what a queue has in a page (see `CorePages.extent`)."""
         page = self._image.pages.get(block_file_id(page_id))

@@ -47,7 +47,7 @@ def test_what_is_looked_at_stays_where_it_is(rig: CoreRig) -> None:
     assert absent.messages == []
     assert absent.absent == (block_file_id(page_id), 0)
     assert absent.next_sequence == 4
-    assert rig.core.page_body(page_id, 1, footer, 4) is None
+    assert rig.core.page_bodies(page_id, 1, footer, [4], 0) == []
     assert pages.load(rig.core, *absent.absent)
     found = rig.core.page_look(page_id, 1, footer, 4, 3)
     assert [view.sequence for view in found.messages] == [4, 5, 6], found
@@ -55,8 +55,12 @@ def test_what_is_looked_at_stays_where_it_is(rig: CoreRig) -> None:
     view = found.messages[0]
     assert view.is_journalled
     assert not view.is_held
-    assert rig.core.page_body(page_id, 1, footer, 4) == (3).to_bytes(4, "little") + bytes(100)
-    assert rig.core.page_body(page_id, 1, footer, 11) is None
+    bodies = [number.to_bytes(4, "little") + bytes(100) for number in (3, 4, 7)]
+    assert rig.core.page_bodies(page_id, 1, footer, [4, 5, 8], 1 << 40) == bodies
+    assert rig.core.page_bodies(page_id, 1, footer, [4, 5, 8], 208) == bodies[:2]
+    assert rig.core.page_bodies(page_id, 1, footer, [4, 5, 8], 0) == bodies[:1]
+    assert rig.core.page_bodies(page_id, 1, footer, [4, 11, 12], 1 << 40) == bodies[:1]
+    assert rig.core.page_bodies(page_id, 1, footer, [], 1) == []
     end = rig.core.page_look(page_id, 1, footer, 9, 100)
     assert [view.sequence for view in end.messages] == [9, 10]
     assert end.next_sequence == 11
@@ -204,9 +208,26 @@ def test_what_makes_no_sense_is_refused(rig: CoreRig) -> None:
     with pytest.raises(ValueError, match=r"page|footer"):
         rig.core.page_look(page_id + 1, 1, footer, 0, 1)
     with pytest.raises(ValueError, match="queue"):
-        rig.core.page_body(page_id, 2, footer, 1)
+        rig.core.page_bodies(page_id, 2, footer, [1], 1)
     with pytest.raises(ValueError, match=r"max_messages|page_look"):
         rig.core.page_look(page_id, 1, footer, 0, 0)
     with pytest.raises(ValueError, match="queue"):
         rig.core.page_keep(99, [1], is_kept=True)
     assert rig.core.queue_statistics(1).paged == 10
+
+
+def test_extents_are_found_by_what_they_may_hold(rig: CoreRig) -> None:
+    pages = PageFiles()
+    publish(rig, 3)
+    rig.core.page_keep(1, [2], is_kept=True)
+    first = pages.move(rig.core, [1])  # 1 and 3
+    publish(rig, 3)
+    rig.core.page_keep(1, [2], is_kept=False)
+    pages.move(rig.core, [1])  # 2, and 4 to 6
+    spans = [(facts.first, facts.last) for facts in rig.core.extents(1)]
+    assert spans == [(1, 3), (2, 6)]
+    assert [rig.core.extent_index(1, at) for at in (0, 3, 4, 6, 7)] == [0, 0, 1, 1, 2]
+    rig.core.page_enter(first, 1, pages.footer(first))
+    assert [rig.core.extent_index(1, at) for at in (3, 4)] == [0, 1]
+    with pytest.raises(ValueError, match="9"):
+        rig.core.extent_index(9, 1)

@@ -55,7 +55,6 @@ class ClosedPages:
     Attributes:
         damaged: Why a page can't be read, by id.
         unreadable: Pages with a part that can't be read: those who look pass over them.
-        version: Changes with each page that comes or goes.
         judged: Sketches that were held against selectors so far.
         on_footer: Called with a queue when a footer that it asked for is there, or can't be read.
     """
@@ -63,7 +62,6 @@ class ClosedPages:
     def __init__(self, files: PageFiles, pages: Mapping[int, PageFile], executor: Executor) -> None:
         self.damaged: dict[int, str] = {}
         self.unreadable: set[int] = set()
-        self.version = 1
         self.judged = 0
         self.on_footer: Callable[[int], None] = lambda _: None
         self._files = files
@@ -175,9 +173,23 @@ class ClosedPages:
             self._footers_bytes -= len(self._footers.popitem(last=False)[1])
         return footer
 
+    async def known_footer(self, page_id: int) -> bytes:
+        """Return the footer of a page as `read` does; one that is damaged is noted.
+
+        Raises:
+            PageDamaged: It is damaged, or the page is missing or gone.
+            NativeError: It can't be read now.
+        """
+        if page_id in self.damaged:
+            raise PageDamaged("a page is damaged", measured=self.damaged[page_id])
+        try:
+            return await self.read(page_id)
+        except PageDamaged as error:
+            self.note_damaged(page_id, str(error))
+            raise
+
     def forget(self, page_id: int) -> None:
         """Drop what is remembered of a page that is done."""
-        self.version += 1
         footer = self._footers.pop(page_id, None)
         if footer is not None:
             self._footers_bytes -= len(footer)

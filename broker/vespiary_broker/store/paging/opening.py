@@ -173,22 +173,6 @@ class PageOpener:
         if task is not None:
             await asyncio.wait([task])
 
-    async def open_for(self, queue_id: int, page_id: int) -> bool:
-        """Open a page for a queue; return whether its messages are in the queue's ring now.
-
-        It is closed again like any other, when others are opened.
-
-        Raises:
-            PageDamaged: It is damaged.
-        """
-        if page_id in self.damaged:
-            raise PageDamaged("a page is damaged", measured=self.damaged[page_id])
-        self.want(queue_id, page_id)
-        task = self._tasks.get(page_id)
-        if task is not None:
-            await asyncio.wait([task])
-        return not self._is_closed(queue_id, page_id)
-
     def open_all(self, queue_id: int) -> None:
         """Begin to open all pages of a queue, one after the other, if that is not under way."""
         if queue_id in self._wholes:

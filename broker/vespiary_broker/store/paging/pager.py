@@ -273,14 +273,6 @@ class Pager:
         """Open all pages of a queue, one after the other: Python is to look at its messages."""
         self._opener.open_all(queue_id)
 
-    def want(self, queue_id: int, page_id: int) -> None:
-        """Begin to open a page for a queue: somebody who takes nothing has come to it."""
-        self._opener.want(queue_id, page_id)
-
-    async def open_for(self, queue_id: int, page_id: int) -> bool:
-        """Open a page for a queue: see `PageOpener.open_for`."""
-        return await self._opener.open_for(queue_id, page_id)
-
     async def wait_open(self, page_id: int) -> None:
         """Open a page that somebody looks at, and wait until that is done."""
         await self._opener.wait_open(page_id)
@@ -426,7 +418,6 @@ class Pager:
     def _note_written(self, page: PageFile) -> None:
         self._pages[page.page_id] = page
         self._sizes[page.address] += page.size_bytes
-        self.closed_pages.version += 1
         self._written += 1
         self._written_bytes += page.size_bytes
         if self.blocked is not None:

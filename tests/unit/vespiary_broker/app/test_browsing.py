@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -150,8 +151,8 @@ class AwayCore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._core, name)
 
-    def look(self, queue_id: int, sequence: int, count: int, *, everything: bool) -> object:
-        look = self._core.look(queue_id, sequence, count, everything=everything)
+    def look(self, queue_id: int, sequence: int, count: int, **kinds: Any) -> object:
+        look = self._core.look(queue_id, sequence, count, **kinds)
         if self._slabs.asked:
             return look
         return look._replace(messages=[], next_sequence=sequence, absent=(1, 0))

@@ -25,16 +25,30 @@ class SteppedCore:
         self.pages = pages
         self.absent = absent
         self.raised: set[int] = set()
+        self.listed = 0
         self.available = 1 + max(ring + [one for page in pages.values() for one in page])
 
-    def extents(self, queue_id: int) -> list[ExtentFacts]:
-        return [
+    def extents(self, queue_id: int, begin: int, most: int) -> list[ExtentFacts]:
+        facts = [
             ExtentFacts(page_id, places[0], places[-1], len(places), False)
-            for page_id, places in sorted(self.pages.items())
-        ]
+            for page_id, places in sorted(self.pages.items(), key=lambda item: item[1][0])
+        ][begin : begin + most]
+        self.listed += len(facts)
+        return facts
+
+    def extent_index(self, queue_id: int, sequence: int) -> int:
+        lasts = [places[-1] for places in sorted(self.pages.values())]
+        return next((i for i, last in enumerate(lasts) if last >= sequence), len(lasts))
 
     def look(
-        self, queue_id: int, at: int, count: int, *, special_only: bool, min_priority: int
+        self,
+        queue_id: int,
+        at: int,
+        count: int,
+        *,
+        special_only: bool,
+        min_priority: int,
+        everything: bool,
     ) -> Look:
         found = [one for one in self.ring if one >= at]
         after = found[count] if len(found) > count else self.available
@@ -60,8 +74,6 @@ class SteppedCore:
 
 class KnownPages:
     """Pages whose footers are all in memory."""
-
-    version = 1
 
     def __init__(self, damaged: set[int] = frozenset()) -> None:  # type: ignore[assignment]
         self.damaged = damaged

@@ -90,7 +90,7 @@ async def test_a_page_is_opened_for_some_queues_in_each_turn(tmp_path: Path) -> 
     (page,) = rig.core.pages()
     ticking = asyncio.create_task(count_turns(seen))
     for queue_id in rig.address.queues:
-        rig.pager.want(queue_id, page.page_id)
+        rig.pager._opener.want(queue_id, page.page_id)
     await until(lambda: len(seen.enters) == 40)
     ticking.cancel()
     assert max(map(seen.enters.count, seen.enters)) <= STEP_QUEUES_MAX
@@ -103,7 +103,7 @@ async def test_opening_a_page_lists_few_of_very_many(tmp_path: Path) -> None:
     rig, seen = await shared(tmp_path, 4, 60)
     first = rig.core.pages()[0]
     for queue_id in rig.address.queues:
-        rig.pager.want(queue_id, first.page_id)
+        rig.pager._opener.want(queue_id, first.page_id)
     await until(lambda: len(seen.enters) >= 8)  # and the page behind it
     assert seen.listed <= LISTED_MAX * len(seen.enters), "each queue has 60"
     await rig.close()
@@ -118,7 +118,7 @@ async def test_a_page_for_which_there_was_no_memory_is_tried_again(
     (page,) = rig.core.pages()
     seen.failures = [failure]
     for queue_id in rig.address.queues:
-        rig.pager.want(queue_id, page.page_id)
+        rig.pager._opener.want(queue_id, page.page_id)
     await until(lambda: len(seen.enters) == 3)
     for queue_id in rig.address.queues:
         assert rig.core.queue_statistics(queue_id).paged == 0
@@ -131,7 +131,7 @@ async def test_a_queue_that_goes_while_a_page_is_opened_harms_no_other(tmp_path:
     (page,) = rig.core.pages()
     seen.on_first = lambda: rig.core.drop_queue(rig.address.queues[-1])
     for queue_id in rig.address.queues:
-        rig.pager.want(queue_id, page.page_id)
+        rig.pager._opener.want(queue_id, page.page_id)
     await until(lambda: len(seen.enters) == 39 and not rig.pager._opener._tasks)
     assert not rig.pager.statistics().damaged
     await rig.close()
