@@ -6,6 +6,7 @@ durable. Called by `benchmarks.journal.__main__`.
 """
 
 import asyncio
+import gc
 import time
 from pathlib import Path
 
@@ -198,6 +199,8 @@ async def open_prepared(options: JournalOptions) -> MessageJournal:
 async def _run(folder: Path, plan: Plan) -> Appends:
     journal = await open_prepared(_options(folder, plan))
     source = _Source(journal)
+    gc.collect()
+    gc.freeze()  # as the broker does when it is ready
     warm = plan.messages // 20
     await _append_all(journal, source, warm)
     before = journal.statistics()

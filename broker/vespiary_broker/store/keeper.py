@@ -380,6 +380,8 @@ class FileKeeper:
         Returns:
             Whether anything was moved.
         """
+        if not any(map(self._kept.live_records, self._pool.active_ids)):
+            return False
         is_moved = False
         gone = set(chosen)
         for file_id in await self._choose(lambda _: 0):

@@ -65,9 +65,10 @@ def choosing_files(
     for file_id in sorted(file_ids):
         if turn.spend(_COST_OF_A_FILE):
             yield
-        if file_id >= current_id or is_busy(file_id):
-            continue
-        if live_places(file_id) or live_records(file_id):
+        if file_id >= current_id:
+            break
+        # First what a backlog has in all its files: they are looked at with every roll.
+        if live_places(file_id) or live_records(file_id) or is_busy(file_id):
             continue
         others = cancels(file_id)
         if turn.spend(len(others)):
@@ -83,11 +84,15 @@ def choosing_files(
 def files_record(file_ids: Iterable[int]) -> FilesRecord:
     """Return the FILES record that lists these files, neighbours as one run."""
     runs: list[FileRun] = []
+    first = last = -1
     for file_id in sorted(file_ids):
-        if runs and file_id == runs[-1].last + 1:
-            runs[-1] = FileRun(runs[-1].first, file_id)
-        else:
-            runs.append(FileRun(file_id, file_id))
+        if file_id != last + 1 or last < 0:
+            if last >= 0:
+                runs.append(FileRun(first, last))
+            first = file_id
+        last = file_id
+    if last >= 0:
+        runs.append(FileRun(first, last))
     return FilesRecord(tuple(runs))
 
 
