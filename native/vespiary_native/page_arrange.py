@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from vespiary_native import loader
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.page_sketch import PageMemory
-from vespiary_native.twin.page_sketch import PagePiece
+from vespiary_native.values_pages import PageView
 
 
 class ArrangedPage:
@@ -29,14 +29,14 @@ class ArrangedPage:
 
     def __init__(self, parts: Sequence[PageMemory], footer: AlignedBuffer, salt: int) -> None:
         self.sketched = [
-            *(PagePiece(part.data, part.offset) for part in parts[:-1]),
-            PagePiece(footer.memoryview, parts[-1].offset),
+            *(PageView(part.data, part.offset) for part in parts[:-1]),
+            PageView(footer.memoryview, parts[-1].offset),
         ]
         self._parts = parts
         self._footer = footer
         self._salt = salt
 
-    def pieces(self) -> Iterator[PagePiece]:
+    def pieces(self) -> Iterator[PageView]:
         """Yield all of the file behind its header, in order; the footer last.
 
         Once, and after `sketched` was used. A piece is good until the next one is asked for.
@@ -45,8 +45,8 @@ class ArrangedPage:
         out = AlignedBuffer(most)
         make = _pieces_by_c if loader.is_native() else _pieces_by_twin
         for part in make(self._parts, self._footer, self._salt, out):
-            yield PagePiece(out.memoryview[: len(part.data)], part.offset)
-        yield PagePiece(self._footer.memoryview, self._parts[-1].offset)
+            yield PageView(out.memoryview[: len(part.data)], part.offset)
+        yield PageView(self._footer.memoryview, self._parts[-1].offset)
 
 
 class _Views(NamedTuple):
@@ -101,7 +101,7 @@ def page_arrange(parts: Sequence[PageMemory], salt: int) -> ArrangedPage | None:
         return ArrangedPage(parts, footer, salt) if result else None
     from vespiary_native.twin.page_arrange import arranged_footer
 
-    arranged = arranged_footer([PagePiece(part.data, part.offset) for part in parts])
+    arranged = arranged_footer([PageView(part.data, part.offset) for part in parts])
     if arranged is None:
         return None
     footer.memoryview[:] = arranged
@@ -130,7 +130,7 @@ def _pieces_by_twin(
     from vespiary_native.twin.page_arrange import Arranging
 
     arranging = Arranging(
-        [PagePiece(part.data, part.offset) for part in parts], footer.memoryview, salt
+        [PageView(part.data, part.offset) for part in parts], footer.memoryview, salt
     )
     for part in parts[:-1]:
         out.memoryview[: len(part.data)] = arranging.next_part()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from vespiary_codec.journal.page_sketch import SKETCH_BYTES_MAX
 from vespiary_native import loader
+from vespiary_native.values_pages import PageView
 
 
 class PageMemory(Protocol):
@@ -43,10 +44,9 @@ def page_sketch(parts: Sequence[PageMemory], room: int = SKETCH_BYTES_MAX) -> by
         MemoryError: There is no memory.
     """
     if not loader.is_native():
-        from vespiary_native.twin.page_sketch import PagePiece
         from vespiary_native.twin.page_sketch import page_sketch as twin_sketch
 
-        return twin_sketch([PagePiece(part.data, part.offset) for part in parts], room)
+        return twin_sketch([PageView(part.data, part.offset) for part in parts], room)
     ffi = loader.ffi
     views = [ffi.from_buffer(part.data) for part in parts]
     array = ffi.new("vespiary_page_part[]", len(parts))

@@ -39,6 +39,13 @@ class PageFill(NamedTuple):
     absent: tuple[int, int] | None
 
 
+class PageView(NamedTuple):
+    """A part of a page in memory; blocks are never cut, and the last one is the footer."""
+
+    data: memoryview
+    offset: int
+
+
 class PagePiece(NamedTuple):
     """Memory of a page that is to be written.
 

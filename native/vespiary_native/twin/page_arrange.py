@@ -27,7 +27,7 @@ from vespiary_codec.journal.page import (
 )
 from vespiary_codec.journal.record import ADD, SealRecord, align8, encode_record
 from vespiary_codec.journal.record import PLACE as RECORD_PLACE
-from vespiary_native.twin.page_sketch import PagePiece
+from vespiary_native.values_pages import PageView
 
 BLOCK_BYTES: Final = 256 * 1024
 """A block ends here: they are larger than the core's, so that less is left over at their ends."""
@@ -42,7 +42,7 @@ _NO_PAGE: Final = "the parts are no page"
 class _Page:
     """A page as it was closed."""
 
-    def __init__(self, pieces: Sequence[PagePiece]) -> None:
+    def __init__(self, pieces: Sequence[PageView]) -> None:
         at = FIRST_OFFSET
         for piece in pieces:
             if piece.offset != at or not piece.data or len(piece.data) % ALIGNMENT:
@@ -77,7 +77,7 @@ class _Page:
         raise ValueError(_NO_PAGE)
 
 
-def arranged_footer(pieces: Sequence[PagePiece]) -> bytes | None:
+def arranged_footer(pieces: Sequence[PageView]) -> bytes | None:
     """Return the footer of a page in order of priority (see `page_arrange.h`).
 
     Its records' offsets are those that they have, and there are no checksums yet.
@@ -126,7 +126,7 @@ class Arranging:
         salt: The seed of the checksums.
     """
 
-    def __init__(self, pieces: Sequence[PagePiece], footer: memoryview, salt: int) -> None:
+    def __init__(self, pieces: Sequence[PageView], footer: memoryview, salt: int) -> None:
         self._page = _Page(pieces)
         self._footer = footer
         self._salt = salt

@@ -40,6 +40,7 @@ from vespiary_codec.journal.page_sketch import (
 from vespiary_codec.journal.record import ADD
 from vespiary_codec.journal.record import PLACE as RECORD_PLACE
 from vespiary_codec.journal.record_types import RecordFlag
+from vespiary_native.values_pages import PageView
 
 _STOMP: Final = 1
 _NUMBER: Final = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -53,13 +54,6 @@ _ESCAPE: Final = re.compile(rb"\\(.?)", re.DOTALL)
 _ESCAPES: Final = {b"n": b"\n", b"c": b":", b"r": b"\r", b"\\": b"\\"}
 
 
-class PagePiece(NamedTuple):
-    """A part of a page in memory; blocks are never cut, and the last one is the footer."""
-
-    data: memoryview
-    offset: int
-
-
 class _Message(NamedTuple):
     """A record: its row in the index, when it came, its properties."""
 
@@ -70,7 +64,7 @@ class _Message(NamedTuple):
     properties: bytes
 
 
-def page_sketch(pieces: Sequence[PagePiece], room: int) -> bytes:
+def page_sketch(pieces: Sequence[PageView], room: int) -> bytes:
     """Return the sketch of a page (see `vespiary_native.page_sketch`)."""
     footer_piece = pieces[-1] if pieces else None
     if footer_piece is None or len(footer_piece.data) < TRAILER_BYTES:
@@ -97,7 +91,7 @@ def page_sketch(pieces: Sequence[PagePiece], room: int) -> bytes:
     return _Sketching(messages).encode(room)
 
 
-def _memory(pieces: Sequence[PagePiece], offset: int, length: int) -> memoryview:
+def _memory(pieces: Sequence[PageView], offset: int, length: int) -> memoryview:
     for piece in pieces:
         at = offset - piece.offset
         if at >= 0 and at + length <= len(piece.data):

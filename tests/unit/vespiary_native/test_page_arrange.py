@@ -15,14 +15,14 @@ from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_native import loader
 from vespiary_native.page_arrange import page_arrange
 from vespiary_native.twin.page_arrange import Arranging, arranged_footer
-from vespiary_native.twin.page_sketch import PagePiece
+from vespiary_native.values_pages import PageView
 from vespiary_testkit.page_builder import SALT, Message, build_page, whole_parts_of
 
 Arranger = Callable[[Sequence[PagePart]], bytes | None]
 
 
 def by_twin(parts: Sequence[PagePart]) -> bytes | None:
-    pieces = [PagePiece(*part) for part in parts]
+    pieces = [PageView(*part) for part in parts]
     footer = arranged_footer(pieces)
     if footer is None:
         return None

@@ -27,8 +27,8 @@ from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import unescape
 from vespiary_native import loader
 from vespiary_native.page_sketch import page_sketch
-from vespiary_native.twin.page_sketch import PagePiece
 from vespiary_native.twin.page_sketch import page_sketch as twin_sketch
+from vespiary_native.values_pages import PageView
 from vespiary_testkit.page_builder import Message, build_page, whole_parts_of
 
 Sketcher = Callable[[Sequence[PagePart], int], bytes]
@@ -37,7 +37,7 @@ IN_ALL_AND_MORE = ("a", "b", "colour", "price", "Größe", "expires", "content-t
 
 
 def by_twin(parts: Sequence[PagePart], room: int) -> bytes:
-    return twin_sketch([PagePiece(*part) for part in parts], room)
+    return twin_sketch([PageView(*part) for part in parts], room)
 
 
 SKETCHERS = [by_twin, page_sketch] if loader.is_wanted() else [by_twin]
