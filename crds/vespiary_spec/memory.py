@@ -24,7 +24,8 @@ class MemorySettings(LimitSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Memory for messages, over all addresses. When they take as much, every address that "
             "has messages is full, and its `address-full-policy` holds until they take at most "
-            "80 % of it. -1 takes half of the memory limit of the container, or of the machine.",
+            "80 % of it. -1 takes half of the memory limit of the container, or of the machine; "
+            "less where 96 MiB, and 6 KiB for each of `max-queues`, do not fit beside it.",
             unit=Unit.BYTES,
             change=Change.RESTART,
             minimum=8 * _MIB,

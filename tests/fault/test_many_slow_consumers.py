@@ -111,7 +111,7 @@ def test_a_slow_consumer_on_every_queue(tmp_path: Path) -> None:
     with memory_group(LIMIT_BYTES) as group:
         with BrokerProcess(tmp_path / "data", *settings, under=group.under) as broker:
             limit_bytes = metric(broker, "vespiary_memory_limit_bytes")
-            assert limit_bytes == LIMIT_BYTES / 2
+            assert LIMIT_BYTES / 4 < limit_bytes < LIMIT_BYTES / 2
             port, is_over, taken = broker.port(), threading.Event(), list[float]()
             halves = (range(QUEUES // 2), range(QUEUES // 2, QUEUES))
             consumers = [Consumer(port, half) for half in halves]

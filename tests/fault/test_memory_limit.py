@@ -207,7 +207,8 @@ def test_a_container_is_never_killed_for_memory(
     )
     with memory_group(LIMIT_BYTES) as group:
         with BrokerProcess(tmp_path / "data", *settings, under=group.under) as broker:
-            assert metric(broker, "vespiary_memory_limit_bytes") == LIMIT_BYTES / 2
+            limit_bytes = metric(broker, "vespiary_memory_limit_bytes")
+            assert LIMIT_BYTES / 4 < limit_bytes < LIMIT_BYTES / 2, "queues fit beside messages"
             load, port = Load(), broker.port()
             works: list[Work] = [partial(consume, port, load)]
             works += [partial(produce, port, load, number) for number in range(2)]

@@ -407,7 +407,7 @@ class BrokerApp(Administration):
             file_open_timeout_s=settings.journal_file_open_timeout,
             record_bytes_max=settings.journal_buffer_size,
             acknowledgement_delay_s=_acknowledgement_delay_s(settings.journal_buffer_timeout),
-            memory_bytes=image_bytes(settings.global_max_size),
+            memory_bytes=image_bytes(settings),
             max_disk_usage_percent=settings.max_disk_usage,
             min_disk_free_bytes=settings.min_disk_free,
             disk_scan_period_s=settings.disk_scan_period / 1000,

@@ -18,6 +18,13 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 _LIMIT_FILES: Final = ("memory.max", "memory.limit_in_bytes")  # cgroup version 2, version 1
 _LEAST_BYTES: Final = 32 * 1024 * 1024
+_SHARE: Final = 8
+_LEAST_COUNT: Final = 10_000
+QUEUE_BYTES: Final = 6144
+"""What a queue takes with an address, a consumer and a message of its own: 5 KiB measured."""
+PROCESS_BYTES: Final = 96 * 1024 * 1024
+"""What the process takes beside messages and queues, with a margin: 80 MiB measured while it pages,
+with 10 000 queues."""
 
 
 def memory_limit_bytes(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
@@ -59,28 +66,45 @@ def _memory_groups(cgroups: Path, own: Path) -> Iterator[Path]:
             yield root.joinpath(*parts[:length])
 
 
-def messages_bytes(global_max_size: int) -> int:
-    """Return the memory that the messages of all addresses may take.
+def bound(wanted: int, memory_bytes: int, each_bytes: int) -> int:
+    """Return how many of something there may be; -1 is as many as a share of the memory holds.
 
     Args:
-        global_max_size: The setting, in bytes; -1 takes half of the memory limit.
+        wanted: The setting.
+        memory_bytes: Memory that the process may use.
+        each_bytes: What one takes.
     """
-    return memory_limit_bytes() // 2 if global_max_size < 0 else global_max_size
+    if wanted >= 0:
+        return wanted
+    return max(_LEAST_COUNT, memory_bytes // _SHARE // each_bytes)
+
+
+def messages_bytes(settings: Configuration, memory_bytes: int | None = None) -> int:
+    """Return the memory that the messages of all addresses may take.
+
+    By default it is half of the memory limit. In a small container it is less: as many queues as
+    there may be have to fit beside the messages.
+
+    Args:
+        settings: The configuration.
+        memory_bytes: Memory that the process may use; None asks the system.
+    """
+    if settings.global_max_size >= 0:
+        return settings.global_max_size
+    memory_bytes = memory_limit_bytes() if memory_bytes is None else memory_bytes
+    others = PROCESS_BYTES + bound(settings.max_queues, memory_bytes, QUEUE_BYTES) * QUEUE_BYTES
+    return max(min(memory_bytes // 2, memory_bytes - others), memory_bytes // 4)
 
 
 def memory_limits(settings: Configuration) -> MemoryLimits:
     """Return what the messages of all addresses may take, by the settings."""
     count = settings.global_max_messages
-    return MemoryLimits(messages_bytes(settings.global_max_size), count if count >= 0 else None)
+    return MemoryLimits(messages_bytes(settings), count if count >= 0 else None)
 
 
-def image_bytes(global_max_size: int) -> int:
-    """Return the memory for the journal's image.
-
-    Args:
-        global_max_size: The setting, in bytes; -1 takes half of the memory limit.
-    """
-    return max(messages_bytes(global_max_size), _LEAST_BYTES)
+def image_bytes(settings: Configuration) -> int:
+    """Return the memory for the journal's image."""
+    return max(messages_bytes(settings), _LEAST_BYTES)
 
 
 class MemoryBindings:

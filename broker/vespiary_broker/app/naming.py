@@ -8,18 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from vespiary_broker.app.memory import memory_limit_bytes
+from vespiary_broker.app.memory import QUEUE_BYTES, bound, memory_limit_bytes
 from vespiary_broker.engine.delivery_counts import CountRules
 from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.engine.wildcards import WildcardSyntax
 from vespiary_spec.settings import Configuration
 
-_SHARE: Final = 8
-_LEAST: Final = 10_000
 _ADDRESS_BYTES: Final = 2048
 """What an address with a route takes: 1.1 KB measured, and its binding if it has one."""
-_QUEUE_BYTES: Final = 6144
-"""What a queue takes with an address, a consumer and a message of its own: 5 KiB measured."""
 
 
 def wildcard_syntax(configuration: Configuration) -> WildcardSyntax:
@@ -54,8 +50,8 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
     return NamingRules(
         syntax=wildcard_syntax(configuration),
         scan_period_s=configuration.address_queue_scan_period / 1000,
-        addresses_max=_bound(configuration.max_addresses, memory_bytes, _ADDRESS_BYTES),
-        queues_max=_bound(configuration.max_queues, memory_bytes, _QUEUE_BYTES),
+        addresses_max=bound(configuration.max_addresses, memory_bytes, _ADDRESS_BYTES),
+        queues_max=bound(configuration.max_queues, memory_bytes, QUEUE_BYTES),
         users={
             entry.match: UserLimit(sessions_max=entry.max_sessions, queues_max=entry.max_queues)
             for entry in configuration.resource_limit_settings
@@ -66,10 +62,3 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
 
 async def _next_turn() -> None:
     await asyncio.sleep(0)
-
-
-def _bound(wanted: int, memory_bytes: int, each_bytes: int) -> int:
-    """Return a bound; one that is left to the broker is as much as a share of the memory holds."""
-    if wanted >= 0:
-        return wanted
-    return max(_LEAST, memory_bytes // _SHARE // each_bytes)

@@ -195,7 +195,7 @@ class PagedEngineAddress:
 
 def flight_bytes(settings: Configuration) -> int:
     """Return what pages on their way may take of the image's memory."""
-    return image_bytes(settings.global_max_size) // _FLIGHT_SHARE
+    return image_bytes(settings) // _FLIGHT_SHARE
 
 
 async def open_pager(

@@ -182,8 +182,9 @@ class SlabLoader:
         if handle is None:
             handle = await self._open_file(file_id)
             other = self._handles.pop(file_id, None)
-            if other is not None:  # opened twice at once
-                other.close()
+            if other is not None:  # opened twice at once: a read may be under way through that one
+                handle.close()
+                handle = other
         self._handles[file_id] = handle
         busy = {key[0] for key in self._loads}
         for old in [name for name in self._handles if name not in busy]:

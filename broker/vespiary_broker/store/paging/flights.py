@@ -1,8 +1,8 @@
 """Pages on their way: one is filled while those in front of it are written.
 
-Owns how many pages are on their way (`FlightRoom`, of all addresses), and which ones of an address,
-in order (`Flight`). Must never touch a file or a queue: `moving` does. Called by `pager`, on the
-event loop.
+Owns how many pages are on their way (`FlightRoom`, of all addresses), which ones of an address, in
+order (`Flight`), and which addresses have their turn when very many page (`MoveTurns`). Must never
+touch a file or a queue: `moving` does. Called by `pager`, on the event loop.
 
 A page takes memory of the image from its first message until the journal names it. So the bound is
 one of memory, beside `page-max-concurrent-io`; a page may always go when no other one does.
@@ -11,7 +11,9 @@ one of memory, beside `page-max-concurrent-io`; a page may always go when no oth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import heapq
+import zlib
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +21,59 @@ RANKED_MAX: Final = 64
 """Addresses, of those that wait longest, of which the one that holds most goes first."""
 PASSED_OVER_MAX: Final = 4
 """So often a smaller address lets larger ones go first."""
+
+
+MOVES_MAX: Final = 256
+"""Addresses that are moved at a time: each costs a task, and ten thousand may have too much."""
+
+_NOTHING_MOVED_S: Final = 0.1
+_LOOKS_PER_S: Final = 500
+"""Looks a second at addresses of which nothing can be moved, all together: thousands may page."""
+
+
+def pause_s(name: str, moves: int) -> float:
+    """Return how long an address of which nothing could be moved waits to be looked at again.
+
+    Addresses that were looked at together are spread, or each of their turns would be a long one.
+
+    Args:
+        name: The address.
+        moves: Number of addresses whose messages are being moved, this one included.
+    """
+    spread = 0.5 + zlib.crc32(name.encode()) / 2**32
+    return max(_NOTHING_MOVED_S, spread * moves / _LOOKS_PER_S)
+
+
+class MoveTurns:
+    """Which addresses are moved next, of those that have too much. Owner: the event loop.
+
+    Those that hold most go first, and each has its turn before one goes again: much of what an
+    address holds may be what consumers have, which cannot be moved.
+    """
+
+    def __init__(self) -> None:
+        self._had: set[str] = set()
+
+    def forget(self, name: str) -> None:
+        """Have an address be one that had no turn: it began to have too much, or is gone."""
+        self._had.discard(name)
+
+    def take(self, held_bytes: Mapping[str, int], free: int) -> list[str]:
+        """Return the addresses that have their turn now.
+
+        Args:
+            held_bytes: What each of those that wait holds in memory.
+            free: How many may begin.
+        """
+        if free <= 0:
+            return []
+        waiting = held_bytes.keys() - self._had
+        if not waiting:
+            self._had.clear()
+            waiting = set(held_bytes)
+        chosen = heapq.nlargest(free, waiting, key=lambda name: (held_bytes[name], name))
+        self._had.update(chosen)
+        return chosen
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,7 +23,7 @@ from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.paging.closed_pages import ClosedPages
-from vespiary_broker.store.paging.flights import Flight, FlightRoom
+from vespiary_broker.store.paging.flights import MOVES_MAX, Flight, FlightRoom, MoveTurns, pause_s
 from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.moving import (
     FilledPage,
@@ -44,28 +43,12 @@ from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
 
 THREADS: Final = 2
 PERIOD_S: Final = 0.25
-_NOTHING_MOVED_S: Final = 0.1
-_LOOKS_PER_S: Final = 500
-"""Looks a second at addresses of which nothing can be moved, all together: thousands may page."""
 _STEP: Final = 256
 """Addresses looked at in one turn of the event loop."""
 _GATHER_S: Final = 0.1
 """So long a page that would be small waits for more: pages of single messages cost a flush each."""
 
 log = logging.getLogger(__name__)
-
-
-def pause_s(name: str, moves: int) -> float:
-    """Return how long an address of which nothing could be moved waits to be looked at again.
-
-    Addresses that were looked at together are spread, or each of their turns would be a long one.
-
-    Args:
-        name: The address.
-        moves: Number of addresses whose messages are being moved, this one included.
-    """
-    spread = 0.5 + zlib.crc32(name.encode()) / 2**32
-    return max(_NOTHING_MOVED_S, spread * moves / _LOOKS_PER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +150,7 @@ class Pager:
         for page in found.pages.values():
             self._sizes[page.address] += page.size_bytes
         self._moves: dict[str, asyncio.Task[None]] = {}
+        self._turns = MoveTurns()
         self._room = FlightRoom(options.moves_max, options.flight_bytes)
         self._retry_s = 0.0
         self._wake = asyncio.Event()
@@ -253,8 +237,10 @@ class Pager:
         its pages have to stay open.
         """
         self._addresses[address.name] = address
+        self._turns.forget(address.name)
         address.note_pages(self._sizes[address.name])
-        self._begin(address.name)
+        if len(self._moves) < MOVES_MAX // 2:  # of very many, the task finds those that hold most
+            self._begin(address.name)
 
     @property
     def addresses(self) -> set[str]:
@@ -264,6 +250,7 @@ class Pager:
     def forget_address(self, name: str) -> None:
         """Forget an address that is gone; its pages go when its queues are gone."""
         self._addresses.pop(name, None)
+        self._turns.forget(name)
 
     def serve(self) -> None:
         """Open the pages that consumers wait for: a delivery said PAGED."""
@@ -375,6 +362,8 @@ class Pager:
         self._room.give(address.page_bytes)
         if flight.tasks:
             await flight.wait_one()
+        elif len(self._moves) >= MOVES_MAX:
+            return False  # others may have more luck
         else:
             # All that waits is held by consumers, or stands in open pages: look again later.
             await asyncio.sleep(pause_s(name, len(self._moves)))
@@ -463,22 +452,24 @@ class Pager:
             self._wake.clear()
 
     async def _look_at_all(self) -> None:
-        """Look at every address that is not being moved."""
+        """Look at every address that is not being moved, and begin with those that have most."""
+        waiting: dict[str, int] = {}
         for count, (name, address) in enumerate(list(self._addresses.items()), 1):
-            if name not in self._moves and name in self._addresses:
-                self._look_at(name, address)
+            if name not in self._moves and name in self._addresses and self._may_move(address):
+                waiting[name] = address.held_bytes()
             if count % _STEP == 0:
                 await asyncio.sleep(0)
-
-    def _look_at(self, name: str, address: PagedAddress) -> None:
-        """Begin to move messages of an address that has too many, if it may have another page."""
-        may_grow = address.note_pages(self._sizes[name])
-        if address.excess_bytes() <= 0:
-            return
-        if may_grow:
+        for name in self._turns.take(waiting, MOVES_MAX - len(self._moves)):
             self._begin(name)
-        else:
-            self._opener.close_idle(name)
+
+    def _may_move(self, address: PagedAddress) -> bool:
+        """Whether an address has too much, and may have another page."""
+        may_grow = address.note_pages(self._sizes[address.name])
+        if address.excess_bytes() <= 0:
+            return False
+        if not may_grow:
+            self._opener.close_idle(address.name)
+        return may_grow
 
     def _end_done(self) -> None:
         """Stage, for pages that nobody needs, a record that says so."""

@@ -8,6 +8,7 @@ from vespiary_broker.app.memory import (
     memory_limit_bytes,
     messages_bytes,
 )
+from vespiary_spec.settings import Configuration
 from vespiary_testkit.engine_rig import do
 
 MIB = 1024 * 1024
@@ -51,14 +52,31 @@ def test_limit_of_the_process_and_of_those_above_it(
 
 
 def test_budget_of_messages() -> None:
-    assert messages_bytes(8 * MIB) == 8 * MIB
-    assert messages_bytes(-1) == memory_limit_bytes() // 2
+    assert messages_bytes(Configuration(global_max_size=8 * MIB)) == 8 * MIB
+    assert messages_bytes(Configuration()) == memory_limit_bytes() // 2
+
+
+@pytest.mark.parametrize(
+    ("memory", "queues", "expected"),
+    [
+        (1024, -1, 512),
+        (320, -1, 160),
+        (256, 1000, 128),
+        (256, -1, 101),
+        (128, -1, 32),
+        (1024, 100_000, 342),
+        (1024, 1_000_000, 256),
+    ],
+)
+def test_queues_have_to_fit_beside_the_messages(memory: int, queues: int, expected: int) -> None:
+    settings = Configuration(max_queues=queues)
+    assert messages_bytes(settings, memory * MIB) // MIB == expected
 
 
 def test_image() -> None:
-    assert image_bytes(100 * MIB) == 100 * MIB
-    assert image_bytes(8 * MIB) == 32 * MIB  # the core works with no less
-    assert image_bytes(-1) == memory_limit_bytes() // 2
+    assert image_bytes(Configuration(global_max_size=100 * MIB)) == 100 * MIB
+    assert image_bytes(Configuration(global_max_size=8 * MIB)) == 32 * MIB  # the core's least
+    assert image_bytes(Configuration()) == memory_limit_bytes() // 2
 
 
 def test_bindings() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_spec.errors import CorruptRecord, NativeError
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import open_memory, run
+from vespiary_testkit.journal_workload import open_memory, run, until
 
 MESSAGES = 60
 
@@ -130,3 +131,51 @@ async def test_descriptors_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(seen) >= 3
     await journal.close()
     assert not disk.open_files
+
+
+class HeldReads:
+    """A ring that keeps reads until they are let go, as one does whose threads are busy."""
+
+    def __init__(self, ring: Any) -> None:
+        self.ring = ring
+        self.reads: list[tuple[int, int, int, int, int]] = []
+
+    def submit_read(self, *read: int) -> None:
+        self.reads.append(read)
+
+    def let_go(self) -> None:
+        for read in self.reads:
+            self.ring.submit_read(*read)
+
+
+@run
+async def test_a_file_that_is_opened_twice_at_once_stays_open_for_the_first_read(tmp_path: Path):
+    disk = MemoryDisk()
+    journal, consumer = await reopened(tmp_path, disk)
+    journal.core.deliver(consumer, 1, 1 << 20)
+    file_id, slab = journal.core.absent_slab(consumer)
+    loader = journal._loader
+    loader._ring = held = HeldReads(loader._ring)
+    real_open, begun, may_end = loader._open_file, 0, asyncio.Event()
+
+    async def open_file(file_id: int):
+        nonlocal begun
+        begun += 1
+        is_first = begun == 1
+        handle = await real_open(file_id)
+        if not is_first:
+            await may_end.wait()
+        return handle
+
+    loader._open_file = open_file
+    loads = [asyncio.create_task(loader.load(file_id, slab + n)) for n in range(2)]
+    await until(lambda: begun == 2 and bool(held.reads))
+    may_end.set()
+    await asyncio.wait([loads[1]], timeout=0.05)
+    assert held.reads[0][0] in disk.open_files, "the first read needs it still"
+    held.let_go()
+    assert await loads[0]
+    with pytest.raises(ValueError, match="load_begin"):
+        await loads[1]  # the file is too small for two
+    await journal.close()
+    assert not disk.open_files, "and no other one is left open"

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from vespiary_broker.store.paging.pager import pause_s
+from vespiary_broker.store.paging.flights import MOVES_MAX, MoveTurns, pause_s
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.paging_rig import PAGE_BYTES, PagingRig, RigAddress
 from vespiary_testkit.virtual_time import run_virtual
@@ -48,6 +48,39 @@ def test_looks_at_what_cannot_be_moved_are_bounded_in_all(tmp_path: Path) -> Non
         await asyncio.sleep(4)
         assert min(looks.values()) >= 4
         assert looks.total() <= 4 * 600 + ADDRESSES
+        for address in held:
+            address.is_wanted = False
+        await rig.close()
+
+    run_virtual(scenario())
+
+
+def test_those_that_hold_most_have_their_turn_first_and_each_has_one() -> None:
+    turns = MoveTurns()
+    held = {"a": 3, "b": 9, "c": 1, "d": 5}
+    assert turns.take(held, 2) == ["b", "d"]
+    assert turns.take(held, 2) == ["a", "c"], "though those before still hold more"
+    assert turns.take(held, 3) == ["b", "d", "a"]
+    turns.forget("b")
+    assert turns.take(held, 1) == ["b"], "it has begun to hold too much anew"
+    assert turns.take(held, 0) == []
+    assert turns.take({}, 5) == []
+
+
+def test_very_many_addresses_are_moved_some_at_a_time_and_each_has_its_turn(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        rig = await PagingRig.open(tmp_path, MemoryDisk())
+        looks: Counter[str] = Counter()
+        held = [HeldAddress(rig, number, looks) for number in range(3 * MOVES_MAX)]
+        for address in held:
+            rig.pager.page(address)
+        most = 0
+        while len(looks) < len(held):
+            await asyncio.sleep(0.01)
+            most = max(most, len(rig.pager._moves))
+        assert MOVES_MAX // 2 <= most <= MOVES_MAX
         for address in held:
             address.is_wanted = False
         await rig.close()
