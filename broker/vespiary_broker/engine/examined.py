@@ -39,7 +39,8 @@ from typing import Final
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.delivery_counts import is_retired
 from vespiary_broker.engine.groups import Group, Groups, closes_group
-from vespiary_broker.engine.lanes import OWNED_FACTOR, SEQUENCE_MASK, Lane, key_of
+from vespiary_broker.engine.index_bounds import IndexBounds
+from vespiary_broker.engine.lanes import SEQUENCE_MASK, Lane, key_of
 from vespiary_broker.engine.page_walk import ClosedPages, PageWalk
 from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.engine.queues import Consumer, Queue
@@ -49,9 +50,6 @@ from vespiary_broker.engine.takers import Batch, Taker
 
 KEYS_MAX: Final = 20_000
 """Messages that the lanes of one queue may hold together before they look no further."""
-_PAGED_KEYS_MAX: Final = 256
-"""As many while some stand in pages, until the pager says how many there is memory for."""
-_LANE_KEYS_MIN: Final = 64
 _LOOK_MESSAGES: Final = 256
 _LOOK_COST: Final = 16
 _JUDGE_COST: Final = 16
@@ -95,8 +93,7 @@ class ExaminedQueue:
         self._has_left = False  # messages of groups whose owner takes from another lane
         self._closing: set[int] = set()  # those that are the last of their group
         self._walk = PageWalk(core, queue.id)
-        self._limit = self._keys_max = KEYS_MAX
-        self._owned_max = OWNED_FACTOR * KEYS_MAX
+        self._bounds = IndexBounds(KEYS_MAX)
         self._raised = RaisedSearch()
         self._is_raising = False  # it has not come to its end, and nothing is given
         self._is_waiting = False  # for a footer that is being read
@@ -201,16 +198,7 @@ class ExaminedQueue:
             taker.own.clear()
 
     def _lanes_changed(self) -> None:
-        limit = min(self._limit, _PAGED_KEYS_MAX) if self._is_untold else self._limit
-        self._keys_max = max(_LANE_KEYS_MIN, limit // max(1, len(self._lanes)))
-        # What is bounded for the memory's sake is not held for owners that take none either.
-        is_bounded = limit < KEYS_MAX
-        self._owned_max = self._keys_max * (1 if is_bounded else OWNED_FACTOR)
-
-    @property
-    def _is_untold(self) -> bool:
-        """Whether messages stand in pages, and nobody said how much memory there is for them."""
-        return self._limit == KEYS_MAX and self._walk.has_pages
+        self._bounds.refresh(len(self._lanes), has_pages=self._walk.has_pages)
 
     # --- memory ---------------------------------------------------------------------------------
 
@@ -218,17 +206,16 @@ class ExaminedQueue:
         """Bound what the index holds, so that the rest can leave the memory.
 
         Args:
-            messages: How many messages, about; at most `KEYS_MAX`, which it is by itself.
+            messages: How many messages, about; `KEYS_MAX` and above: it need not be bounded any
+                more, once nothing stands in pages.
 
         Returns:
             Whether it held far more, and begins anew: the queue is to be served.
         """
-        messages = min(messages, KEYS_MAX)
-        if messages == self._limit:
+        if not self._bounds.tell(messages):
             return False
-        self._limit = messages
         self._lanes_changed()
-        most = 2 * (self._keys_max + _LOOK_MESSAGES)
+        most = 2 * (self._bounds.keys + _LOOK_MESSAGES)
         is_too_long = any(len(lane.keys) + lane.owned > most for lane in self._lanes.values())
         if is_too_long:
             self._reset()
@@ -262,7 +249,7 @@ class ExaminedQueue:
         return any(self._looks_on(lane) for lane in self._lanes.values())
 
     def _looks_on(self, lane: Lane) -> bool:
-        lane.note_size(self._keys_max, self._owned_max)
+        lane.note_size(self._bounds.keys, self._bounds.owned)
         if lane.cursor >= self._available or not lane.is_filling:
             return False
         return not (lane.is_stuck and lane.keys)
@@ -363,7 +350,7 @@ class ExaminedQueue:
             return False
         level = self._raised.level(min((lane.cursor for lane in lanes), default=0), self._available)
         # With enough of them, which are the first of all, the search need not go on now.
-        return level > 0 and not any(lane.has_enough(level, self._keys_max) for lane in lanes)
+        return level > 0 and not any(lane.has_enough(level, self._bounds.keys) for lane in lanes)
 
     def _look_for_raised(self, budget: int) -> int:
         """Take in messages of raised priority from where lanes have not looked yet."""
@@ -457,7 +444,7 @@ class ExaminedQueue:
         for lane in self._lanes.values():
             lane.is_stuck = False
         longest = max((len(lane.keys) for lane in self._lanes.values()), default=0)
-        if longest > 4 * (self._keys_max + _LOOK_MESSAGES) or len(self._returned) > 2 * KEYS_MAX:
+        if longest > 4 * (self._bounds.keys + _LOOK_MESSAGES) or len(self._returned) > 2 * KEYS_MAX:
             self._reset()
 
     def _index(self, lane: Lane, message: MessageView) -> None:
