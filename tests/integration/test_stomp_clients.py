@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.cli.api_client import ApiClient
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stock_client import VERSIONS, Client
 from vespiary_testkit.waiting import WAIT_S, wait_for
@@ -161,6 +162,30 @@ def test_topic_goes_to_every_subscriber(connect: Any) -> None:
         sender.send("/topic/news", str(number))
     for subscriber in subscribers:
         assert [m.body for m in subscriber.recorder.take(10)] == [str(n) for n in range(10)]
+
+
+def test_a_reply_comes_to_a_temporary_queue_that_goes_with_who_asked(
+    broker: BrokerProcess, connect: Any
+) -> None:
+    server, asking = connect(), connect()
+    server.subscribe("/queue/prices")
+    replies = "/topic/replies.5f0c"
+    asking.subscribe(replies)
+    asking.send("/queue/prices", "how much?", **{"reply-to": replies})
+    (question,) = server.recorder.take(1)
+    server.send(question.headers["reply-to"], "little")
+    assert asking.recorder.take(1)[0].body == "little"
+
+    api = ApiClient(f"http://127.0.0.1:{broker.port('http')}", None)
+
+    def queues() -> list[dict[str, Any]]:
+        return [each for each in api.items("/queues") if each["address"] == "replies.5f0c"]
+
+    assert [each["isTemporary"] for each in queues()] == [True]
+    asking.disconnect()
+    wait_for(lambda: not queues())
+    server.send(replies, "too late")  # confirmed, and gone
+    assert not queues()
 
 
 def test_durable_subscription_waits_for_its_owner(connect: Any) -> None:
