@@ -165,6 +165,23 @@ def test_lost_connections_count_and_orderly_ends_do_not(
     wait_for(lambda: ready(broker, "DLQ") == 1)
 
 
+def test_dead_letters_expire_by_the_settings_of_their_address_and_over_a_kill(
+    start: Callable[..., BrokerProcess],
+) -> None:
+    own = ("address-settings.DLQ.expiry-delay=2s", "address-settings.DLQ.expiry-address=GONE")
+    broker = start(*own, "address-settings.jobs.expiry-delay=1d")
+    client = Client(broker)
+    for number in range(3):
+        client.send("/queue/jobs", b"%d" % number)
+    said = run_command(broker, "queue", "send-to-dead-letter", "jobs")
+    assert "3 messages of jobs are dead letters" in said
+    client.send("/queue/DLQ", b"sent there")
+    broker.kill()
+    broker.start()
+    wait_for(lambda: ready(broker, "GONE") == 4)
+    assert (ready(broker, "DLQ"), ready(broker, "jobs")) in ((0, 0), (-1, 0), (0, -1), (-1, -1))
+
+
 def test_a_large_message_takes_its_body_along(
     start: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:

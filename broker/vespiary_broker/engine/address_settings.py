@@ -7,7 +7,7 @@ match leaves open comes from the next wider one, and at last from `ADDRESS_DEFAU
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -23,6 +23,10 @@ def _width(pattern: str, syntax: WildcardSyntax) -> tuple[tuple[int, ...], int]:
     ranks = {syntax.single_word: 1, syntax.any_words: 2}
     parts = syntax.words(pattern)
     return tuple(ranks.get(part, 0) for part in parts), -len(parts)
+
+
+def _covers(pattern: Pattern, address: str) -> bool:
+    return pattern.text == address or pattern.is_match(address)
 
 
 class AddressSettingsTable:
@@ -76,11 +80,23 @@ class AddressSettingsTable:
             self._cache[address] = found
         return found
 
+    def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
+        """Return whether a match that covers an address, and not another one, says some setting.
+
+        Args:
+            names: The settings.
+            address: The address.
+            other: The other one.
+        """
+        return any(
+            any(getattr(settings, name) is not None for name in names)
+            for pattern, settings in self._matches
+            if _covers(pattern, address) and not _covers(pattern, other)
+        )
+
     def _merge(self, address: str) -> AddressSettings:
         covering = tuple(
-            index
-            for index, (pattern, _) in enumerate(self._matches)
-            if pattern.text == address or pattern.is_match(address)
+            index for index, (pattern, _) in enumerate(self._matches) if _covers(pattern, address)
         )
         found = self._merged.get(covering)
         if found is None:

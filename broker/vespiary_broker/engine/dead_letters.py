@@ -33,6 +33,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from vespiary_broker.engine.address_memory import AddressMemory, Verdict
+from vespiary_broker.engine.message_times import EXPIRY_RULES, has_expiry_rules
 from vespiary_broker.engine.moves import NoPlace, Place, Reason, Shed
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.original_headers import ORIGINAL_ADDRESS
@@ -181,7 +182,7 @@ class DeadLetters:
         key = (rule.address, own)
         if route is not None:
             self._refused.pop(key, None)
-            return Place(rule.address, route, origin if own else "")
+            return self._to(rule, own, origin, route)
         if self._is_refused(key):
             return NoPlace.LATER
         if key not in self._making:
@@ -191,8 +192,20 @@ class DeadLetters:
                 route = self._route(rule, own)
                 if route is None:
                     return NoPlace.LATER
-                return Place(rule.address, route, origin if own else "")
+                return self._to(rule, own, origin, route)
         return NoPlace.WAITING
+
+    def _to(self, rule: _Rule, own: str, origin: str, route: Route) -> Place:
+        """Return a place that is there.
+
+        Messages expire there by what is said of its address alone: what holds for the address that
+        they come from as well was not said of dead or expired ones.
+        """
+        settings = self._registry.settings_for(rule.address)
+        is_expiring = has_expiry_rules(settings) and self._registry.is_said_apart(
+            EXPIRY_RULES, rule.address, origin
+        )
+        return Place(rule.address, route, origin if own else "", settings if is_expiring else None)
 
     def _is_refused(self, key: tuple[str, str]) -> bool:
         """Whether a place could not be made, and it is not time yet to try again."""

@@ -91,6 +91,10 @@ def times_of_send(
     return MessageTimes(expiry(settings, expires_ms, now_ms), deliver_at_ms)
 
 
+EXPIRY_RULES: Final = ("expiry_delay", "min_expiry_delay", "max_expiry_delay", "no_expiry")
+"""Settings that say when messages of an address expire."""
+
+
 def has_expiry_rules(settings: AddressSettings) -> bool:
     """Whether messages of an address may expire that were sent without a time to live."""
     delays = (settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)

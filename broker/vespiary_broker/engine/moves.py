@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
+from vespiary_broker.engine.message_times import MessageTimes, expiry, stamp
 from vespiary_broker.engine.original_headers import moved_properties, returned_properties
 from vespiary_broker.engine.pending_sequences import PendingSequences
 from vespiary_broker.engine.property_lines import value_of
@@ -30,6 +31,7 @@ from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION
+from vespiary_spec.settings import AddressSettings
 
 BATCH_MESSAGES: Final = 64
 BATCH_BYTES: Final = 256 * 1024
@@ -58,11 +60,13 @@ class Place(NamedTuple):
         address: Name of the address.
         route: The route there.
         origin: Address that messages have to name as their origin there; empty: any.
+        expiry: Settings that say when messages expire there; None: they do not.
     """
 
     address: str
     route: Route
     origin: str = ""
+    expiry: AddressSettings | None = None
 
 
 class Shed(NamedTuple):
@@ -150,6 +154,7 @@ class _Gathered(NamedTuple):
     view: MessageView
     properties: bytes
     body: bytes
+    is_expiring: bool
 
 
 class Mover:
@@ -405,7 +410,8 @@ class Mover:
             if handle is None:
                 untaken.append(view)
             else:
-                gathered.append(_Gathered(handle, view, properties, body))
+                is_expiring = place.expiry is not None and properties is not view.properties
+                gathered.append(_Gathered(handle, view, properties, body, is_expiring))
         if untaken:
             self._stay(work, place, untaken)
             done.update(view.sequence for view in untaken)
@@ -483,7 +489,7 @@ class Mover:
             priority=view.priority,
             escaped=b"\\" in one.properties,
             large=view.is_large,
-            special=view.is_special and _is_ordered(view, one.properties),
+            special=one.is_expiring or (view.is_special and _is_ordered(view, one.properties)),
             transaction=number,
         )
 
@@ -527,7 +533,10 @@ class Mover:
         if work.reason is Reason.RETRIED:
             return returned_properties(view.properties, place.address)
         expired_ms = now_ms if work.reason is Reason.EXPIRED else 0
-        return moved_properties(view, work.queue, place.address, expired_ms, origin=place.origin)
+        moved = moved_properties(view, work.queue, place.address, expired_ms, origin=place.origin)
+        if place.expiry is None:
+            return moved
+        return stamp(moved, MessageTimes(expiry(place.expiry, 0, now_ms), 0))
 
     def _view(self, work: _Work, sequence: int) -> MessageView | None:
         """Return a message that still waits here; None if it does not, or has to be loaded."""

@@ -13,7 +13,7 @@ messages whose records still stand in the journal's files. Who promises more tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -213,6 +213,10 @@ class Registry:
     def settings_for(self, address: str) -> AddressSettings:
         """Return the settings of an address; no field is None."""
         return self._settings.settings_for(address)
+
+    def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
+        """Return whether settings of an address come from a match that another one is not in."""
+        return self._settings.is_said_apart(names, address, other)
 
     def queue_of(self, address: str, name: str) -> Queue | None:
         """Return a queue by its fully qualified name.
