@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "state.h"
+#include "pages.h"
 
 /* --- slabs of memory ---------------------------------------------------------------------------------- */
 uint8_t *vespiary_slab_map(uint32_t bytes)
@@ -100,31 +100,53 @@ static void slab_drop(vespiary_core *core, slab *which)
     which->state = SLAB_ABSENT;
 }
 
-/* The journal slab to evict: newest closed first, because queues are read from their old end; a slab that was
- * loaded is being read, so those go last, the one loaded longest ago first. */
-static slab_list *evictable(vespiary_core *core, uint32_t skip, uint32_t *at)
+/* So many of the closed slabs may be evicted, those of them that are durable: the last ones may not. */
+static uint32_t unprotected(const vespiary_core *core)
 {
-    uint32_t closed = core->closed.count > PROTECTED_SLABS ? core->closed.count - PROTECTED_SLABS : 0;
-    for (uint32_t i = closed; i-- > 0;)
-        if (slab_of(core, core->closed.items[i])->last_sequence <= core->durable_sequence && skip-- == 0) {
+    return core->closed.count > PROTECTED_SLABS ? core->closed.count - PROTECTED_SLABS : 0;
+}
+
+static bool is_durable_slab(const vespiary_core *core, const slab *s)
+{
+    return s->last_sequence <= core->durable_sequence;
+}
+
+/* All that lives there stands in a page too that is on its way: hardly anybody will ask for it here. */
+static bool is_copied(const slab *s) { return s->copied && s->copied == s->live; }
+
+/* The journal slab to evict. What was copied into pages goes first, the oldest first. Then the newest closed one, because
+ * queues are read from their old end, by consumers and by who fills pages. A slab that was loaded is being read, so those
+ * go last, the one loaded longest ago first. */
+static slab_list *evictable(vespiary_core *core, uint32_t *at)
+{
+    uint32_t closed = unprotected(core);
+    for (uint32_t i = 0; core->copied_places && i < closed; i++) {
+        const slab *s = slab_of(core, core->closed.items[i]);
+        if (is_copied(s) && is_durable_slab(core, s)) {
             *at = i;
             return &core->closed;
         }
-    if (skip < core->loaded.count) {
-        *at = skip;
-        return &core->loaded;
     }
-    return NULL;
+    for (uint32_t i = 0; core->copied_places && i < core->loaded.count; i++)
+        if (is_copied(slab_of(core, core->loaded.items[i]))) {
+            *at = i;
+            return &core->loaded;
+        }
+    for (uint32_t i = closed; i-- > 0;)
+        if (is_durable_slab(core, slab_of(core, core->closed.items[i]))) {
+            *at = i;
+            return &core->closed;
+        }
+    *at = 0;
+    return core->loaded.count ? &core->loaded : NULL;
 }
 
 bool slabs_obtainable(const vespiary_core *core, uint32_t count)
 {
-    uint32_t have = core->free_count + (core->slabs_max - core->slabs_total);
-    uint32_t at;
-    for (uint32_t skip = 0; have < count; skip++, have++)
-        if (!evictable((vespiary_core *)core, skip, &at))
-            return false;
-    return true;
+    uint32_t have = core->free_count + (core->slabs_max - core->slabs_total) + core->loaded.count;
+    for (uint32_t i = unprotected(core); have < count && i-- > 0;)
+        have += is_durable_slab(core, slab_of(core, core->closed.items[i]));
+    return have >= count;
 }
 
 static void evict(vespiary_core *core, slab_list *from, uint32_t at, uint8_t **memory)
@@ -142,7 +164,7 @@ int slab_take(vespiary_core *core, uint8_t **memory)
         /* New memory is slow to touch (milliseconds), so it is made ahead of need by another thread. When that
          * lags behind, what will be read last is dropped first; only then is memory made here. */
         uint32_t at;
-        slab_list *from = evictable(core, 0, &at);
+        slab_list *from = evictable(core, &at);
         int bad = from == &core->closed ? -ENOSPC : slab_make_free(core);
         if (bad == -ENOSPC && from) {
             evict(core, from, at, memory);
@@ -354,12 +376,34 @@ static uint32_t place_bytes(const entry *item)
     return PLACE_BYTES + (item->places == 1 ? all : all / item->places);
 }
 
+static void count_copied(vespiary_core *core, const entry *item, int change)
+{
+    core->slots[item->slot]->slabs[item->offset >> core->slab_shift].copied += (uint32_t)change;
+    core->copied_places += (uint64_t)(int64_t)change;
+}
+
+void record_mark(vespiary_core *core, entry *item)
+{
+    item->flags |= FLAG_PAGING;
+    count_copied(core, item, 1);
+}
+
+void record_unmark(vespiary_core *core, entry *item)
+{
+    bool is_live = item->state != ENTRY_NONE && item->state != ENTRY_DONE; /* else it was counted when it went */
+    if (is_live && item->flags & FLAG_PAGING)
+        count_copied(core, item, -1);
+    item->flags &= (uint8_t)~FLAG_PAGING;
+}
+
 void record_pin(vespiary_core *core, const queue *q, const entry *item)
 {
     file *in = core->slots[item->slot];
     uint32_t bytes = place_bytes(item);
     in->live++;
     in->slabs[item->offset >> core->slab_shift].live++;
+    if (item->flags & FLAG_PAGING)
+        count_copied(core, item, 1);
     in->live_bytes += bytes;
     core->live_bytes += in->is_volatile || in->page ? 0 : bytes;
     account_enter(core, q->account, item);
@@ -374,6 +418,8 @@ void record_unpin(vespiary_core *core, const queue *q, const entry *item)
     uint32_t bytes = place_bytes(item);
     owner->live--;
     owner->live_bytes -= bytes;
+    if (item->flags & FLAG_PAGING)
+        count_copied(core, item, -1);
     core->live_bytes -= owner->is_volatile || owner->page ? 0 : bytes;
     if (--at->live || page_is_looked_at(owner))
         return;

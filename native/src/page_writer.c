@@ -205,7 +205,7 @@ static void note_places(copying *c)
         of->first = one->sequence < of->first ? one->sequence : of->first;
         of->last = one->sequence > of->last ? one->sequence : of->last;
         p->places[p->places_count++] = (page_place){one->sequence, one->of, p->records_count};
-        one->item->flags |= FLAG_PAGING;
+        record_mark(c->core, one->item);
     }
     p->record_bytes = c->bytes;
 }

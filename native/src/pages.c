@@ -160,7 +160,7 @@ static void unmark_places(vespiary_core *core, const struct page *p)
         }
         entry *item = q ? queue_entry(q, p->places[i].sequence) : NULL;
         if (item)
-            item->flags &= (uint8_t)~FLAG_PAGING;
+            record_unmark(core, item);
     }
 }
 

@@ -72,6 +72,10 @@ _Static_assert(sizeof(extent) <= 64, "an extent is what a queue has in a page, a
 #define EXTENT_LIVE_MAX 0x7FFFFFFFU
 #define NOTE_LOCKED 0x10000U
 
+/* image.c */
+void record_mark(vespiary_core *core, entry *item);   /* it was copied into a page that is not live yet */
+void record_unmark(vespiary_core *core, entry *item); /* that page is live, or never will be */
+
 /* page_extents.c */
 bool extent_has(const extent *e, uint64_t sequence);
 bool extent_is_volatile(const extent *e, uint64_t sequence);

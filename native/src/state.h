@@ -83,6 +83,7 @@ typedef enum { SLAB_ABSENT = 0, SLAB_FILLING, SLAB_CLOSED, SLAB_LOADING, SLAB_LO
 typedef struct {
     uint8_t *memory;        /* NULL unless present or loading */
     uint32_t live;          /* places whose record stands here */
+    uint32_t copied;        /* those of them that were copied into a page which is not live yet (FLAG_PAGING) */
     slab_state state;
     uint64_t last_sequence; /* of the last block here; durable when it is */
 } slab;
@@ -364,6 +365,7 @@ struct vespiary_core {
     uint32_t files_count, files_capacity;
     uint8_t **free_slabs;
     uint32_t free_count, free_capacity, slabs_total;
+    uint64_t copied_places; /* of all slabs: see slab.copied */
     slab_list closed, loaded;
     file **pages; /* by file id */
     uint32_t pages_count, pages_capacity;

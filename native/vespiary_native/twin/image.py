@@ -7,6 +7,7 @@ I/O. Called by `blocks`, which fills slabs, and by the core.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from vespiary_native.abc import NoRoom
@@ -102,6 +103,7 @@ class Image:
         durable_sequence: Everything up to this block is durable.
         live_bytes: What the live places of all journal files count for.
         pages: All pages, by file id.
+        copied_places: Says how many live places of slabs stand in pages that are not live yet too.
     """
 
     def __init__(self, slab_bytes: int, slabs_max: int) -> None:
@@ -119,6 +121,7 @@ class Image:
         # Dictionaries for their order: first in, first listed.
         self._closed: dict[Slab, None] = {}
         self._loaded: dict[Slab, None] = {}
+        self.copied_places: Callable[[], Mapping[Slab, int]] = dict
 
     # --- memory -----------------------------------------------------------------------------------
     @property
@@ -168,12 +171,16 @@ class Image:
     def _evictable(self) -> list[Slab]:
         """Return the slabs that may be dropped, the first to go first.
 
-        Queues are read from their old end, so what was closed last is needed last. What was loaded
-        is being read: it goes after those, the one loaded longest ago first.
+        What was copied into pages that are on their way is hardly asked for here: it goes first,
+        the oldest first. Queues are read from their old end, by consumers and by who fills pages,
+        so what was closed last is needed last. What was loaded is being read: it goes after those,
+        the one loaded longest ago first.
         """
         closed = list(self._closed)[: -PROTECTED_SLABS or None]
         closed = [slab for slab in closed if slab.last_sequence <= self.durable_sequence]
-        return [*reversed(closed), *self._loaded]
+        copied = self.copied_places()
+        first = [slab for slab in (*closed, *self._loaded) if copied.get(slab) == slab.live]
+        return [*first, *(s for s in (*reversed(closed), *self._loaded) if s not in first)]
 
     def can_take(self, count: int) -> bool:
         """Whether that many slabs could be had now."""

@@ -7,6 +7,7 @@ by the caller. Called by the core; `abc_pages.CorePages` is the contract.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import Final
 
 from vespiary_codec.journal.page import (
@@ -31,11 +32,13 @@ from vespiary_codec.journal.record import (
     RecordFlag,
 )
 from vespiary_native.abc import NoRoom
+from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.extents import Extent
-from vespiary_native.twin.image import PAGE, JournalFile
+from vespiary_native.twin.image import PAGE, JournalFile, Slab
 from vespiary_native.twin.page_entering import KEPT_FLAGS, VOLATILE
 from vespiary_native.twin.page_looking import Looking
 from vespiary_native.twin.page_writer import Page, add_record, extra_bytes, record_limit
+from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Queue
 from vespiary_native.values_pages import (
     ExtentFacts,
@@ -51,6 +54,16 @@ _RECORD_LENGTH: Final = struct.Struct("<I")
 
 class Pages(Looking):
     """The pages of a core: out of the journal. The way back is `Entering`'s and `Looking`'s."""
+
+    def __init__(self, staging: Staging, queues: dict[int, Queue], branches: Branches) -> None:
+        super().__init__(staging, queues, branches)
+        self._image.copied_places = self._copied_places
+
+    def _copied_places(self) -> Counter[Slab]:
+        """Return how many live places of each slab stand in pages that are not live yet too."""
+        queues = self._queues.values()
+        copied = ((queue, at) for queue in queues for at in queue.paging if at in queue.entries)
+        return Counter(queue.entries[at][0] for queue, at in copied)
 
     # --- filling ----------------------------------------------------------------------------------
     def open(self, page_id: int, salt: int, size: int, queue_ids: list[int]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import zlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,23 +24,6 @@ PASSED_OVER_MAX: Final = 4
 
 MOVES_MAX: Final = 256
 """Addresses that are moved at a time: each costs a task, and ten thousand may have too much."""
-
-_NOTHING_MOVED_S: Final = 0.1
-_LOOKS_PER_S: Final = 500
-"""Looks a second at addresses of which nothing can be moved, all together: thousands may page."""
-
-
-def pause_s(name: str, moves: int) -> float:
-    """Return how long an address of which nothing could be moved waits to be looked at again.
-
-    Addresses that were looked at together are spread, or each of their turns would be a long one.
-
-    Args:
-        name: The address.
-        moves: Number of addresses whose messages are being moved, this one included.
-    """
-    spread = 0.5 + zlib.crc32(name.encode()) / 2**32
-    return max(_NOTHING_MOVED_S, spread * moves / _LOOKS_PER_S)
 
 
 class MoveTurns:

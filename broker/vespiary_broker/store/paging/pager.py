@@ -23,7 +23,7 @@ from vespiary_broker.store.disk import Disk, DiskFile, DiskLike
 from vespiary_broker.store.files import NO_LIMITS, SpaceLimits
 from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.paging.closed_pages import ClosedPages
-from vespiary_broker.store.paging.flights import MOVES_MAX, Flight, FlightRoom, MoveTurns, pause_s
+from vespiary_broker.store.paging.flights import MOVES_MAX, Flight, FlightRoom, MoveTurns
 from vespiary_broker.store.paging.folders import PageFolders
 from vespiary_broker.store.paging.moving import (
     FilledPage,
@@ -35,6 +35,7 @@ from vespiary_broker.store.paging.moving import (
 from vespiary_broker.store.paging.opening import PageOpener
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.page_recovery import PagesFound, remove_leftovers, survey_pages
+from vespiary_broker.store.paging.pauses import gather, pause_s
 from vespiary_broker.store.paging.restaging import Restaging
 from vespiary_codec.journal.page import block_file_id
 from vespiary_codec.journal.page_sketch import PageSketch
@@ -43,10 +44,12 @@ from vespiary_spec.errors import DiskFull, VespiaryError, WriterFailed
 
 THREADS: Final = 2
 PERIOD_S: Final = 0.25
+_SHORT_SHARE: Final = 4
+"""Memory is short when so much of the image, as a divisor, is left: a page takes its own too."""
+_SMALL_SHARE: Final = 8
+"""Of a page, as a divisor: for less none is begun before its time."""
 _STEP: Final = 256
 """Addresses looked at in one turn of the event loop."""
-_GATHER_S: Final = 0.1
-"""So long a page that would be small waits for more: pages of single messages cost a flush each."""
 
 log = logging.getLogger(__name__)
 
@@ -349,7 +352,7 @@ class Pager:
             return False  # the task begins again when it has too much, or some of its pages go
         await self._wait_for_retry()
         if wanted_bytes < address.page_bytes // 2:
-            await asyncio.sleep(max(_GATHER_S, pause_s(name, len(self._moves)) / 2))
+            await gather(name, lambda: len(self._moves), lambda: self._is_pressing(address))
         await self._room.take(address.page_bytes, address.held_bytes)
         try:
             filled = None if self._is_closing else await self._fill(address, flight)
@@ -368,6 +371,19 @@ class Pager:
             # All that waits is held by consumers, or stands in open pages: look again later.
             await asyncio.sleep(pause_s(name, len(self._moves)))
         return True
+
+    def _is_pressing(self, address: PagedAddress) -> bool:
+        """Whether to wait no more: what has no room in the image would have to be read back.
+
+        A page that would be very small is no help.
+        """
+        if self._is_closing:
+            return True
+        if address.excess_bytes() < address.page_bytes // _SMALL_SHARE:
+            return False
+        image = self._core.image_statistics()
+        room = image.slabs_free + image.slabs_max - image.slabs_total
+        return room <= max(image.slabs_max // _SHORT_SHARE, 1)
 
     async def _fill(self, address: PagedAddress, flight: Flight) -> FilledPage | None:
         """Copy messages into a page; None if there was nothing to copy, or an error is noted."""

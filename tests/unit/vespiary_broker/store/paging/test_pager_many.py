@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from vespiary_broker.store.paging.flights import MOVES_MAX, MoveTurns, pause_s
+from vespiary_broker.store.paging.flights import MOVES_MAX, MoveTurns
+from vespiary_broker.store.paging.pauses import pause_s
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.paging_rig import PAGE_BYTES, PagingRig, RigAddress
 from vespiary_testkit.virtual_time import run_virtual
