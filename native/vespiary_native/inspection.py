@@ -17,6 +17,7 @@ from vespiary_native.values_inspection import LOOK_LIVE_MAX, Look, MessageView
 _VIEW: Final = struct.Struct("<Q???xHBBQ????III")
 """The fields of a `MessageView` but its properties, then where these begin and end
 (`vespiary_view` of core.h)."""
+_FIELDS: Final = len(MessageView._fields) - 1
 
 
 def look_at(out: Any, data: Any, count: int) -> Look:
@@ -34,8 +35,8 @@ def look_at(out: Any, data: Any, count: int) -> Look:
     make = tuple.__new__
     return Look(
         [
-            make(MessageView, (*view, found[begin:end]))
-            for *view, begin, end in _VIEW.iter_unpack(found[: count * _VIEW.size])
+            make(MessageView, (*view[:_FIELDS], found[view[_FIELDS] : view[-1]]))
+            for view in _VIEW.iter_unpack(found[: count * _VIEW.size])
         ],
         out.next_sequence,
         absent,

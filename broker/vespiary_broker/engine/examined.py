@@ -480,6 +480,9 @@ class ExaminedQueue:
             return batch
         count = min(count, taker.size)
         fresh_max = count if len(self._takers) == 1 else 1 + taker.groups // _GROUPS_A_STEP
+        if not (own or self._group_of or self._expires):
+            batch.keys = lane.pop_many(count)
+            return batch
         keys, taken = lane.keys, batch.keys
         while len(taken) < count:
             if own and not (keys and keys[0] < own[0]):
@@ -551,7 +554,7 @@ class ExaminedQueue:
         elif passed == taker.size:
             taker.size = min(2 * passed, _SIZE_MAX)
         if self._returned:
-            self._returned.difference_update(key & SEQUENCE_MASK for key in keys[:passed])
+            self._returned.difference_update([key & SEQUENCE_MASK for key in keys[:passed]])
         if self._expires:
             for key in keys[:passed]:
                 self._expires.pop(key & SEQUENCE_MASK, None)

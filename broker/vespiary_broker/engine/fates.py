@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.expiry import ExpiryScan
-from vespiary_broker.engine.message_times import MessageTimes, read_times
+from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times
 from vespiary_broker.engine.moves import Mover, Reason
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.redelivery import Redelivery
@@ -143,16 +143,6 @@ class Fates:
     # --- one message ----------------------------------------------------------------------------
 
     @staticmethod
-    def decide(view: MessageView, now_ms: int) -> Fate:
-        """Return what to do with a special message.
-
-        Args:
-            view: The message.
-            now_ms: Milliseconds since 1970.
-        """
-        return Fates._fate(read_times(view.properties), now_ms)
-
-    @staticmethod
     def _fate(times: MessageTimes, now_ms: int) -> Fate:
         if 0 < times.expires_ms <= now_ms:
             return Fate(Verdict.END)
@@ -166,7 +156,8 @@ class Fates:
 
     def is_due(self, view: MessageView) -> bool:
         """Whether a special message has expired, or is scheduled (see `settling.Judge`)."""
-        return self.decide(view, self.clock_ms()).verdict is not Verdict.GIVE
+        fate = self._fate(read_times(view.properties), self.clock_ms())
+        return fate.verdict is not Verdict.GIVE
 
     def settle(self, queue: Queue, view: MessageView) -> int:
         """Decide about a deliverable special message, and do what is decided.
@@ -179,8 +170,11 @@ class Fates:
             `NOT_TO_BE_GIVEN`: it was set aside, and is no longer deliverable. Else it may be given
             before this time (milliseconds since 1970), 0: at any time.
         """
+        times = read_times(view.properties)
+        if times is NO_TIMES:
+            return 0
         now_ms = self.clock_ms()
-        fate = self.decide(view, now_ms)
+        fate = self._fate(times, now_ms)
         if fate.verdict is Verdict.GIVE:
             return fate.until_ms
         self._leave(queue, view, fate, now_ms)

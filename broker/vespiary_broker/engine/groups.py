@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 GROUPS_MAX: Final = 65_536
 GROUP_ID: Final = b"JMSXGroupID"
 GROUP_SEQUENCE: Final = b"JMSXGroupSeq"
-_ID_LINE: Final = b"\n" + GROUP_ID + b":"
+_ID_START: Final = GROUP_ID + b":"
+_ID_LINE: Final = b"\n" + _ID_START
 _LAST_LINE: Final = b"\n" + GROUP_SEQUENCE + b":-1\n"
 
 Group = bytes | int
@@ -34,17 +35,18 @@ def group_id_of(properties: bytes) -> bytes:
     Args:
         properties: As stored, escapes and all: equal ids are written the same.
     """
-    lines = b"\n" + properties
-    start = lines.find(_ID_LINE)
-    if start < 0:
-        return b""
-    start += len(_ID_LINE)
-    return lines[start : lines.index(b"\n", start)]
+    if properties.startswith(_ID_START):
+        start = len(_ID_START)
+    else:
+        start = properties.find(_ID_LINE) + len(_ID_LINE)
+        if start < len(_ID_LINE):
+            return b""
+    return properties[start : properties.index(b"\n", start)]
 
 
 def closes_group(properties: bytes) -> bool:
     """Whether a message is the last one of its group."""
-    return _LAST_LINE in b"\n" + properties
+    return _LAST_LINE[1:] in properties and _LAST_LINE in b"\n" + properties
 
 
 class Groups:

@@ -99,6 +99,20 @@ class Lane:
             self.raised[key >> SEQUENCE_BITS] -= 1
         return key
 
+    def pop_many(self, count: int) -> list[int]:
+        """Return the keys of the messages that are next, in order, and forget them.
+
+        Args:
+            count: How many, if there are so many.
+        """
+        keys = self.keys
+        found = [heappop(keys) for _ in range(min(count, len(keys)))]
+        for key in found:
+            if key >= _RAISED_KEYS_END:
+                break
+            self.raised[key >> SEQUENCE_BITS] -= 1
+        return found
+
     def merge(self, keys: list[int]) -> None:
         """Take back keys that waited for an owner, in any order."""
         self.owned -= len(keys)

@@ -29,6 +29,8 @@ _JMS_EXPIRATION: Final = "JMSExpiration"
 _SCHEDULED_DELIVERY: Final = "_AMQ_SCHED_DELIVERY"
 _SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
 _TIME_MS_MAX: Final = 2**53
+_EXPIRES_LINE: Final = f"{EXPIRES}:".encode()
+_SCHEDULED_LINE: Final = f"{SCHEDULED_TIME}:".encode()
 TIME_HEADERS: Final = frozenset(
     name.encode()
     for name in (EXPIRES, _JMS_EXPIRATION, SCHEDULED_TIME, _SCHEDULED_DELIVERY, _SCHEDULED_DELAY)
@@ -157,6 +159,8 @@ def read_times(properties: bytes) -> MessageTimes:
         properties: Its header lines, as `stamp` left them. What is no number counts as nothing:
             it came into the journal by another way, and must not hold up its queue.
     """
+    if _EXPIRES_LINE not in properties and _SCHEDULED_LINE not in properties:
+        return NO_TIMES  # most are special for another reason, and are asked about one by one
     expires = value_of(properties, EXPIRES.encode()) or ""
     scheduled = value_of(properties, SCHEDULED_TIME.encode()) or ""
     return MessageTimes(

@@ -108,7 +108,7 @@ class PageWalk:
         self._looked_at: dict[int, tuple[ExtentFacts, bytes]] = {}  # in part, by page
         self._gaps: dict[tuple[int, int], _Gap] = {}  # by page and least priority
         self._gaps_max = _GAPS_MIN
-        self._seen: list[int] = []  # sequences, of the last look
+        self._seen: list[MessageView] = []  # of the last look
         self._page_of: dict[int, int] = {}
         self._bodies: dict[int, bytes] = {}
 
@@ -202,7 +202,7 @@ class PageWalk:
             self._core.look, special_only=least > 0, min_priority=least, everything=everything
         )
         seen = self._look(ring, at, count, least=least, matches=matches)
-        self._seen = [view.sequence for view in seen.messages]
+        self._seen = seen.messages
         self._page_of = seen.page_of
         self._bodies.clear()
         return seen if self.pages is None else seen._replace(judged=self.pages.judged - judged)
@@ -239,14 +239,20 @@ class PageWalk:
         assert end is not None, "the ring was looked at, or a page bounds the look"
         self._note_gaps(parts, end, least=least)
         absent = [one.absent for one, _ in parts if one.absent and one.next_sequence == end]
+        if len(parts) == 1:
+            ((found, page_id),) = parts
+            views = found.messages
+            if views and views[-1].sequence >= end:
+                views = [view for view in views if view.sequence < end]
+            page_of = dict.fromkeys([view.sequence for view in views], page_id) if page_id else {}
+            return Seen(views, page_of, end, absent[0] if absent else None)
         merged = [
             (view, page_id)
             for found, page_id in parts
             for view in found.messages
             if view.sequence < end
         ]
-        if len(parts) > 1:
-            merged.sort(key=lambda item: item[0].sequence)
+        merged.sort(key=lambda item: item[0].sequence)
         page_of = {view.sequence: page_id for view, page_id in merged if page_id}
         return Seen([view for view, _ in merged], page_of, end, absent[0] if absent else None)
 
@@ -340,10 +346,11 @@ class PageWalk:
         if page_id is None:
             return self._core.body(self._queue_id, sequence)
         if sequence not in self._bodies:
+            begin = bisect_left(self._seen, sequence, key=lambda view: view.sequence)
             some = [
-                one
-                for one in self._seen[bisect_left(self._seen, sequence) :]
-                if self._page_of.get(one) == page_id
+                view.sequence
+                for view in self._seen[begin:]
+                if self._page_of.get(view.sequence) == page_id
             ][:_BODIES]
             footer = self._footer(page_id)
             bodies = self._core.page_bodies(page_id, self._queue_id, footer, some, _BODIES_BYTES)
@@ -382,11 +389,13 @@ class PageWalk:
         """
         if not page_of:
             return found
-        kept = [
-            message
-            for message in found
-            if message.sequence not in page_of
-            or any(lane.match is None or lane.match.wants(message) for lane in lanes)
-        ]
+        kept = found
+        if all(lane.match is not None for lane in lanes):
+            kept = [
+                message
+                for message in found
+                if message.sequence not in page_of
+                or any(lane.match is None or lane.match.wants(message) for lane in lanes)
+            ]
         self.take_in(message.sequence for message in kept)
         return kept
