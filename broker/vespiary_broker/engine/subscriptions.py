@@ -71,7 +71,12 @@ def routing_type_for(registry: Registry, destination: Destination) -> RoutingTyp
     address = registry.addresses.get(destination.address)
     if address is not None and len(address.routing_types) == 1:
         return next(iter(address.routing_types))
-    default = registry.settings_for(destination.address).default_address_routing_type
+    settings = registry.settings_for(destination.address)
+    default = (
+        settings.default_address_routing_type
+        if destination.queue is None
+        else settings.default_queue_routing_type
+    )
     assert default is not None
     return default
 

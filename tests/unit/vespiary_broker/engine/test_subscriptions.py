@@ -128,3 +128,23 @@ def test_a_durable_subscription_keeps_its_selector() -> None:
     rig.turns()
     assert output.bodies() == [b"2"]
     assert rig.bindings.snapshot()[consumer.queue.key]["filter-string"] == "colour = 'red'"
+
+
+@pytest.mark.parametrize("queue_type", list(RoutingType))
+@pytest.mark.parametrize("is_sent_first", [True, False])
+def test_a_queue_by_its_full_name_gets_the_default_type_of_queues(
+    queue_type: RoutingType, *, is_sent_first: bool
+) -> None:
+    address_type = next(kind for kind in RoutingType if kind is not queue_type)
+    settings = AddressSettings(
+        default_queue_routing_type=queue_type, default_address_routing_type=address_type
+    )
+    rig = Rig({"#": settings})
+    if is_sent_first:
+        rig.send("orders::q", b"1")
+    else:
+        rig.subscribe(rig.output(), "orders::q")
+    assert rig.registry.queues["q"].routing_type is queue_type
+    assert rig.registry.addresses["orders"].routing_types == {queue_type}
+    rig.subscribe(rig.output(), "plain")
+    assert rig.registry.addresses["plain"].routing_types == {address_type}
