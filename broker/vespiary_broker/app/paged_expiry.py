@@ -25,12 +25,15 @@ from vespiary_codec.journal.page_specials import has_specials
 from vespiary_spec.errors import CorruptRecord, NativeError, PageDamaged, VespiaryError
 
 if TYPE_CHECKING:
+    from vespiary_broker.engine.core import ExtentFacts
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.queues import Queue
     from vespiary_broker.store.paging.pager import Pager
     from vespiary_broker.store.writer import MessageJournal
 
 _LOOK_MESSAGES: Final = 256
+_EXTENTS: Final = 64
+"""Pages that are asked about in one turn of the loop; a queue may have thousands."""
 _CROWD_MESSAGES: Final = 4096
 _CROWDED_S: Final = 0.02
 _CROWDED_TRIES: Final = 50
@@ -92,7 +95,7 @@ class PagedExpiry:
 
     async def scan(self) -> None:
         """Look once at all pages in which something may have expired."""
-        if not self._core.pages():
+        if not self._pager.has_pages:
             self._first.clear()
             self._in_ring.clear()
             return
@@ -100,24 +103,45 @@ class PagedExpiry:
         for queue in list(self._engine.registry.queues_by_id.values()):
             if queue.is_deleted:
                 continue
-            for facts in self._core.extents(queue.id):
-                key = (facts.page_id, queue.id)
-                if not facts.places:
-                    continue
-                seen.add(key)
-                if facts.is_open:
-                    self._leave_to_ring(queue, key, facts.first, facts.last)
-                    continue
-                self._in_ring.discard(key)
-                if await self._is_due(key):
-                    with self._told(key):
-                        await self._look_through(queue, facts.page_id, facts.first, facts.last)
-                if queue.is_deleted:
-                    break
+            some = self._extents_from(queue, 0)
+            while some:
+                for facts in some:
+                    await self._scan_extent(queue, facts, seen)
+                await asyncio.sleep(0)
+                some = self._extents_from(queue, some[-1].first + 1)
             await asyncio.sleep(0)
         for key in self._first.keys() - seen:
             del self._first[key]
         self._in_ring &= seen
+
+    def _extents_from(self, queue: Queue, first: int) -> list[ExtentFacts]:
+        """Return the next extents of a queue that begin at a sequence or behind it; [] at the end.
+
+        Those that come in front of it meanwhile are for the next scan.
+        """
+        if queue.is_deleted:
+            return []
+        begin = self._core.extent_index(queue.id, first)
+        while some := self._core.extents(queue.id, begin, _EXTENTS):
+            ahead = [facts for facts in some if facts.first >= first]
+            if ahead:
+                return ahead
+            begin += len(some)
+        return []
+
+    async def _scan_extent(self, queue: Queue, facts: ExtentFacts, seen: set[Key]) -> None:
+        """Look at what a queue has in a page, if something may have expired there."""
+        key = (facts.page_id, queue.id)
+        if not facts.places or queue.is_deleted:
+            return
+        seen.add(key)
+        if facts.is_open:
+            self._leave_to_ring(queue, key, facts.first, facts.last)
+            return
+        self._in_ring.discard(key)
+        if await self._is_due(key):
+            with self._told(key):
+                await self._look_through(queue, facts.page_id, facts.first, facts.last)
 
     def _leave_to_ring(self, queue: Queue, key: Key, first: int, last: int) -> None:
         """Have the scan of the rings look at a page that was opened since, or has something due."""

@@ -250,6 +250,11 @@ class Pager:
         """Addresses that have pages."""
         return {page.address for page in self._pages.values()}
 
+    @property
+    def has_pages(self) -> bool:
+        """Whether there are pages."""
+        return bool(self._pages)
+
     def forget_address(self, name: str) -> None:
         """Forget an address that is gone; its pages go when its queues are gone."""
         self._addresses.pop(name, None)

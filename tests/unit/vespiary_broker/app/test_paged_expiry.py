@@ -30,6 +30,7 @@ class SketchedPager:
     def __init__(self, sketches: dict[int, PageSketch | None]) -> None:
         self.sketches = sketches
         self.read: list[int] = []
+        self.has_pages = bool(sketches)
 
     async def sketch(self, page_id: int) -> PageSketch | None:
         return self.sketches[page_id]
@@ -44,13 +45,15 @@ class Expiring:
 
     def __init__(self, sketches: dict[int, PageSketch | None], *, are_old: bool) -> None:
         self.now_ms = 0
+        self.listed: list[int] = []
         self.pager = SketchedPager(sketches)
         self.fates = SimpleNamespace(clock_ms=lambda: self.now_ms, has_specials=False)
         queue = SimpleNamespace(id=1, is_deleted=False)
         self._pages = [SimpleNamespace(page_id=page_id) for page_id in sketches]
         core = SimpleNamespace(
             pages=lambda: self._pages,
-            extents=lambda _: [ExtentFacts(page_id, 1, 9, 9, False) for page_id in sketches],
+            extents=self.extents,
+            extent_index=self.extent_index,
         )
         engine: Any = SimpleNamespace(
             core=core, fates=self.fates, registry=SimpleNamespace(queues_by_id={1: queue})
@@ -61,6 +64,15 @@ class Expiring:
         pager: Any = self.pager
         self.expiry = PagedExpiry(engine, journal, pager, lambda: None, period_s=1)
         self._pages = there
+
+    def extents(self, _: int, begin: int, most: int) -> list[ExtentFacts]:
+        spans = enumerate(self.pager.sketches)
+        every = [ExtentFacts(page_id, 1 + at, 9 + at, 9, False) for at, page_id in spans]
+        self.listed.append(len(every[begin : begin + most]))
+        return every[begin : begin + most]
+
+    def extent_index(self, _: int, sequence: int) -> int:
+        return max(sequence - 9, 0)
 
     def read_at(self, now_ms: int) -> list[int]:
         """Scan at a time; return the pages that were read."""
@@ -87,3 +99,12 @@ def test_a_page_without_a_sketch_is_read() -> None:
     assert rig.read_at(1) == []
     rig.fates.has_specials = True
     assert rig.read_at(1) == [7, 8]
+
+
+def test_thousands_of_pages_are_asked_about_some_at_a_time() -> None:
+    first = {7: sketch(1000), 4000: sketch(50)}
+    rig = Expiring(first | dict.fromkeys(range(8, 3000), sketch(NO_EXPIRY_MS)), are_old=False)
+    rig.fates.has_specials = True
+    assert rig.read_at(1000) == [7, 4000]
+    assert max(rig.listed) <= 64
+    assert sum(rig.listed) < 2 * 3000, "none again and again, though they overlap"
