@@ -36,6 +36,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Final
 
+from vespiary_broker.engine.branch_ends import BranchEnds
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.delivery_counts import is_retired
 from vespiary_broker.engine.groups import Group, Groups, closes_group
@@ -100,7 +101,7 @@ class ExaminedQueue:
         self._available = 0
         self._has_staged = False
         first = core.queue_statistics(queue.id)
-        self._resolved, self._paged = first.resolved, first.paged
+        self._ends, self._paged = BranchEnds(core, queue.id, first), first.paged
         self._came_back = (first.redelivered, first.put_back)
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
@@ -244,7 +245,7 @@ class ExaminedQueue:
         """Whether there is more to look at now."""
         if self.absent is not None or self._is_waiting:
             return False
-        if self._returned_at >= 0 or self._is_raising:
+        if self._returned_at >= 0 or self._is_raising or self._ends.is_busy:
             return True
         return any(self._looks_on(lane) for lane in self._lanes.values())
 
@@ -257,6 +258,8 @@ class ExaminedQueue:
     @property
     def may_give(self) -> bool:
         """Whether all returned messages have been looked at, and groups need not wait."""
+        if self._ends.is_busy:
+            return False
         return self._returned_at < 0 and not self._is_rebalancing and not self._is_raising
 
     @property
@@ -288,31 +291,33 @@ class ExaminedQueue:
         if self._is_rebalancing and not statistics.delivering:
             self.rebalance()
         is_opened = pages is None and statistics.paged < self._paged
-        if statistics.resolved != self._resolved or is_opened:
-            # What branches or pages held is there where it stands, maybe before the cursors.
+        if self._ends.note(statistics) or is_opened:
+            # What pages held, or unknown branches, is there now, maybe before the cursors.
             self._reset()
         self._walk.refresh(pages, statistics.paged)
         self._lanes_changed()
-        self._resolved, self._paged = statistics.resolved, statistics.paged
+        self._paged = statistics.paged
         came_back = (statistics.redelivered, statistics.put_back)
         if came_back != self._came_back:
             self._came_back = came_back
             self.look_at_returned()
-        self.absent = None
-        self._is_waiting = False
+        self.absent, self._is_waiting = None, False
         self._bound()
         looked = 0
         while looked < budget and self._returned_at >= 0 and self.absent is None:
             looked += self._look_at_returned(budget - looked)
+        if self._ends.pending and self._returned_at < 0:
+            more, self.absent, self._is_waiting = self._ends.look(
+                self._walk, self._lanes.values(), self._returned, self._take_in, budget - looked
+            )
+            looked += more
         self._is_raising = self._looks_for_raised()
         while looked < budget and self._is_raising and self.absent is None and not self._is_waiting:
             looked += self._look_for_raised(budget - looked)
             self._is_raising = self._looks_for_raised()
         if self._is_raising:
             return looked
-        while looked < budget and self._returned_at < 0 and self.absent is None:
-            if self._is_waiting:
-                break
+        while looked < budget and self._returned_at < 0 and not (self.absent or self._is_waiting):
             lanes, stop = self._laggards()
             if not lanes:
                 break
@@ -335,10 +340,8 @@ class ExaminedQueue:
                 if sequence < lane.cursor and (lane.match is None or lane.match.wants(message)):
                     self._index(lane, message)
         self.absent = found.absent
-        if found.next_sequence >= self._available:
-            self._returned_at = -1
-        else:
-            self._returned_at = found.next_sequence
+        is_over = found.next_sequence >= self._available
+        self._returned_at = -1 if is_over else found.next_sequence
         return len(found.messages) + _LOOK_COST
 
     def _looks_for_raised(self) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vespiary_broker.engine import examined as module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.dispatch import LOOKS_PER_TURN
+from vespiary_broker.engine.page_walk import PageWalk
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_testkit.engine_rig import Rig, sequence_of
 
@@ -304,6 +307,63 @@ def test_what_a_branch_held_is_looked_at_when_it_ends(*, is_commit: bool) -> Non
     rig.core.resolve(7, commit=is_commit)
     rig.turns()
     assert output.bodies() == ([b"2"] if is_commit else [b"1"])
+
+
+class CountingWalk:
+    """A walk over a queue that counts what it shows."""
+
+    def __init__(self, walk: PageWalk) -> None:
+        self._walk = walk
+        self.shown = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._walk, name)
+
+    def look(self, at: int, count: int, **wanted: Any) -> Any:
+        seen = self._walk.look(at, count, **wanted)
+        self.shown += len(seen.messages)
+        return seen
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("is_seen_prepared", [True, False])
+def test_a_branch_that_ends_has_its_messages_alone_looked_at(
+    *, is_commit: bool, is_seen_prepared: bool
+) -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/queue/q", credit=1000, selector="colour = 'red'")
+    route = rig.core.open_route([consumer.queue.id])
+    _send(rig, *[b""] * 3000)
+    _send(rig, b"held", b"low", properties=RED)
+    rig.turns()
+    held, low = output.frames()
+    examined = consumer.queue.examined
+    assert examined is not None
+    examined._walk = walk = CountingWalk(examined._walk)  # type: ignore[assignment]
+    rig.core.begin(7, 1000, 4, branch=True)
+    for number in range(3):
+        rig.core.publish(
+            route, b"destination:x\n" + RED, b"%d" % number, persistent=True, transaction=7,
+            priority=9 if number == 2 else 4,
+        )  # fmt: skip
+    rig.core.acknowledge(consumer.handle, sequence_of(held), transaction=7)
+    rig.core.prepare(7, b"")
+    _send(rig, b"behind", properties=RED)
+    if is_seen_prepared:
+        rig.turns()
+        assert output.bodies() == [b"behind"]
+    rig.journal.flush()
+    rig.core.resolve(7, commit=is_commit)
+    rig.turns()
+    expected = [b"2", b"0", b"1"] if is_commit else [b"held"]
+    if is_seen_prepared:
+        assert output.bodies() == expected
+        assert walk.shown < 20
+    else:
+        assert output.bodies() == [*expected, b"behind"]
+    assert rig.core.acknowledge(consumer.handle, sequence_of(low)) == 1
+    assert consumer.queue.examined is examined
 
 
 def test_a_branch_that_ends_is_noticed_when_another_is_prepared_in_the_same_turn() -> None:
