@@ -73,6 +73,18 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
             default_text="by memory (-1)",
         ),
     ] = -1
+    max_subscriptions: Annotated[
+        int,
+        setting(
+            "Most subscriptions of all connections together, whatever their queue; one more is "
+            "refused. -1 allows as many as fit into an eighth of the memory limit (one for each "
+            "1 KiB), at least 10000; 0 is any number.",
+            change=Change.RESTART,
+            minimum=0,
+            special=-1,
+            default_text="by memory (-1)",
+        ),
+    ] = -1
     resource_limit_settings: Annotated[
         tuple[ResourceLimit, ...],
         setting("Limits by user.", change=Change.RESTART, key="match", max_length=10_000),

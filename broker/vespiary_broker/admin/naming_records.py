@@ -18,7 +18,7 @@ class Naming(Record, frozen=True):
     Attributes:
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
-        refused: Addresses, queues and sessions that were refused since the start.
+        refused: Addresses, queues, subscriptions and sessions that were refused since the start.
         addresses_deleted: Addresses that scans have deleted since the start.
         queues_deleted: Queues that scans have deleted since the start.
     """
@@ -44,7 +44,7 @@ def metrics_of(naming: Naming, prefix: str) -> Iterator[Metric]:
     for name, text, value in (
         (
             "limits_refused",
-            "Addresses, queues and sessions refused because of a limit.",
+            "Addresses, queues, subscriptions and sessions refused because of a limit.",
             naming.refused,
         ),
         (

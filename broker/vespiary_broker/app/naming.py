@@ -14,6 +14,8 @@ from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.engine.wildcards import WildcardSyntax
 from vespiary_spec.settings import Configuration
 
+_SUBSCRIPTION_BYTES: Final = 1024
+"""What a consumer takes without a queue of its own: 600 to 800 bytes measured."""
 _ADDRESS_BYTES: Final = 2048
 """What an address with a route takes: 1.1 KB measured, and its binding if it has one."""
 
@@ -52,6 +54,7 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
         scan_period_s=configuration.address_queue_scan_period / 1000,
         addresses_max=bound(configuration.max_addresses, memory_bytes, _ADDRESS_BYTES),
         queues_max=bound(configuration.max_queues, memory_bytes, QUEUE_BYTES),
+        subscriptions_max=bound(configuration.max_subscriptions, memory_bytes, _SUBSCRIPTION_BYTES),
         users={
             entry.match: UserLimit(sessions_max=entry.max_sessions, queues_max=entry.max_queues)
             for entry in configuration.resource_limit_settings

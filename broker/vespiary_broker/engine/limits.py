@@ -1,4 +1,4 @@
-"""How many addresses, queues and sessions there may be, in all and for each user.
+"""How many addresses, queues, subscriptions and sessions there may be, in all and for each user.
 
 Owns the bounds and the counts by user. Must never make or end anything: who does asks first, and
 tells afterwards. Called by `registry` and the server's sessions; owner: the event loop.
@@ -20,7 +20,7 @@ class NamingStatistics:
     Attributes:
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
-        refused: Addresses, queues and sessions that were refused since the start.
+        refused: Addresses, queues, subscriptions and sessions that were refused since the start.
         addresses_deleted: Addresses that scans have deleted since the start.
         queues_deleted: Queues that scans have deleted since the start.
     """
@@ -35,6 +35,9 @@ class NamingStatistics:
 class Limits:
     """The bounds.
 
+    Attributes:
+        subscriptions: How many there are; who opens and ends them counts.
+
     Args:
         rules: What they are.
     """
@@ -42,6 +45,8 @@ class Limits:
     def __init__(self, rules: NamingRules) -> None:
         self.addresses_max = rules.addresses_max
         self.queues_max = rules.queues_max
+        self.subscriptions_max = rules.subscriptions_max
+        self.subscriptions = 0
         self.refused = 0
         self._by_user = rules.users
         self._sessions: Counter[str] = Counter()
@@ -88,6 +93,21 @@ class Limits:
                 measured=f"{self._queues[user] + 1} queues",
                 allowed=f"at most {allowed} (max-queues of resource-limit-settings)",
                 cure="delete some, or raise the limit",
+            )
+
+    def check_subscription(self) -> None:
+        """Refuse one more subscription than there may be.
+
+        Raises:
+            LimitExceeded: There is no room.
+        """
+        if 0 < self.subscriptions_max <= self.subscriptions:
+            self.refused += 1
+            raise LimitExceeded(
+                "there is no room for the subscription",
+                measured=f"{self.subscriptions + 1} subscriptions of all connections",
+                allowed=f"at most {self.subscriptions_max} (max-subscriptions)",
+                cure="end some, or raise max-subscriptions",
             )
 
     def queue_made(self, user: str) -> None:

@@ -45,6 +45,7 @@ class NamingRules:
         clock_s: The monotonic clock by which delays are measured.
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
+        subscriptions_max: Most subscriptions; 0 for any number.
         users: Limits by user; EVERYBODY stands for those without.
         pause: Lets others have their turn in the middle of work that is long.
     """
@@ -54,6 +55,7 @@ class NamingRules:
     clock_s: Callable[[], float] = time.monotonic
     addresses_max: int = 0
     queues_max: int = 0
+    subscriptions_max: int = 0
     users: Mapping[str, UserLimit] = field(default_factory=dict)
     pause: Callable[[], Awaitable[None]] = no_pause
 

@@ -90,9 +90,11 @@ async def open_subscription(
         RemoteProtocolError: The queue does not exist and may not be made, or the request
             contradicts itself or what exists.
         InvalidSelector: The selector is no condition.
+        LimitExceeded: There are as many subscriptions, queues or addresses as there may be.
 
     Durability: on return a durable queue that was made survives a power loss.
     """
+    registry.limits.check_subscription()  # before anything is made for it
     match = match_of(request)
     queue = await _queue_for(registry, request)
     if request.destination.queue is None and (queue.is_temporary or queue.client_id):
@@ -105,6 +107,7 @@ async def open_subscription(
             cure="close that one first, or use another client-id or name",
         )
     registry.usage.check_consumers(queue)
+    registry.limits.check_subscription()  # others may have come meanwhile
     settings = registry.settings_for(queue.address.name)
     limit_deliveries(core, queue, settings.max_delivery_attempts or 0)
     handle = core.open_consumer(
@@ -121,6 +124,7 @@ async def open_subscription(
         request.priority,
         request.is_exclusive,
     )
+    registry.limits.subscriptions += 1
     queue.consumers.append(consumer)
     queue.rota.opened(consumer)
     if queue.views is not None:
@@ -171,6 +175,7 @@ def close_subscription(
     core.close_consumer(consumer.handle, counted=counted)
     registry.returns.decide(consumer.queue, marked)
     queue = consumer.queue
+    registry.limits.subscriptions -= 1
     queue.consumers.remove(consumer)
     queue.rota.closed(consumer)
     if queue.views is not None:

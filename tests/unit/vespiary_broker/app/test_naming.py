@@ -14,6 +14,7 @@ MIB = 1024 * 1024
 def test_bounds_come_from_the_memory(memory_bytes: int, addresses: int, queues: int) -> None:
     rules = naming_rules(from_plain({}), memory_bytes)
     assert (rules.addresses_max, rules.queues_max) == (addresses, queues)
+    assert rules.subscriptions_max == max(memory_bytes // 8192, 10_000)
 
 
 def test_rules_are_what_the_configuration_says() -> None:
@@ -21,6 +22,7 @@ def test_rules_are_what_the_configuration_says() -> None:
         {
             "max-addresses": 5,
             "max-queues": 0,
+            "max-subscriptions": 7,
             "address-queue-scan-period": "2s",
             "wildcard-addresses": {"delimiter": "/", "routing-enabled": False},
             "resource-limit-settings": [{"match": "alice", "max-sessions": 1}, {"match": "#"}],
@@ -28,6 +30,7 @@ def test_rules_are_what_the_configuration_says() -> None:
     )
     rules = naming_rules(configuration)
     assert (rules.addresses_max, rules.queues_max, rules.scan_period_s) == (5, 0, 2.0)
+    assert rules.subscriptions_max == 7
     assert rules.syntax.delimiter == "/"
     assert not rules.syntax.is_routing_enabled
     assert rules.users == {"alice": UserLimit(sessions_max=1), "#": UserLimit()}

@@ -77,6 +77,21 @@ def test_a_queue_too_many_is_refused_before_anything_is_made() -> None:
     rig.send("/queue/b", b"x")
 
 
+def test_a_subscription_too_many_is_refused_before_anything_is_made() -> None:
+    rig = _rig(subscriptions_max=2)
+    first = rig.subscribe(rig.output(), "/queue/a")
+    rig.subscribe(rig.output(), "/queue/a")
+    with pytest.raises(LimitExceeded, match=r"got 3 subscriptions .*at most 2 \(max-subscr"):
+        rig.subscribe(rig.output(), "/queue/b")
+    assert "b" not in rig.registry.addresses
+    assert rig.registry.limits.refused == 1
+    for _ in range(2):  # closed twice, it counts once
+        close_subscription(rig.core, rig.registry, first)
+    rig.subscribe(rig.output(), "/queue/b")
+    with pytest.raises(LimitExceeded):
+        rig.subscribe(rig.output(), "/queue/b")
+
+
 def test_what_is_configured_is_made_in_any_case() -> None:
     rig = _rig(addresses_max=1, queues_max=1)
     do(rig.registry.configure([Address(name=n, queues=(Queue(name=n),)) for n in "abc"]))
