@@ -81,10 +81,7 @@ async def gather(broker: Broker) -> Scrape:
     queues = await queue_records(broker, broker.queue_names())
     lasting = [queue for queue in queues if not queue.is_temporary]
     lasting_count = len(lasting)
-    lasting = [queue for queue in lasting if broker.has_metrics(queue.address)]
-    if len(lasting) > QUEUES_MAX:
-        lasting.sort(key=lambda queue: (-queue.messages, queue.name))
-        del lasting[QUEUES_MAX:]
+    lasting = await _series(broker, lasting)
     connections: Counter[tuple[str, str]] = Counter()
     for state in broker.connections():
         connection: Any = state
@@ -100,6 +97,23 @@ async def gather(broker: Broker) -> Scrape:
         tuple((*key, count) for key, count in sorted(connections.items())),
         await _address_memory(broker),
     )
+
+
+async def _series(broker: Broker, queues: list[records.Queue]) -> list[records.Queue]:
+    """Return the fullest queues that have series; messages have their turn in between."""
+    if len(queues) > QUEUES_MAX:
+        queues = await asyncio.to_thread(
+            sorted, queues, key=lambda queue: (-queue.messages, queue.name)
+        )
+    found = []
+    for index, queue in enumerate(queues):
+        if index % _STEP == _STEP - 1:
+            await asyncio.sleep(0)
+        if broker.has_metrics(queue.address):
+            found.append(queue)
+            if len(found) == QUEUES_MAX:
+                break
+    return found
 
 
 async def _address_memory(broker: Broker) -> tuple[memory_records.AddressMemory, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.names import parse_routing_type
 from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.selection.selector import is_parser_prepared, prepare_parser
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
     close_subscription,
@@ -170,6 +171,8 @@ class Subscriptions:
         return prefetch or prefetch_of(self._registry.settings_for(address))
 
     async def _open(self, frame: Frame, request: SubscriptionRequest) -> None:
+        if request.selector and not is_parser_prepared():
+            await self._cycle.in_thread(prepare_parser)
         consumer = await open_subscription(self._core, self._registry, self._connection, request)
         self.by_name[request.subscription] = consumer
         self._by_handle[consumer.handle] = consumer
