@@ -322,6 +322,7 @@ class ExaminedQueue:
             if not lanes:
                 break
             looked += self._advance(lanes, stop, budget - looked)
+        self._laggards()  # what is full by now, or has come to the end, is given in this turn
         return looked
 
     def _look_at_returned(self, budget: int) -> int:
@@ -361,7 +362,7 @@ class ExaminedQueue:
         level = self._raised.level(min(lane.cursor for lane in lanes), self._available)
         at = self._raised.cursors[level]
         matches = [lane.match for lane in lanes]
-        seen = self._walk.look(at, min(_LOOK_MESSAGES, budget), least=level, matches=matches)
+        seen = self._walk.look(at, self._look_size(budget), least=level, matches=matches)
         # Higher ones are in the lanes that want them.
         found = [message for message in seen.messages if message.priority == level]
         for message in self._walk.in_ring(found, seen.page_of, lanes):
@@ -369,6 +370,10 @@ class ExaminedQueue:
         self._raised.cursors[level] = seen.next_sequence
         self.absent, self._is_waiting = seen.absent, seen.is_waiting
         return len(seen.messages) + _LOOK_COST + _JUDGE_COST * seen.judged
+
+    def _look_size(self, budget: int) -> int:
+        """Return how many messages to look at at once: a lane is overfull by no more than that."""
+        return min(max(_LOOK_MESSAGES, self._bounds.keys // 4), budget)
 
     def _take_in(self, lanes: list[Lane], message: MessageView) -> None:
         """Put a message into the lanes that want it, if it may be given at all."""
@@ -399,7 +404,7 @@ class ExaminedQueue:
     def _advance(self, lanes: list[Lane], stop: int, budget: int) -> int:
         """Have lanes that stand at one place look on, together, up to a sequence."""
         matches = [lane.match for lane in lanes]
-        seen = self._walk.look(lanes[0].cursor, min(_LOOK_MESSAGES, budget), matches=matches)
+        seen = self._walk.look(lanes[0].cursor, self._look_size(budget), matches=matches)
         end, found = min(seen.next_sequence, stop), seen.messages
         if end < seen.next_sequence:
             found = [message for message in found if message.sequence < end]

@@ -421,3 +421,14 @@ def test_what_a_selector_left_comes_before_what_came_back_from_behind_it() -> No
     rig.turns()
     assert rest.bodies() == [b"1", b"2"]
     assert plain.queue.examined is None
+
+
+@pytest.mark.parametrize("count", range(944, 1040, 8))
+def test_a_look_that_ends_with_its_budget_is_followed_by_giving(count: int) -> None:
+    rig = Rig()
+    for number in range(count):
+        rig.send("/queue/q", b"%d" % number, priority=5)
+    output = rig.output()
+    rig.subscribe(output, "/queue/q", credit=3)
+    rig.turns()
+    assert output.bodies() == [b"0", b"1", b"2"]
