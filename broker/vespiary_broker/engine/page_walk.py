@@ -30,8 +30,8 @@ _PASSED_MAX: Final = 512
 _EXTENTS_FIRST: Final = 4
 _EXTENTS: Final = 64
 """Extents that are asked for in one call: a page at hand, then those behind it."""
-_BODIES: Final = 64
-_BODIES_BYTES: Final = 256 * 1024
+_BODIES: Final = 256
+_BODIES_BYTES: Final = 512 * 1024
 """Bodies that are read out of a page in one call."""
 _LOOKED_AT_MAX: Final = 8
 """Pages that `leave` has let go of: footers are large."""
