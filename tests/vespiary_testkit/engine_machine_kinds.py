@@ -286,6 +286,11 @@ class KindsMachine(EngineMachine):
             self.is_used = True
         self.settle(after)
 
+    def arrive(self, after: Places, body: bytes, *names: str) -> None:
+        """Note that the queue that goes by itself is used: a dead letter may come back to it."""
+        super().arrive(after, body, *names)
+        self.is_used = self.is_used or FLEETING in names
+
     def make_fleeting(self) -> None:
         if not self.is_there:
             self.is_there = True
