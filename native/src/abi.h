@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 15u
+#define VESPIARY_ABI 16u
 
 /* cdef-begin */
 

@@ -152,6 +152,8 @@ int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, in
 int vespiary_core_drop_queue(vespiary_core *core, uint32_t id);
 int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id);
 int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespiary_queue_statistics *out);
+/* What all queues that are open have taken and had acknowledged since the recovery. */
+void vespiary_core_queue_totals(const vespiary_core *core, uint64_t *added, uint64_t *acknowledged);
 int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint64_t room); /* bytes needed */
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);

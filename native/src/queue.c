@@ -410,6 +410,16 @@ int vespiary_core_queue_statistics(const vespiary_core *core, uint32_t id, vespi
     return 0;
 }
 
+void vespiary_core_queue_totals(const vespiary_core *core, uint64_t *added, uint64_t *acknowledged)
+{
+    *added = *acknowledged = 0;
+    for (uint32_t i = 0; i < core->queues.capacity; i++) {
+        const queue *q = core->queues.values[i];
+        *added += q ? q->added : 0;
+        *acknowledged += q ? q->acknowledged : 0;
+    }
+}
+
 static int compare_ids(const void *left, const void *right)
 {
     const queue *a = *(queue *const *)left, *b = *(queue *const *)right;

@@ -75,6 +75,8 @@ class NativeCore(
         self._file_id = ffi.new("uint64_t *")
         self._ids = ffi.new(f"uint32_t[{_BATCH}]")
         self._large = ffi.new("vespiary_large *")
+        self._statistics = ffi.new("vespiary_queue_statistics *")
+        self._counters = ffi.cast("uint64_t *", self._statistics)  # its fields, all of one type
         self._look = ffi.new("vespiary_look *")
         self._large_ids = ffi.new(f"uint64_t[{_BATCH}]")
         self._buffers: dict[int, Any] = {}
@@ -219,12 +221,10 @@ class NativeCore(
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics:
         """See `Core.queue_statistics`."""
-        out = ffi.new("vespiary_queue_statistics *")
-        check(
-            lib.vespiary_core_queue_statistics(self._core, queue_id, out),
-            f"queue_statistics({queue_id})",
-        )
-        return QueueStatistics(**{n: getattr(out, n) for n in QueueStatistics.__slots__})
+        bad = lib.vespiary_core_queue_statistics(self._core, queue_id, self._statistics)
+        if bad:
+            check(bad, f"queue_statistics({queue_id})")
+        return QueueStatistics._make(ffi.unpack(self._counters, len(QueueStatistics._fields)))
 
     def queue_states(self) -> bytes:
         """See `Core.queue_states`."""

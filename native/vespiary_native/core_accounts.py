@@ -86,6 +86,12 @@ class NativeAccounts:
             changed.extend(self._changed[0:count])
         return sorted(changed)
 
+    def queue_totals(self) -> tuple[int, int]:
+        """See `CoreAccounts.queue_totals`."""
+        added, acknowledged = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.vespiary_core_queue_totals(self._core, added, acknowledged)
+        return int(added[0]), int(acknowledged[0])
+
     def account_share(self, budget_bytes: int) -> int:
         """See `CoreAccounts.account_share`."""
         return int(lib.vespiary_core_account_share(self._core, budget_bytes))

@@ -98,9 +98,8 @@ class LargeDelivery:
     body: LargeBody
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
-    """A queue's counters.
+class QueueStatistics(NamedTuple):
+    """A queue's counters, in the order of the C struct: they are read for every queue at times.
 
     `ready` = deliverable now, `delivering` = given out and not yet acknowledged, `prepared` = held
     by prepared branches (added, or acknowledged, and not committed), `aside` = set aside,

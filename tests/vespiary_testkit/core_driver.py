@@ -510,6 +510,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
             self.core.is_held(route)
         for queue in self.queues:
             self.core.queue_statistics(queue)
+        self.core.queue_totals()
         self.core.queue_states()
         self.core.image_statistics()
         self.core.live_large()

@@ -379,11 +379,7 @@ def broker_statistics(
 ) -> BrokerStatistics:
     """Return the state of the whole broker."""
     registry = engine.registry
-    added, acknowledged = registry.dropped_added, registry.dropped_acknowledged
-    for queue_id in registry.queues_by_id:
-        counters = engine.core.queue_statistics(queue_id)
-        added += counters.added
-        acknowledged += counters.acknowledged
+    added, acknowledged = engine.core.queue_totals()
     return BrokerStatistics(
         is_ready=not not_ready_reason,
         not_ready_reason=not_ready_reason,
@@ -391,9 +387,9 @@ def broker_statistics(
         listeners=tuple(listener_state(listener) for listener in listeners),
         connections_total=cycle.connections_total,
         frames=cycle.frames,
-        messages_in=added,
+        messages_in=registry.dropped_added + added,
         messages_out=engine.dispatcher.messages_out,
-        messages_acknowledged=acknowledged,
+        messages_acknowledged=registry.dropped_acknowledged + acknowledged,
         errors=dict(cycle.errors),
         logins_refused=engine.logins.refused,
         transactions=engine.branches.statistics(),

@@ -238,6 +238,11 @@ class TwinCore(AccountCalls, Routes, TwinCounts, TwinInspection, TwinPages, Twin
         """See `abc.Core.queue_statistics`."""
         return self._queue(queue_id).statistics()
 
+    def queue_totals(self) -> tuple[int, int]:
+        """See `CoreAccounts.queue_totals`."""
+        queues = self._queues.values()
+        return sum(queue.added for queue in queues), sum(queue.acknowledged for queue in queues)
+
     def queue_states(self) -> bytes:
         """See `abc.Core.queue_states`."""
         return b"".join(

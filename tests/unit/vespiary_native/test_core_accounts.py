@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vespiary_native import loader
 from vespiary_native.abc import AckMode, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
+from vespiary_native.values import QueueStatistics
 from vespiary_testkit.core_rig import (
     DESTINATION,
     EVERYTHING,
@@ -322,6 +324,33 @@ def test_accounts_agree_with_a_list_of_messages(name: str, operations: list[Any]
 
 def total_at(sizes: list[int], share: int) -> int:
     return sum(min(size, share) for size in sizes)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_totals_are_those_of_all_queues_that_are_open(name: str) -> None:
+    rig = CoreRig(*IMPLEMENTATIONS[name]).begin()
+    core = rig.core
+    for queue_id in (2, 3, 1000):
+        core.open_queue(queue_id)
+    route = core.open_route([1, 2, 1000])
+    for _ in range(3):
+        core.publish(route, DESTINATION, b"x", persistent=True)
+    rig.flush()
+    core.purge_queue(2)
+    queues = [core.queue_statistics(queue_id) for queue_id in (1, 2, 3, 1000)]
+    assert [(one.added, one.acknowledged) for one in queues] == [(3, 0), (3, 3), (0, 0), (3, 0)]
+    assert core.queue_totals() == (9, 3)
+    core.drop_queue(2)
+    assert core.queue_totals() == (6, 0)
+
+
+@pytest.mark.skipif("native" not in IMPLEMENTATIONS, reason="the C core is switched off")
+def test_counters_have_the_names_of_the_struct_in_its_order() -> None:
+    ffi = loader.ffi
+    struct = ffi.typeof("vespiary_queue_statistics")
+    assert tuple(name for name, _ in struct.fields) == QueueStatistics._fields
+    assert {field.type for _, field in struct.fields} == {ffi.typeof("uint64_t")}
+    assert ffi.sizeof(struct) == 8 * len(QueueStatistics._fields)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
