@@ -67,6 +67,7 @@ def lazy_figures(runs: list[measurement.Lazy], *, has_floor: bool) -> list[Figur
     offered = f"at {rate:,.0f} a second" if rate else "flat out"
     return [
         Figure(name=f"fast queue {offered}, alone", values=[run.alone.per_s for run in runs]),
+        Figure(name="beside another fast one", values=[run.beside_other.per_s for run in runs]),
         Figure(name="beside a lazy one", values=[run.beside_lazy.per_s for run in runs]),
         Figure(
             name="of its speed",
@@ -74,8 +75,15 @@ def lazy_figures(runs: list[measurement.Lazy], *, has_floor: bool) -> list[Figur
             bound=0.9 if has_floor else None,
             at_least=True,
         ),
+        Figure(
+            name="of its speed beside another fast one",
+            values=[run.ratio_to_other for run in runs],
+        ),
         Figure(name="p50 in us, alone", values=[run.alone.end_to_end_us.p50 for run in runs]),
-        Figure(name="p50 beside", values=[run.beside_lazy.end_to_end_us.p50 for run in runs]),
+        Figure(name="p50 beside another", values=[r.beside_other.end_to_end_us.p50 for r in runs]),
+        Figure(
+            name="p50 beside a lazy one", values=[run.beside_lazy.end_to_end_us.p50 for run in runs]
+        ),
         Figure(name="p99 in us, alone", values=[run.alone.end_to_end_us.p99 for run in runs]),
         Figure(name="p99 beside", values=[run.beside_lazy.end_to_end_us.p99 for run in runs]),
     ]

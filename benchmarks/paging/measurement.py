@@ -4,8 +4,8 @@ Owns: the loads, and what is read off them. Must never: print, or judge. Called 
 `benchmarks.paging`.
 """
 
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from benchmarks.generator import Latency, Load, LoadReport
 _WINDOW = 500
 _PREFETCH = 500
 _SECONDS_MAX = 3600.0
-_FAST, _LAZY = "bench.0::fast", "bench.0::lazy"
+_FAST, _OTHER, _LAZY = "bench.0::fast", "bench.0::other", "bench.0::lazy"
 
 
 class PagingError(Exception):
@@ -60,19 +60,26 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lazy(msgspec.Struct, frozen=True, kw_only=True):
-    """A fast consumer alone, and beside a queue that nobody reads and whose address pages.
+    """A fast consumer alone, beside another fast one, and beside a queue that nobody reads.
 
-    `rate` is what the producer offered a second; 0: as fast as it was confirmed.
+    `rate` is what the producer offered a second; 0: as fast as it was confirmed. The address pages
+    beside the lazy queue alone.
     """
 
     rate: float
     alone: Beside
+    beside_other: Beside
     beside_lazy: Beside
 
     @property
     def ratio(self) -> float:
         """What is left of the speed."""
         return self.beside_lazy.per_s / self.alone.per_s
+
+    @property
+    def ratio_to_other(self) -> float:
+        """What is left of the speed that it has beside another fast one: what being lazy costs."""
+        return self.beside_lazy.per_s / self.beside_other.per_s
 
 
 def last_per_first_tenth(per_second: Sequence[int]) -> float:
@@ -155,10 +162,10 @@ def _rate(per_second: Sequence[int], reported_per_s: float) -> float:
 def measure_lazy(
     folder: Path, binary: Path, seconds: float, settings: Sequence[str], *, rate: float = 0
 ) -> Lazy:
-    """Measure a multicast address with a fast queue, alone and beside a lazy one.
+    """Measure a multicast address with a fast queue: alone, beside a fast one, beside a lazy one.
 
     Args:
-        folder: Where the data of both brokers goes; removed by the caller.
+        folder: Where the data of the brokers goes; removed by the caller.
         binary: What `generator.build` returned.
         seconds: How long each runs.
         settings: Of the brokers.
@@ -171,16 +178,17 @@ def measure_lazy(
     """
     settings = (*settings, "address-settings.#.auto-delete-queues=false")
     found = []
-    for name, queues in (("alone", (_FAST,)), ("lazy", (_LAZY, _FAST))):
-        data = folder / f"{name}-{rate:.0f}"
+    for other in (None, _OTHER, _LAZY):
+        data = folder / f"{rate:.0f}-{str(other).rpartition(':')[2]}"
         with running_broker(data, settings=settings) as broker:
-            for queue in queues:
+            for queue in (_FAST,) if other is None else (other, _FAST):
                 _make(broker, binary, queue)
-            found.append(_fast(broker, binary, seconds, rate))
+            consumed = [_FAST, _OTHER] if other == _OTHER else [_FAST]
+            found.append(_fast(broker, binary, seconds, rate, consumed))
             pages = len(list((data / "paging").glob("*/*.page")))
-        if name == "lazy" and not pages:
+        if other == _LAZY and not pages:
             raise PagingError("no page was written beside a lazy queue: this says nothing")
-    return Lazy(rate=rate, alone=found[0], beside_lazy=found[1])
+    return Lazy(rate=rate, alone=found[0], beside_other=found[1], beside_lazy=found[2])
 
 
 def _consume(
@@ -196,27 +204,21 @@ def _make(broker: RunningBroker, binary: Path, queue: str) -> None:
     _consume(broker, binary, queue, load, 0.1)
 
 
-def _fast(broker: RunningBroker, binary: Path, seconds: float, rate: float) -> Beside:
-    """Return what a consumer of the fast queue gets."""
+def _fast(
+    broker: RunningBroker, binary: Path, seconds: float, rate: float, queues: Sequence[str]
+) -> Beside:
+    """Return what a consumer of the first of these queues gets; each of them has one."""
     produce = Load(window=_WINDOW, rate=rate, warmup=0, seconds=seconds, drain_seconds=1)
     arguments = ["--destination", "bench.0", "--destination-type", "MULTICAST"]
-    failures: list[Exception] = []
-
-    def send() -> None:
-        try:
-            generator.run_load(binary, broker.port, produce, extra_arguments=arguments)
-        except generator.GeneratorError as error:
-            failures.append(error)
-
-    sender = threading.Thread(target=send, name="producer")
-    sender.start()
-    try:
-        bounds = Load(producers=0, consumers=1, prefetch=_PREFETCH, warmup=1, seconds=seconds - 2)
-        report = _consume(broker, binary, _FAST, bounds, 2.0)
-    finally:
-        sender.join()
-    if failures:
-        raise failures[0]
-    if report.checks.duplicates or report.checks.out_of_order:
-        raise PagingError(f"messages were doubled or out of order: {report.checks}")
-    return Beside(per_s=report.delivered_per_s, end_to_end_us=report.end_to_end_latency_us)
+    bounds = Load(producers=0, consumers=1, prefetch=_PREFETCH, warmup=1, seconds=seconds - 2)
+    with ThreadPoolExecutor(len(queues) + 1) as pool:
+        sent = pool.submit(
+            generator.run_load, binary, broker.port, produce, extra_arguments=arguments
+        )
+        taken = [pool.submit(_consume, broker, binary, queue, bounds, 2.0) for queue in queues]
+        sent.result()
+        reports = [one.result() for one in taken]
+    for report in reports:
+        if report.checks.duplicates or report.checks.out_of_order:
+            raise PagingError(f"messages were doubled or out of order: {report.checks}")
+    return Beside(per_s=reports[0].delivered_per_s, end_to_end_us=reports[0].end_to_end_latency_us)

@@ -35,8 +35,12 @@ def test_a_lazy_queue_may_cost_a_tenth() -> None:
     def beside(per_s: float) -> measurement.Beside:
         return measurement.Beside(per_s=per_s, end_to_end_us=latency)
 
-    kept = measurement.Lazy(rate=100, alone=beside(100), beside_lazy=beside(91))
-    slow = measurement.Lazy(rate=100, alone=beside(100), beside_lazy=beside(89))
+    kept = measurement.Lazy(
+        rate=100, alone=beside(100), beside_other=beside(95), beside_lazy=beside(91)
+    )
+    slow = measurement.Lazy(
+        rate=100, alone=beside(100), beside_other=beside(95), beside_lazy=beside(89)
+    )
     assert [f.verdict for f in lazy_figures([kept], has_floor=True) if f.verdict] == ["kept"]
     assert [f.verdict for f in lazy_figures([slow], has_floor=True) if f.verdict] == ["MISSED"]
     assert not any(figure.verdict for figure in lazy_figures([slow], has_floor=False))
