@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,7 +203,7 @@ def test_pages_stay_pages() -> None:
     whole = rig.core.queue_statistics
 
     def with_pages(queue_id: int) -> Any:
-        return replace(whole(queue_id), paged=7)
+        return whole(queue_id)._replace(paged=7)
 
     rig.core.queue_statistics = with_pages  # type: ignore[method-assign]
     for said in ({"ring_size": 2}, {"last_value": True}):

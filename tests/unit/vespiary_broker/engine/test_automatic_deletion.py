@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -141,7 +140,7 @@ def test_prepared_messages_keep_their_queue(counter: str) -> None:
     counters = rig.core.queue_statistics(queue.id)
     settings = rig.registry.settings_for("q")
     assert automatic_deletion.is_queue_due(queue, settings, counters, rig.now_s)
-    prepared = replace(counters, **{counter: 1})
+    prepared = counters._replace(**{counter: 1})
     assert not automatic_deletion.is_queue_due(queue, settings, prepared, rig.now_s)
 
 

@@ -175,7 +175,7 @@ async def test_a_file_that_is_opened_twice_at_once_stays_open_for_the_first_read
     assert held.reads[0][0] in disk.open_files, "the first read needs it still"
     held.let_go()
     assert await loads[0]
-    with pytest.raises(ValueError, match="load_begin"):
+    with pytest.raises(ValueError, match=r"load_begin|no number 1"):  # either core
         await loads[1]  # the file is too small for two
     await journal.close()
     assert not disk.open_files, "and no other one is left open"
