@@ -155,10 +155,11 @@ class PageFiles:
             size_bytes = self._write(unfinished, encode_page_header(header), pieces)
             self.disk.rename(unfinished, path)
             self.disk.flush_folder(folder)
-        except NativeError as error:
+        except BaseException as error:
+            # Whatever it was, memory too: each try would leave another file.
             self._throw_away(unfinished, path)
             self.folders.forget(address)
-            if error.errno in _NO_SPACE:
+            if isinstance(error, NativeError) and error.errno in _NO_SPACE:
                 raise DiskFull(
                     _FULL, where=str(path), cure="enlarge the volume, or consume messages"
                 ) from error

@@ -124,6 +124,23 @@ def test_nothing_is_left_of_a_page_that_failed(kind: str, number: int) -> None:
     assert files.path("orders", 2) in disk.files
 
 
+def test_nothing_is_left_of_a_page_for_which_there_is_no_memory() -> None:
+    disk = MemoryDisk()
+    files = page_files(disk)
+    folder = files.folders.make("orders")
+
+    def fail(what: str, _: Path) -> int:
+        if what == "write":
+            raise MemoryError
+        return 0
+
+    disk.fail = fail
+    with pytest.raises(MemoryError):
+        written(files)
+    assert set(disk.files) == {folder / "address"}, "each try would leave another file"
+    assert disk.open_files == {}
+
+
 def test_the_third_write_may_fail_as_well() -> None:
     disk = MemoryDisk(capacity_bytes=9000)
     with pytest.raises(DiskFull, match="the disk for pages is full"):
