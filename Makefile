@@ -18,7 +18,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test mutants campaign check bench bench-journal bench-paging bench-engine e2e image gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -78,12 +78,21 @@ bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a la
 bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
 
+bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines
+	$(BIN)/python -m benchmarks.operator
+
 e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
 	$(PYTEST) tests/e2e -m e2e
 
 image: ## build vespiary/broker and vespiary/operator with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \
 	for target in broker operator; do "$$tool" build --target $$target -t vespiary/$$target:$(IMAGE_TAG) . || exit 1; done
+
+manifests: $(VENV)/.dev ## write dist/install.yaml, the chart as one file for kubectl (needs helm)
+	$(BIN)/python -m vespiary_spec.gen.manifests dist/install.yaml
+
+tools: $(VENV)/.dev ## build promtool, kube-score and kubeconform for the chart's tests (Go; minutes, once)
+	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.go_tools
 
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
 	$(BIN)/python -m vespiary_spec.gen

@@ -52,6 +52,7 @@ class RunningBroker(msgspec.Struct, frozen=True):
     ready: Ready
     ready_s: float
     command: tuple[str, ...]
+    http_port: int = 0
 
     def usage(self) -> usage.Usage:
         """Return what the broker's process has used so far."""
@@ -72,8 +73,8 @@ def _read_lines(process: "subprocess.Popen[bytes]", lines: "queue.Queue[bytes | 
 
 def _wait_until_ready(
     process: "subprocess.Popen[bytes]", lines: "queue.Queue[bytes | None]", log: Path
-) -> tuple[int, Ready]:
-    port = 0
+) -> tuple[int, int, Ready]:
+    port = http_port = 0
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
@@ -91,7 +92,9 @@ def _wait_until_ready(
         if isinstance(event, Ready):
             if port == 0:
                 raise BrokerError("`ready` came without a listener named all or stomp")
-            return port, event
+            return port, http_port, event
+        if event.name == "http":
+            http_port = event.port
         if event.name == "all" or (event.name == "stomp" and port == 0):
             port = event.port
 
@@ -137,8 +140,9 @@ def running_broker(
     reader = threading.Thread(target=_read_lines, args=(process, lines), name="broker-events")
     reader.start()
     try:
-        port, ready = _wait_until_ready(process, lines, log)
-        yield RunningBroker(process.pid, port, ready, time.monotonic() - begin, tuple(line))
+        port, http_port, ready = _wait_until_ready(process, lines, log)
+        ready_s = time.monotonic() - begin
+        yield RunningBroker(process.pid, port, ready, ready_s, tuple(line), http_port)
         _stop(process, log)
     finally:
         if process.poll() is None:

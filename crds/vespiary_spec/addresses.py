@@ -58,7 +58,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
         RoutingType | None,
         setting(
             "Routing type of a created address when neither client nor prefix names one.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="MULTICAST",
         ),
     ] = None
@@ -66,7 +66,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
         RoutingType | None,
         setting(
             "Routing type of a created queue when neither client nor prefix names one.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="MULTICAST",
         ),
     ] = None
@@ -75,7 +75,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Duplicate ids that the address remembers. 0 switches detection off, -1 takes the "
             "`id-cache-size` of the whole broker.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.DUPLICATE_IDS_MAX,
             special=-1,
@@ -89,7 +89,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
             "40 for each queue that has one). When they take as much the address is full, until "
             "they take at most 80 % of it. 0 is always full; -1 leaves it to `global-max-size`.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="-1",
@@ -100,7 +100,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Messages that the address may have in memory; as `max-size-bytes`. A message in "
             "several of its queues is one.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=MESSAGES_MAX,
             special=-1,
@@ -113,7 +113,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
             "What becomes of a message to a full address: PAGE takes it, and moves messages out of "
             "memory; BLOCK lets its sender wait; FAIL refuses it with an error; DROP takes it and "
             "forgets it (counted, and logged once each time that the address becomes full).",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="PAGE",
         ),
     ] = None
@@ -123,7 +123,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
             "With BLOCK: from this size of the address on its messages are refused, as by FAIL, "
             "instead of letting their senders wait. -1 is never.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=1,
             special=-1,
             default_text="-1",
@@ -135,7 +135,7 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
             "What becomes of a durable message while the disk is full and the journal has no room "
             "left: BLOCK lets its sender wait, FAIL refuses it with an error, DROP takes it and "
             "forgets it (counted, and logged once for each address).",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="BLOCK",
         ),
     ] = None
@@ -167,7 +167,7 @@ class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit
         str,
         setting(
             "Name of the queue, unique in the broker.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -177,18 +177,18 @@ class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "ANYCAST: every message goes to one consumer. MULTICAST: this queue is one "
             "subscription of the address.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
         ),
     ] = RoutingType.ANYCAST
     durable: Annotated[
         bool,
-        setting("Whether queue and messages survive a restart.", change=Change.RESTART),
+        setting("Whether queue and messages survive a restart.", change=Change.RELOAD),
     ] = True
     max_consumers: Annotated[
         int | None,
         setting(
             "Most consumers at a time; -1 is any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="`default-max-consumers`",
@@ -199,7 +199,7 @@ class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "Empty the queue when its last consumer goes, and let it take nothing until the next "
             "one comes.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-purge-on-no-consumers`",
         ),
     ] = None
@@ -209,7 +209,7 @@ class Queue(QueueKindProperties, frozen=True, kw_only=True, rename="camel", omit
             "Selector that messages have to pass to come into the queue, such as `price < 10 AND "
             "colour = 'red'`; empty for every message. Changed at a restart, it holds for the "
             "messages from then on.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             max_length=limits.SELECTOR_CHARACTERS_MAX,
             default_text="none",
         ),
@@ -223,7 +223,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         str,
         setting(
             "Name of the address, unique.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -232,12 +232,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         tuple[RoutingType, ...],
         setting(
             "Routing types that the address serves.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             max_length=2,
             default_text="those of its queues, else `default-address-routing-type`",
         ),
     ] = ()
     queues: Annotated[
         tuple[Queue, ...],
-        setting("Queues of the address.", change=Change.RESTART, key="name", max_length=1000),
+        setting("Queues of the address.", change=Change.RELOAD, key="name", max_length=1000),
     ] = ()

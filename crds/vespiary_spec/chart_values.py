@@ -17,7 +17,9 @@ from vespiary_spec.scheduling import (
     ResourceRequirements,
     SecretReference,
     Toleration,
+    TopologySpreadConstraint,
 )
+from vespiary_spec.storage_drivers import DRIVERS_MAX, StorageDriver
 
 
 class Scope(enum.StrEnum):
@@ -50,6 +52,17 @@ class NodeTuningValues(Part, frozen=True, kw_only=True, rename="camel"):
 
     create: Annotated[bool, setting("Whether one named `default` is made.")] = True
     mode: Annotated[TuningMode, setting("Its mode.")] = TuningMode.VERIFY
+    namespace: Annotated[
+        str,
+        setting(
+            "Namespace of the tuning pods, which mount a file of the host: the only one that has "
+            "to allow that.",
+            default_text="the release's full name and `-node-tuning`",
+        ),
+    ] = ""
+    create_namespace: Annotated[
+        bool, setting("Whether that namespace is made, with pod security `privileged`.")
+    ] = True
 
 
 class CrdValues(Part, frozen=True, kw_only=True, rename="camel"):
@@ -70,9 +83,27 @@ class ChartServiceAccount(Part, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChartNetworkPolicy(Part, frozen=True, kw_only=True, rename="camel"):
-    """A NetworkPolicy for the operator."""
+    """A NetworkPolicy for the operator: what it needs, and nothing else."""
 
     enabled: Annotated[bool, setting("Whether there is one.")] = False
+    api_server_ports: Annotated[
+        tuple[int, ...],
+        setting("TCP ports of the API server behind its Service."),
+    ] = (443, 6443)
+
+
+class ChartMonitor(Part, frozen=True, kw_only=True, rename="camel"):
+    """A ServiceMonitor of the Prometheus operator."""
+
+    enabled: Annotated[
+        bool, setting("Whether there is one; the cluster needs monitoring.coreos.com/v1.")
+    ] = False
+    interval: Annotated[
+        str, setting("Time between two scrapes.", pattern="^[0-9]+(ms|s|m)$", max_length=8)
+    ] = "30s"
+    labels: Annotated[
+        dict[str, str] | None, setting("More labels, by which a Prometheus selects it.")
+    ] = None
 
 
 class ChartMetrics(Part, frozen=True, kw_only=True, rename="camel"):
@@ -80,6 +111,54 @@ class ChartMetrics(Part, frozen=True, kw_only=True, rename="camel"):
 
     enabled: Annotated[bool, setting("Whether they are served.")] = True
     port: Annotated[int, setting("TCP port.", minimum=1024, maximum=65535)] = 8080
+    service_monitor: Annotated[ChartMonitor, setting("ServiceMonitor.")] = ChartMonitor()
+
+
+class ChartDashboards(Part, frozen=True, kw_only=True, rename="camel"):
+    """Grafana dashboards as ConfigMaps."""
+
+    enabled: Annotated[bool, setting("Whether there are any.")] = False
+    namespace: Annotated[
+        str, setting("Their namespace.", default_text="the release's namespace")
+    ] = ""
+    labels: Annotated[
+        dict[str, str] | None, setting("Labels by which Grafana's sidecar finds them.")
+    ] = None
+    annotations: Annotated[
+        dict[str, str] | None, setting("Annotations, such as the sidecar's folder.")
+    ] = None
+
+
+class ChartRules(Part, frozen=True, kw_only=True, rename="camel"):
+    """Alerts as a PrometheusRule."""
+
+    enabled: Annotated[
+        bool, setting("Whether there is one; the cluster needs monitoring.coreos.com/v1.")
+    ] = False
+    labels: Annotated[
+        dict[str, str] | None, setting("More labels, by which a Prometheus selects it.")
+    ] = None
+
+
+class AdmissionPolicies(Part, frozen=True, kw_only=True, rename="camel"):
+    """ValidatingAdmissionPolicies; scope `cluster` only."""
+
+    enabled: Annotated[bool, setting("Whether there are any.")] = True
+    allowed_images: Annotated[
+        tuple[str, ...],
+        setting(
+            "Registries or repositories that `spec.image` of a Broker may be of; none means any.",
+            max_length=64,
+        ),
+    ] = ()
+    confirm_deletion: Annotated[
+        bool,
+        setting(
+            "Whether what holds messages is deleted only when its annotation "
+            "`vespiary.dev/confirm-deletion` has its name: claims of brokers, and Brokers whose "
+            "claims go with them."
+        ),
+    ] = False
 
 
 class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):
@@ -110,12 +189,22 @@ class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):
     node_tuning: Annotated[NodeTuningValues, setting("Tuning of `fs.aio-max-nr`.")] = (
         NodeTuningValues()
     )
+    storage_drivers: Annotated[
+        tuple[StorageDriver, ...],
+        setting(
+            "Storage drivers that the operator's own table lacks, or says otherwise.",
+            max_length=DRIVERS_MAX,
+        ),
+    ] = ()
     crds: Annotated[CrdValues, setting("Custom resource definitions.")] = CrdValues()
     service_account: Annotated[ChartServiceAccount, setting("ServiceAccount of the operator.")] = (
         ChartServiceAccount()
     )
     resources: Annotated[
         ResourceRequirements | None, setting("Requests and limits of the operator.")
+    ] = None
+    common_labels: Annotated[
+        dict[str, str] | None, setting("More labels of every object but the definitions.")
     ] = None
     pod_labels: Annotated[dict[str, str] | None, setting("More labels of the pod.")] = None
     pod_annotations: Annotated[dict[str, str] | None, setting("More annotations of the pod.")] = (
@@ -124,7 +213,15 @@ class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):
     node_selector: Annotated[dict[str, str] | None, setting("Labels of the node.")] = None
     tolerations: Annotated[tuple[Toleration, ...], setting("Taints that are tolerated.")] = ()
     affinity: Annotated[Affinity | None, setting("Affinity of the pod.")] = None
+    topology_spread_constraints: Annotated[
+        tuple[TopologySpreadConstraint, ...], setting("How operator pods spread.")
+    ] = ()
     priority_class_name: Annotated[str, setting("Priority class of the pod.")] = ""
     network_policy: Annotated[ChartNetworkPolicy, setting("NetworkPolicy.")] = ChartNetworkPolicy()
     log_level: Annotated[LogLevel, setting("How much is logged.")] = LogLevel.INFO
     metrics: Annotated[ChartMetrics, setting("Metrics.")] = ChartMetrics()
+    dashboards: Annotated[ChartDashboards, setting("Dashboards.")] = ChartDashboards()
+    prometheus_rule: Annotated[ChartRules, setting("Alerts.")] = ChartRules()
+    admission_policies: Annotated[AdmissionPolicies, setting("Admission policies.")] = (
+        AdmissionPolicies()
+    )

@@ -23,7 +23,10 @@ from vespiary_spec.address_checks import check_address_settings, check_queue_kin
 from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
 from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
+from vespiary_spec.object_metadata import check_metadata
+from vespiary_spec.pod_checks import check_pods
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
+from vespiary_spec.service_checks import check_services
 from vespiary_spec.settings import (
     DEFAULT_ACCEPTORS,
     Acceptor,
@@ -35,6 +38,7 @@ from vespiary_spec.settings import (
     Security,
     WildcardAddresses,
 )
+from vespiary_spec.volume_checks import check_volumes
 
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - inside a pod, whose ports the Services choose
 
@@ -423,6 +427,14 @@ def from_broker(
         ConfigError: Settings contradict each other; with the path in the resource's spelling.
     """
     spec = broker.spec
+    check_pods(spec)
+    check_volumes(spec.storage)
+    check_services(spec)
+    check_metadata(
+        spec.inherited_metadata.labels,
+        spec.inherited_metadata.annotations,
+        "spec.inheritedMetadata",
+    )
     settings = {f.name: getattr(spec.config, f.name) for f in fields_of(BrokerSettings)}
     settings |= {
         "data_directory": volume_root,

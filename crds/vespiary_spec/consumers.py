@@ -57,7 +57,7 @@ class ConsumerSettings(
             "A consumer that acknowledges fewer messages than this, while there were enough for "
             "all, is slow. Counted as `slow-consumer-threshold-measurement-unit` says. -1 or 0: "
             "none is.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MESSAGES,
             minimum=0,
             special=-1,
@@ -68,7 +68,7 @@ class ConsumerSettings(
         SlowConsumerUnit | None,
         setting(
             "What `slow-consumer-threshold` counts.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="MESSAGES_PER_SECOND",
         ),
     ] = None
@@ -77,7 +77,7 @@ class ConsumerSettings(
         setting(
             "What becomes of a slow consumer: NOTIFY writes a warning to the log and counts it, "
             "KILL ends its connection as well.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="NOTIFY",
         ),
     ] = None
@@ -85,7 +85,7 @@ class ConsumerSettings(
         int | None,
         setting(
             "Time over which consumers are measured, one period after the other.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.SECONDS,
             minimum=1,
             maximum=SLOW_CONSUMER_CHECK_PERIOD_S_MAX,
@@ -97,7 +97,7 @@ class ConsumerSettings(
         setting(
             "Messages that a consumer gets before it acknowledges any, unless it asks for another "
             "number, or its acceptor has a `prefetch`.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MESSAGES,
             minimum=1,
             maximum=PREFETCH_MAX,
@@ -109,7 +109,7 @@ class ConsumerSettings(
         setting(
             "The same in bytes, counted as one message for each KiB; the smaller of the two holds. "
             "-1 is no limit of this kind.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.BYTES,
             minimum=0,
             special=-1,

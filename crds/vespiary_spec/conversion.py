@@ -18,7 +18,17 @@ from msgspec import inspect
 
 from vespiary_spec import limits, units
 from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting, UnsupportedSetting
-from vespiary_spec.model import Facts, FieldModel, Spelling, Unit, fields_of, kebab, spell, unwrap
+from vespiary_spec.model import (
+    Facts,
+    FieldModel,
+    Spelling,
+    Unit,
+    field_named,
+    fields_of,
+    kebab,
+    spell,
+    unwrap,
+)
 from vespiary_spec.refusals import pointless_names, refused_names, refused_values, renamed_names
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -164,7 +174,10 @@ def _items(
         for index, entry in enumerate(value)
     )
     if facts.key:
-        attribute = facts.key
+        assert isinstance(item, inspect.StructType), f"{path}: a key needs entries with names"
+        keyed = field_named(item.cls, facts.key, Spelling.CAMEL)
+        assert keyed is not None, f"{path}: no field is called {facts.key}"
+        attribute = keyed.name
         seen: set[Any] = set()
         for index, entry in enumerate(found):
             key = getattr(entry, attribute)

@@ -32,7 +32,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         str,
         setting(
             "Name of the divert, unique in the broker.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -41,7 +41,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         str,
         setting(
             "Address whose messages are diverted; with wildcards, every address that it covers.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -50,7 +50,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         str,
         setting(
             "Address that they go to.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=ADDRESS_PATTERN,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
         ),
@@ -59,7 +59,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         str,
         setting(
             "Another name, shown by the API; the reference system tells diverts apart by it.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
             default_text="the name",
         ),
@@ -68,7 +68,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         str,
         setting(
             "Selector of the messages that are diverted; empty for all.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             max_length=limits.SELECTOR_CHARACTERS_MAX,
             default_text="none",
         ),
@@ -78,7 +78,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         setting(
             "Whether a diverted message goes to the other address alone. Otherwise it goes there "
             "as well.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
         ),
     ] = False
     routing_type: Annotated[
@@ -86,7 +86,7 @@ class Divert(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
         setting(
             "Queues of the other address that it is for: STRIP those of both kinds, PASS those of "
             "the kind that its sender asked for, ANYCAST or MULTICAST those of that kind.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
         ),
     ] = DivertRoutingType.STRIP
 
@@ -98,7 +98,7 @@ class DivertSettings(PagingSettings, frozen=True, kw_only=True, rename="camel", 
         tuple[Divert, ...],
         setting(
             "Diverts that exist from the start.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             key="name",
             max_length=limits.DIVERTS_MAX,
         ),

@@ -28,7 +28,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
             "Address that a message goes to after `max-delivery-attempts` deliveries; its queue is "
             "made when the first one comes. Empty: such a message is dropped (counted, and logged "
             "once for each queue).",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
             default_text="DLQ",
@@ -39,7 +39,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "Make a queue of its own in the dead letter address for each address that has dead "
             "letters, when the first one comes.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -47,7 +47,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         str | None,
         setting(
             "What the names of these queues begin with, before the name of the original address.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=200,
             default_text="DLQ.",
@@ -57,7 +57,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         str | None,
         setting(
             "What the names of these queues end with.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=200,
             default_text="empty",
@@ -68,7 +68,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "Send a message to the dead letter address when no queue of its address takes it. "
             "Messages to such addresses take the slower way through Python.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -76,7 +76,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         int | None,
         setting(
             "Deliveries of a message until it is a dead letter; 0 or -1: any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=65_535,
             special=-1,
@@ -89,7 +89,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
             "Time that a message that came back waits until it is given out again. Not kept over "
             "restarts.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=DELAY_MS_MAX,
             default_text="0",
@@ -99,7 +99,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         float | None,
         setting(
             "The delay is multiplied by this with every delivery after the first.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=1,
             maximum=1000,
             default_text="1.0",
@@ -110,7 +110,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "The delay is changed by a random part of itself, up to this much more or less, so "
             "that messages that failed together do not come together again.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=1,
             default_text="0.0",
@@ -121,7 +121,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         setting(
             "The longest delay that the multiplier leads to; -1: ten times `redelivery-delay`.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=DELAY_MS_MAX,
             special=-1,
@@ -132,7 +132,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         str | None,
         setting(
             "Address that messages go to whose time is over; empty: they are dropped.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=limits.ADDRESS_NAME_CHARACTERS_MAX,
             default_text="none",
@@ -142,7 +142,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         bool | None,
         setting(
             "Make a queue of its own in the expiry address for each address whose messages expire.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -150,7 +150,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         str | None,
         setting(
             "What the names of these queues begin with, before the name of the original address.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=200,
             default_text="EXP.",
@@ -160,7 +160,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         str | None,
         setting(
             "What the names of these queues end with.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_NAME_OR_NONE,
             max_length=200,
             default_text="empty",
@@ -172,7 +172,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
             "Time to live of messages that are sent without one; -1: they live for ever. With it "
             "`min-expiry-delay` and `max-expiry-delay` mean nothing.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=DELAY_MS_MAX,
             special=-1,
@@ -185,7 +185,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
             "Shortest time to live: messages sent with a shorter one get this, and those sent "
             "without one too if there is no `max-expiry-delay`; -1: none.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=DELAY_MS_MAX,
             special=-1,
@@ -198,7 +198,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
             "Longest time to live: messages sent with a longer one or without one get this; "
             "-1: none.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=DELAY_MS_MAX,
             special=-1,
@@ -209,7 +209,7 @@ class FateSettings(PageSettings, frozen=True, kw_only=True, rename="camel", omit
         bool | None,
         setting(
             "Let messages live for ever, whatever time to live they are sent with.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None

@@ -29,7 +29,7 @@ class LifecycleSettings(
         bool | None,
         setting(
             "Create a queue when a client first uses it.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="true",
         ),
     ] = None
@@ -37,7 +37,7 @@ class LifecycleSettings(
         bool | None,
         setting(
             "Create an address when a client first uses it.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="true",
         ),
     ] = None
@@ -46,7 +46,7 @@ class LifecycleSettings(
         setting(
             "Delete a queue that a client's use created, when it is empty and its last consumer "
             "has gone.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="true",
         ),
     ] = None
@@ -55,7 +55,7 @@ class LifecycleSettings(
         setting(
             "Delete queues that were created by API or CLI like those that use created. "
             "Configured queues and durable subscriptions stay in any case.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -64,7 +64,7 @@ class LifecycleSettings(
         setting(
             "How long a queue has to be without consumers before it is deleted.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             default_text="0",
         ),
@@ -74,7 +74,7 @@ class LifecycleSettings(
         setting(
             "Messages that a queue may hold when it is deleted; they are lost. -1 is any number.",
             unit=Unit.MESSAGES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="0",
@@ -85,7 +85,7 @@ class LifecycleSettings(
         setting(
             "Delete also queues that never had a consumer or a message; their delay begins with "
             "their creation, or the broker's start.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -93,7 +93,7 @@ class LifecycleSettings(
         bool | None,
         setting(
             "Delete a created address when its last queue has gone.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="true",
         ),
     ] = None
@@ -102,7 +102,7 @@ class LifecycleSettings(
         setting(
             "How long an address has to be without queues before it is deleted.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             default_text="0",
         ),
@@ -111,7 +111,7 @@ class LifecycleSettings(
         bool | None,
         setting(
             "Delete also created addresses that never had a queue.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -120,7 +120,7 @@ class LifecycleSettings(
         setting(
             "Queues that were configured and are not any more: OFF leaves them, FORCE deletes them "
             "at the start, with their messages.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="OFF",
         ),
     ] = None
@@ -129,7 +129,7 @@ class LifecycleSettings(
         setting(
             "Addresses that were configured and are not any more: OFF leaves them, FORCE deletes "
             "them at the start, with their queues and messages.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="OFF",
         ),
     ] = None
@@ -138,7 +138,7 @@ class LifecycleSettings(
         setting(
             "Diverts of the address that were configured and are not any more: OFF leaves them, "
             "FORCE deletes them at the start.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="OFF",
         ),
     ] = None
@@ -147,7 +147,7 @@ class LifecycleSettings(
         setting(
             "Most consumers that a queue has at a time, unless it says otherwise itself. -1 is any "
             "number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="-1",
@@ -158,7 +158,7 @@ class LifecycleSettings(
         setting(
             "Empty a queue when its last consumer goes, and let it take nothing until the next one "
             "comes, unless it says otherwise itself.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -168,7 +168,7 @@ class LifecycleSettings(
             "So many of the latest messages to a MULTICAST address are kept, and each queue that "
             "is made in it begins with them.",
             unit=Unit.MESSAGES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.RETROACTIVE_MESSAGES_MAX,
             default_text="0",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from vespiary_spec.logs import LogSettings
 from vespiary_spec.model import Change, Unit, setting
 
 HISTORY_DAYS_MAX: Final = 366
@@ -17,16 +18,14 @@ BROWSE_PAGE_MAX: Final = 1000
 ATTRIBUTE_BYTES_MAX: Final = 1024 * 1024
 
 
-class CounterSettings(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
+class CounterSettings(LogSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What `BrokerSettings` has about message counters."""
 
     message_counter_enabled: Annotated[
         bool,
         setting(
             "Keep message counters of queues and addresses, with a history by hour and day.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
         ),
     ] = False
     message_counter_sample_period: Annotated[
@@ -34,7 +33,7 @@ class CounterSettings(
         setting(
             "Time between two looks at what was counted.",
             unit=Unit.MILLISECONDS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=1000,
             maximum=3_600_000,
         ),
@@ -43,7 +42,7 @@ class CounterSettings(
         int,
         setting(
             "Days, today included, that the history of message counters reaches back.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=HISTORY_DAYS_MAX,
         ),
@@ -60,7 +59,7 @@ class AddressManagementSettings(
         setting(
             "Days that the history of message counters reaches back for the address and its "
             "queues, at most `message-counter-max-day-history`; 0 is as many as that.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=HISTORY_DAYS_MAX,
             default_text="0",
@@ -71,7 +70,7 @@ class AddressManagementSettings(
         setting(
             "Have series of their own for the address and its queues in `/metrics`. The totals "
             "hold them in any case.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="true",
         ),
     ] = None
@@ -80,7 +79,7 @@ class AddressManagementSettings(
         setting(
             "Give each message a header `ingress-timestamp`, with the time when it came in "
             "milliseconds since 1970. Such messages take the slower way through Python.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="false",
         ),
     ] = None
@@ -89,7 +88,7 @@ class AddressManagementSettings(
         setting(
             "Messages on a page of browsed ones when the caller asks for no number.",
             unit=Unit.MESSAGES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=1,
             maximum=BROWSE_PAGE_MAX,
             default_text="200",
@@ -101,7 +100,7 @@ class AddressManagementSettings(
             "Longer headers and bodies are cut when messages are browsed, if the caller does not "
             "ask for more of the bodies. -1 cuts none.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=ATTRIBUTE_BYTES_MAX,
             special=-1,

@@ -27,6 +27,7 @@ class Change(enum.StrEnum):
 
     IMMUTABLE = "immutable"
     RESTART = "restart"
+    RELOAD = "reload"
 
 
 class Spelling(enum.StrEnum):

@@ -37,7 +37,7 @@ class PageSettings(
         setting(
             "Size at which a page file is cut.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=PAGE_BYTES_MIN,
             maximum=PAGE_BYTES_MAX,
             default_text="10MiB",
@@ -49,7 +49,7 @@ class PageSettings(
             "Pages of the address that are kept open for its consumers: the messages of an open "
             "page have their places in memory again (24 bytes each). One that a consumer waits for "
             "is opened in any case.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=1,
             maximum=CACHED_PAGES_MAX,
             default_text="5",
@@ -62,7 +62,7 @@ class PageSettings(
             "The next page of a queue is opened before its consumers ask for it, while less than "
             "this waits for them in memory. -1 takes twice `page-size-bytes`, 0 never does it.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="-1",
@@ -72,7 +72,7 @@ class PageSettings(
         int | None,
         setting(
             "As `prefetch-page-bytes`, by number of messages. -1 is no limit.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=MESSAGES_MAX,
             special=-1,
@@ -86,7 +86,7 @@ class PageSettings(
             "have not acknowledged it. While another page does not fit into it, that page is not "
             "opened; one page is in any case. -1 is no limit.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="twice `page-size-bytes`",
@@ -96,7 +96,7 @@ class PageSettings(
         int | None,
         setting(
             "As `max-read-page-bytes`, by number of messages. -1 is no limit.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=MESSAGES_MAX,
             special=-1,
@@ -111,7 +111,7 @@ class PageSettings(
             "holds as soon as the address is full in memory; until there is room for a page below "
             "80 % of it. Only with `page-full-policy`. -1 is no limit.",
             unit=Unit.BYTES,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=PAGE_BYTES_MIN,
             special=-1,
             default_text="-1",
@@ -122,7 +122,7 @@ class PageSettings(
         setting(
             "Messages that a queue of the address may have in pages that are not open; as "
             "`page-limit-bytes`. The page that reaches it is still written. -1 is no limit.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=MESSAGES_MAX,
             special=-1,
@@ -136,7 +136,7 @@ class PageSettings(
             "`page-limit-bytes` or `page-limit-messages`: FAIL refuses it with an error; DROP "
             "takes it and forgets it (counted, and logged once each time that the address "
             "becomes full).",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="none",
         ),
     ] = None

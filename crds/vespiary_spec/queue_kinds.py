@@ -66,13 +66,13 @@ class QueueKindDefaults(
     """Kinds of queues, in the settings of addresses; None takes the next wider match's value."""
 
     default_exclusive_queue: Annotated[
-        bool | None, setting(_EXCLUSIVE, change=Change.RESTART, default_text="false")
+        bool | None, setting(_EXCLUSIVE, change=Change.RELOAD, default_text="false")
     ] = None
     default_consumers_before_dispatch: Annotated[
         int | None,
         setting(
             _CONSUMERS_BEFORE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.CONSUMERS_BEFORE_DISPATCH_MAX,
             default_text="0",
@@ -82,7 +82,7 @@ class QueueKindDefaults(
         int | None,
         setting(
             _DELAY_BEFORE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MILLISECONDS,
             minimum=0,
             maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
@@ -91,16 +91,16 @@ class QueueKindDefaults(
         ),
     ] = None
     default_group_rebalance: Annotated[
-        bool | None, setting(_GROUP_REBALANCE, change=Change.RESTART, default_text="false")
+        bool | None, setting(_GROUP_REBALANCE, change=Change.RELOAD, default_text="false")
     ] = None
     default_group_rebalance_pause_dispatch: Annotated[
-        bool | None, setting(_GROUP_PAUSE, change=Change.RESTART, default_text="false")
+        bool | None, setting(_GROUP_PAUSE, change=Change.RELOAD, default_text="false")
     ] = None
     default_group_buckets: Annotated[
         int | None,
         setting(
             _GROUP_BUCKETS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.GROUP_BUCKETS_MAX,
             special=-1,
@@ -111,20 +111,20 @@ class QueueKindDefaults(
         str | None,
         setting(
             _GROUP_FIRST_KEY,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_KEY_PATTERN,
             max_length=_KEY_CHARACTERS_MAX,
             default_text="none",
         ),
     ] = None
     default_last_value_queue: Annotated[
-        bool | None, setting(_LAST_VALUE, change=Change.RESTART, default_text="false")
+        bool | None, setting(_LAST_VALUE, change=Change.RELOAD, default_text="false")
     ] = None
     default_last_value_key: Annotated[
         str | None,
         setting(
             _LAST_VALUE_KEY,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_KEY_PATTERN,
             max_length=_KEY_CHARACTERS_MAX,
             default_text="`_AMQ_LVQ_NAME`",
@@ -134,7 +134,7 @@ class QueueKindDefaults(
         int | None,
         setting(
             _RING_SIZE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MESSAGES,
             minimum=0,
             maximum=limits.RING_SIZE_MAX,
@@ -143,7 +143,7 @@ class QueueKindDefaults(
         ),
     ] = None
     default_non_destructive: Annotated[
-        bool | None, setting(_NON_DESTRUCTIVE, change=Change.RESTART, default_text="false")
+        bool | None, setting(_NON_DESTRUCTIVE, change=Change.RELOAD, default_text="false")
     ] = None
 
 
@@ -172,7 +172,7 @@ class QueueKindProperties(
         bool | None,
         setting(
             _EXCLUSIVE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-exclusive-queue` of the address",
         ),
     ] = None
@@ -180,7 +180,7 @@ class QueueKindProperties(
         int | None,
         setting(
             _CONSUMERS_BEFORE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.CONSUMERS_BEFORE_DISPATCH_MAX,
             default_text="`default-consumers-before-dispatch` of the address",
@@ -190,7 +190,7 @@ class QueueKindProperties(
         int | None,
         setting(
             _DELAY_BEFORE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MILLISECONDS,
             minimum=0,
             maximum=limits.DELAY_BEFORE_DISPATCH_MS_MAX,
@@ -203,7 +203,7 @@ class QueueKindProperties(
         bool | None,
         setting(
             _GROUP_REBALANCE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-group-rebalance` of the address",
         ),
     ] = None
@@ -211,7 +211,7 @@ class QueueKindProperties(
         bool | None,
         setting(
             _GROUP_PAUSE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-group-rebalance-pause-dispatch` of the address",
         ),
     ] = None
@@ -219,7 +219,7 @@ class QueueKindProperties(
         int | None,
         setting(
             _GROUP_BUCKETS,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.GROUP_BUCKETS_MAX,
             special=-1,
@@ -230,7 +230,7 @@ class QueueKindProperties(
         str | None,
         setting(
             _GROUP_FIRST_KEY,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_KEY_PATTERN,
             max_length=_KEY_CHARACTERS_MAX,
             default_text="`default-group-first-key` of the address",
@@ -240,7 +240,7 @@ class QueueKindProperties(
         bool | None,
         setting(
             _LAST_VALUE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-last-value-queue` of the address",
         ),
     ] = None
@@ -248,7 +248,7 @@ class QueueKindProperties(
         str | None,
         setting(
             _LAST_VALUE_KEY,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=_KEY_PATTERN,
             max_length=_KEY_CHARACTERS_MAX,
             default_text="`default-last-value-key` of the address",
@@ -258,7 +258,7 @@ class QueueKindProperties(
         int | None,
         setting(
             _RING_SIZE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             unit=Unit.MESSAGES,
             minimum=0,
             maximum=limits.RING_SIZE_MAX,
@@ -270,7 +270,7 @@ class QueueKindProperties(
         bool | None,
         setting(
             _NON_DESTRUCTIVE,
-            change=Change.RESTART,
+            change=Change.RELOAD,
             default_text="`default-non-destructive` of the address",
         ),
     ] = None

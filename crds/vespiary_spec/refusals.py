@@ -50,27 +50,16 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     "Admin": {"tls": "TLS on the HTTP listener"},
     "BrokerSpec": {
-        "hibernate": "hibernation (`replicas: 0` works)",
         "backup": "backups",
         "restore": "restoring from backups",
-        "maintenance-windows": "maintenance windows",
         "per-broker": "settings by pod",
-        "pod-template": "pod templates (the fields of `spec` work)",
         "ingress": "ingress",
-        "env": "environment variables",
-        "adopt-operator-template": "frozen pod templates",
     },
     "Upgrade": {
         "max-unavailable": "more than one restart at a time",
-        "soak": "canary upgrades",
-        "rollback": "automatic rollback",
         "partition": "partitions set by hand",
     },
     "Storage": {"auto-grow": "growing by itself (a larger `size` works)"},
-    "VolumeSpec": {
-        "volume-attributes-class-name": "volume attribute classes",
-        "shared-with": "two kinds of data on one volume",
-    },
 }
 """For each Struct of the model (and those made from it): name in kebab-case → the feature."""
 
@@ -86,8 +75,6 @@ NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
         "HORNETQ": "the old protocol of the reference system",
     },
     ("Upgrade", "strategy"): {
-        "Canary": "canary upgrades",
-        "Supervised": "supervised upgrades",
         "OnDelete": "upgrades by deletion",
     },
     ("BrokerNodeTuningSpec", "mode"): {"Tuned": "profiles of the Node Tuning Operator"},

@@ -20,7 +20,7 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         str,
         setting(
             "Name of the user; `#` is everybody without an entry, each for itself.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             pattern=r"^[^\x00-\x20\x7f]+$",
             max_length=200,
         ),
@@ -29,7 +29,7 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         int,
         setting(
             "Connections that the user may have at a time; -1 is any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
         ),
@@ -39,7 +39,7 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Queues that the user may have made by sending and subscribing, temporary ones "
             "included; -1 is any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
         ),
@@ -55,7 +55,7 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
             "Most addresses; one more is refused, unless a created one without queues can go "
             "for it. -1 allows as many as fit into an eighth of the memory limit (one for each "
             "2 KiB), at least 10000; 0 is any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="by memory (-1)",
@@ -67,7 +67,7 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
             "Most queues, temporary ones included; one more is refused. -1 allows as many as "
             "fit into an eighth of the memory limit (one for each 6 KiB), at least 10000; 0 is "
             "any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="by memory (-1)",
@@ -79,7 +79,7 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
             "Most subscriptions of all connections together, whatever their queue; one more is "
             "refused. -1 allows as many as fit into an eighth of the memory limit (one for each "
             "1 KiB), at least 10000; 0 is any number.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             special=-1,
             default_text="by memory (-1)",
@@ -87,5 +87,5 @@ class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", o
     ] = -1
     resource_limit_settings: Annotated[
         tuple[ResourceLimit, ...],
-        setting("Limits by user.", change=Change.RESTART, key="match", max_length=10_000),
+        setting("Limits by user.", change=Change.RELOAD, key="match", max_length=10_000),
     ] = ()

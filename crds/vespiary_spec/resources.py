@@ -18,7 +18,17 @@ from vespiary_spec.addresses import ADDRESS_PATTERN
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, Unit, setting
+from vespiary_spec.object_metadata import InheritedMetadata
+from vespiary_spec.pod_extras import ExtraVolume, ExtraVolumeMount, Variable, VariablesSource
+from vespiary_spec.pod_template import (
+    DisruptionBudget,
+    PodTemplate,
+    Probes,
+    ServiceAccount,
+)
 from vespiary_spec.rules import NAME_CHARACTERS_MAX, NAME_PATTERN, ROOT_RULES
+from vespiary_spec.scale_down import ScaleDown
+from vespiary_spec.scaling import Topology
 from vespiary_spec.scheduling import (
     Affinity,
     Part,
@@ -27,6 +37,14 @@ from vespiary_spec.scheduling import (
     Toleration,
     TopologySpreadConstraint,
 )
+from vespiary_spec.services import (
+    HeadlessService,
+    Metrics,
+    Service,
+    ServiceOptions,
+    ServiceType,
+    TlsRoute,
+)
 from vespiary_spec.settings import (
     AcceptorBase,
     Address,
@@ -34,10 +52,18 @@ from vespiary_spec.settings import (
     BrokerSettings,
 )
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
+from vespiary_spec.upgrading import (
+    AdoptOperatorTemplate,
+    MaintenanceWindow,
+    Upgrade,
+    UpgradeStrategy,
+    Weekday,
+)
 from vespiary_spec.volumes import (
     DEFAULT_VOLUME_BYTES,
     VOLUME_BYTES_MIN,
     AccessMode,
+    AioShortage,
     FilesystemPolicy,
     Retention,
     RetentionPolicy,
@@ -52,6 +78,8 @@ __all__ = [
     "VOLUME_BYTES_MIN",
     "AccessMode",
     "AddressSettingsEntry",
+    "AdoptOperatorTemplate",
+    "AioShortage",
     "Auth",
     "Broker",
     "BrokerAcceptor",
@@ -60,6 +88,7 @@ __all__ = [
     "BrokerNodeTuningSpec",
     "BrokerSpec",
     "FilesystemPolicy",
+    "MaintenanceWindow",
     "Metadata",
     "NetworkPolicySwitch",
     "PullPolicy",
@@ -75,6 +104,7 @@ __all__ = [
     "UpgradeStrategy",
     "VolumeSpec",
     "Volumes",
+    "Weekday",
 ]
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -90,25 +120,12 @@ class PullPolicy(enum.StrEnum):
     NEVER = "Never"
 
 
-class ServiceType(enum.StrEnum):
-    """Types of the client Service."""
-
-    CLUSTER_IP = "ClusterIP"
-    NODE_PORT = "NodePort"
-    LOAD_BALANCER = "LoadBalancer"
-
-
-class UpgradeStrategy(enum.StrEnum):
-    """How a new version reaches the pods."""
-
-    ROLLING_UPDATE = "RollingUpdate"
-
-
 class TuningMode(enum.StrEnum):
     """What a BrokerNodeTuning does about `fs.aio-max-nr`."""
 
     VERIFY = "Verify"
     RAISE = "Raise"
+    TUNED = "Tuned"
     OFF = "Off"
 
 
@@ -164,33 +181,10 @@ class Auth(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     ] = None
 
 
-class Service(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The Service for clients."""
-
-    type: Annotated[ServiceType, setting("Type.")] = ServiceType.CLUSTER_IP
-    annotations: Annotated[
-        dict[str, str] | None, setting("Annotations, for the cloud's load balancer.", max_length=64)
-    ] = None
-
-
-class ServiceAccount(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The ServiceAccount of the pods; it has no token mounted."""
-
-    annotations: Annotated[dict[str, str] | None, setting("Annotations.", max_length=64)] = None
-
-
 class NetworkPolicySwitch(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A NetworkPolicy that opens the acceptors and nothing else."""
 
     enabled: Annotated[bool, setting("Whether there is one.")] = False
-
-
-class Upgrade(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How new versions and settings reach the pods."""
-
-    strategy: Annotated[
-        UpgradeStrategy, setting("RollingUpdate restarts one pod after the other, by readiness.")
-    ] = UpgradeStrategy.ROLLING_UPDATE
 
 
 class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -199,6 +193,25 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     replicas: Annotated[
         int, setting("Broker pods, each with its own volumes and messages.", minimum=0, maximum=100)
     ] = 1
+    topology: Annotated[
+        Topology | None,
+        setting(
+            "What several replicas are to each other. Independent: each is a broker of its own, "
+            "with its own queues, messages and Service. More than one replica needs it written "
+            "out. Sharded comes later, and is refused.",
+            default_text="none; enough for one replica",
+        ),
+    ] = None
+    scale_down: Annotated[ScaleDown, setting("What becomes of brokers that are too many.")] = (
+        ScaleDown()
+    )
+    hibernate: Annotated[
+        bool,
+        setting(
+            "Stop all brokers and keep everything: claims, Services, Secrets, settings. They come "
+            "back with all they had when it is taken out."
+        ),
+    ] = False
     version: Annotated[
         str | None,
         setting(
@@ -247,6 +260,13 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     ] = None
     admin: Annotated[BrokerAdmin, setting("The HTTP listener.")] = BrokerAdmin()
     auth: Annotated[Auth, setting("Users of the broker.")] = Auth()
+    aio_shortage: Annotated[
+        AioShortage,
+        setting(
+            "What a broker does while `fs.aio-max-nr` of its node has no room for its journal: "
+            "wait, or start with the slower engine NIO, which config.journalTypeStrict refuses."
+        ),
+    ] = AioShortage.WAIT
     tls: Annotated[TlsSecret | None, setting("TLS of all acceptors that name no other.")] = None
     resources: Annotated[
         ResourceRequirements | None, setting("What a broker asks for and may use.")
@@ -269,6 +289,20 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
         str | None, setting("Priority class of the pods.", max_length=253)
     ] = None
     service: Annotated[Service, setting("The Service for clients.")] = Service()
+    broker_services: Annotated[
+        ServiceOptions | None,
+        setting(
+            "The Service that each broker has with `topology: Independent`.",
+            default_text="as `service`, without its nodePorts",
+        ),
+    ] = None
+    headless_service: Annotated[
+        HeadlessService, setting("The Service that gives each pod a name.")
+    ] = HeadlessService()
+    tls_route: Annotated[
+        TlsRoute | None, setting("A TLSRoute of the Gateway API is made.", default_text="none")
+    ] = None
+    metrics: Annotated[Metrics, setting("Who scrapes the metrics.")] = Metrics()
     service_account: Annotated[ServiceAccount, setting("The ServiceAccount of the pods.")] = (
         ServiceAccount()
     )
@@ -278,6 +312,28 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     pod_annotations: Annotated[
         dict[str, str] | None, setting("More annotations of the pods.", max_length=64)
     ] = None
+    pod_template: Annotated[PodTemplate, setting("More of the pods' template.")] = PodTemplate()
+    env: Annotated[
+        tuple[Variable, ...], setting("Variables of the broker.", key="name", max_length=64)
+    ] = ()
+    env_from: Annotated[
+        tuple[VariablesSource, ...],
+        setting("Objects whose keys become variables of the broker.", max_length=16),
+    ] = ()
+    extra_volumes: Annotated[
+        tuple[ExtraVolume, ...], setting("More volumes.", key="name", max_length=32)
+    ] = ()
+    extra_volume_mounts: Annotated[
+        tuple[ExtraVolumeMount, ...],
+        setting("Where they are in the broker.", key="mountPath", max_length=64),
+    ] = ()
+    probes: Annotated[Probes, setting("How often brokers are asked how they are.")] = Probes()
+    disruption_budget: Annotated[
+        DisruptionBudget, setting("How many brokers a drain of nodes may take at a time.")
+    ] = DisruptionBudget()
+    inherited_metadata: Annotated[
+        InheritedMetadata, setting("Labels and annotations of everything that belongs to it.")
+    ] = InheritedMetadata()
     network_policy: Annotated[NetworkPolicySwitch, setting("NetworkPolicy.")] = (
         NetworkPolicySwitch()
     )
@@ -291,6 +347,15 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
         ),
     ] = 60
     upgrade: Annotated[Upgrade, setting("How changes reach the pods.")] = Upgrade()
+    maintenance_windows: Annotated[
+        tuple[MaintenanceWindow, ...],
+        setting(
+            "Times in which the operator may restart brokers; taking back a version that failed "
+            "does not wait for them.",
+            max_length=16,
+            default_text="any time",
+        ),
+    ] = ()
     paused: Annotated[
         bool, setting("Stop changing anything; the status goes on being reported.")
     ] = False
@@ -301,7 +366,10 @@ class BrokerNodeTuningSpec(Part, frozen=True, kw_only=True, rename="camel", omit
 
     mode: Annotated[
         TuningMode,
-        setting("Verify reports; Raise raises the value, and never lowers it; Off does nothing."),
+        setting(
+            "Verify reports; Raise raises the value, and never lowers it; Tuned has OpenShift's "
+            "Node Tuning Operator raise it; Off does nothing."
+        ),
     ] = TuningMode.VERIFY
     floor: Annotated[
         int,
@@ -321,7 +389,12 @@ class BrokerNodeTuningSpec(Part, frozen=True, kw_only=True, rename="camel", omit
     ] = 4194304
     node_selector: Annotated[
         dict[str, str] | None,
-        setting("Labels of the nodes.", max_length=64, default_text="every node"),
+        setting(
+            "Labels of the nodes. Of several BrokerNodeTunings that select a node, the one with "
+            "most labels here looks after it, then the oldest.",
+            max_length=64,
+            default_text="every node",
+        ),
     ] = None
     tolerations: Annotated[
         tuple[Toleration, ...], setting("Taints that are tolerated.", max_length=64)

@@ -6,6 +6,11 @@ Never: is enough for a file that no API server has seen: `resources` and
 Called by: `resources`, `gen`.
 """
 
+from vespiary_spec.pod_extras import MOUNT_RULES
+from vespiary_spec.pod_template import IDENTITY_RULES
+from vespiary_spec.scaling import TOPOLOGY_RULES
+from vespiary_spec.services import PORT_RULES
+
 
 def _kept(*path: str) -> str:
     """Return a CEL rule: whether something is given there cannot change.
@@ -19,7 +24,43 @@ def _kept(*path: str) -> str:
 
 _VOLUMES = ("bindings", "journal", "paging", "largeMessages", "jms", "retention")
 
-_VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector")
+_VOLUME_CONSTANTS = ("storageClassName", "accessMode", "selector", "shareWith")
+
+_DEFAULT_SIZES = dict.fromkeys(_VOLUMES, "10Gi") | {"bindings": "1Gi", "jms": "1Gi"}
+"""Sizes of volumes that name none, as `volumes.DEFAULT_VOLUME_BYTES` has them."""
+
+_STATUS_NAMES = {"largeMessages": "large-messages"}
+"""Names of volumes in the status where they are not those of the spec."""
+
+
+def _size(root: str, volume: str) -> str:
+    """Return a CEL expression: the size of a volume.
+
+    Not through optional fields: the API server knows how long a size may be only where it is
+    selected as it is declared.
+    """
+    path, known = f"{root}.spec", []
+    for field in ("storage", "volumes", volume, "size"):
+        path = f"{path}.{field}"
+        known.append(f"has({path})")
+    asked = f"has({root}.spec) && {' && '.join(known)}"
+    return f"({asked} ? quantity(string({path})) : quantity('{_DEFAULT_SIZES[volume]}'))"
+
+
+def _not_smaller(volume: str) -> str:
+    """Return a CEL rule: a size stays or grows, or is taken back to what there really is.
+
+    Kubernetes makes no claim smaller. A growth that failed may be taken back, so a smaller size is
+    fine as long as no claim has more.
+    """
+    new = _size("self", volume)
+    name = _STATUS_NAMES.get(volume, volume)
+    return (
+        f"!{new}.isLessThan({_size('oldSelf', volume)}) || (has(self.status) && "
+        f"has(self.status.volumes) && self.status.volumes.exists(v, v.name == '{name}' && "
+        f"has(v.largestBytes) && {new}.asApproximateFloat() >= double(v.largestBytes)))"
+    )
+
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -38,8 +79,16 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
             " && ".join(
                 _kept("spec", "storage", "volumes", volume, field) for field in _VOLUME_CONSTANTS
             ),
-            f"storageClassName, accessMode and selector of the volume {volume} cannot change once "
-            "the Broker exists, and the volume cannot be taken out",
+            f"storageClassName, accessMode, selector and shareWith of the volume {volume} cannot "
+            "change once the Broker exists, and the volume cannot be taken out",
+        )
+        for volume in _VOLUMES
+    ),
+    *(
+        (
+            f"!oldSelf.?spec.?storage.?volumes.?{volume}.?volumeAttributesClassName.hasValue() || "
+            f"self.?spec.?storage.?volumes.?{volume}.?volumeAttributesClassName.hasValue()",
+            f"volumeAttributesClassName of the volume {volume} may change, but not be taken out",
         )
         for volume in _VOLUMES
     ),
@@ -51,11 +100,20 @@ ROOT_RULES: tuple[tuple[str, str], ...] = (
         )
         for volume in ("jms", "retention")
     ),
+    *(
+        (
+            _not_smaller(volume),
+            f"spec.storage.volumes.{volume}.size cannot become smaller than the claims are: see "
+            "status.volumes; a volume only grows",
+        )
+        for volume in _VOLUMES
+    ),
     (
         "self.?spec.?storage.?ephemeral.orValue(false) == "
         "oldSelf.?spec.?storage.?ephemeral.orValue(false)",
         "spec.storage.ephemeral cannot change once the Broker exists",
     ),
+    *IDENTITY_RULES,
 )
 """CEL rules on a whole Broker: (rule, message). Those that name `oldSelf` guard changes."""
 
@@ -65,6 +123,9 @@ SPEC_RULES: tuple[tuple[str, str], ...] = (
         "(has(self.admin) && has(self.admin.port) ? self.admin.port : 8161))",
         "an acceptor has the port of the HTTP listener (admin.port, 8161 unless given)",
     ),
+    *TOPOLOGY_RULES,
+    *MOUNT_RULES,
+    *PORT_RULES,
 )
 """CEL rules on the `spec` of a Broker."""
 

@@ -435,7 +435,7 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
         setting(
             "Duplicate ids (the header `_AMQ_DUPL_ID`) that each address remembers: a message "
             "whose id is among them is discarded. 0 switches detection off.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             minimum=0,
             maximum=limits.DUPLICATE_IDS_MAX,
         ),
@@ -569,7 +569,7 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
         tuple[Address, ...],
         setting(
             "Addresses that exist from the start.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             key="name",
             max_length=10_000,
         ),
@@ -579,7 +579,7 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Settings by match: a name, or a pattern with `*` for one word and `#` for any "
             "number of words between dots.",
-            change=Change.RESTART,
+            change=Change.RELOAD,
             max_length=1000,
         ),
     ] = msgspec.field(default_factory=dict)

@@ -8,8 +8,12 @@ Called by: `resources`, the operator, the CLI's `vespiary apply`.
 import enum
 from typing import Annotated
 
+from vespiary_spec.certificate_status import CertificateStatus
 from vespiary_spec.model import setting
+from vespiary_spec.scale_down import SCALE_DOWNS_MAX, ScaleDownRecord
 from vespiary_spec.scheduling import Part
+from vespiary_spec.upgrade_status import RESTARTS_MAX, KnownPod, RestartRecord, UpgradeStatus
+from vespiary_spec.volume_status import VOLUMES_MAX, VolumeSize
 
 
 class ConditionStatus(enum.StrEnum):
@@ -21,18 +25,32 @@ class ConditionStatus(enum.StrEnum):
 
 
 class ConditionType(enum.StrEnum):
-    """Conditions of a Broker. All healthy is True for each but Progressing, Degraded, Paused."""
+    """Conditions of a Broker.
+
+    All healthy is True for each but Progressing, Degraded, Paused, Draining.
+    """
 
     READY = "Ready"
     AVAILABLE = "Available"
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
     STORAGE_VERIFIED = "StorageVerified"
+    VOLUMES_SIZED = "VolumesSized"
     JOURNAL_ENGINE = "JournalEngine"
     NODE_TUNED = "NodeTuned"
     CONFIG_APPLIED = "ConfigApplied"
+    CERTIFICATE_VALID = "CertificateValid"
     UP_TO_DATE = "UpToDate"
     PAUSED = "Paused"
+    DRAINING = "Draining"
+    INTEGRATED = "Integrated"
+
+
+class TuningConditionType(enum.StrEnum):
+    """Conditions of a BrokerNodeTuning. All healthy is True for Ready, False for Overlapping."""
+
+    READY = "Ready"
+    OVERLAPPING = "Overlapping"
 
 
 class VerdictLevel(enum.StrEnum):
@@ -86,6 +104,9 @@ class VolumeStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
     dedicated: Annotated[
         bool | None, setting("Whether no other volume of the broker shares its filesystem.")
     ] = None
+    shares_with: Annotated[
+        str, setting("Volume whose claim it shares, as `shareWith` asks; empty if none.")
+    ] = ""
     direct_io: Annotated[bool | None, setting("Whether an O_DIRECT write worked.")] = None
     aio: Annotated[bool | None, setting("Whether an asynchronous write worked.")] = None
     flush_us_p50: Annotated[int | None, setting("Median time of a flushed write, in µs.")] = None
@@ -104,6 +125,9 @@ class BrokerInstance(Part, frozen=True, kw_only=True, rename="camel", omit_defau
     ordinal: Annotated[int, setting("Its number in the StatefulSet.")]
     ready: Annotated[bool, setting("Whether it serves clients.")]
     node: Annotated[str, setting("Node that it runs on.")] = ""
+    host: Annotated[
+        str, setting("Name of its own Service, with topology Independent; resolves in the cluster.")
+    ] = ""
     engine: Annotated[str, setting("Effective journal engine.")] = ""
     durability: Annotated[
         str, setting("D0 memory only, D1 survives kill -9, D2 survives power loss.")
@@ -124,6 +148,14 @@ class Operation(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     uid: Annotated[str, setting("UID of that object when it began.")] = ""
     started_at: Annotated[str, setting("When it began, RFC 3339.")] = ""
     message: Annotated[str, setting("Where it stands, as one sentence.")] = ""
+    templates: Annotated[
+        str,
+        setting(
+            "The annotation `vespiary.dev/templates` of a StatefulSet that is replaced, which the "
+            "new one gets.",
+            max_length=262144,
+        ),
+    ] = ""
 
 
 class BrokerStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -138,6 +170,10 @@ class BrokerStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
     replicas: Annotated[int | None, setting("Broker pods that exist.")] = None
     ready_replicas: Annotated[int | None, setting("Broker pods that serve clients.")] = None
     summary: Annotated[str, setting("Ready and wanted brokers, such as `1/1`.")] = ""
+    members: Annotated[
+        int | None,
+        setting("Brokers that have messages or may have, also while they are hibernated."),
+    ] = None
     selector: Annotated[str, setting("Label selector of the pods, for the scale subresource.")] = ""
     version: Annotated[str, setting("Version that all pods run.")] = ""
     image: Annotated[
@@ -157,7 +193,31 @@ class BrokerStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
     brokers: Annotated[
         tuple[BrokerInstance, ...], setting("The pods, one by one.", key="name", max_length=100)
     ] = ()
+    certificates: Annotated[
+        tuple[CertificateStatus, ...],
+        setting("Certificates of the acceptors with TLS.", key="acceptor", max_length=64),
+    ] = ()
+    volumes: Annotated[
+        tuple[VolumeSize, ...],
+        setting("Sizes of the volumes, over all brokers.", key="name", max_length=VOLUMES_MAX),
+    ] = ()
     operation: Annotated[Operation | None, setting("A change that is under way.")] = None
+    scale_down: Annotated[Operation | None, setting("A broker that is leaving.")] = None
+    scale_downs: Annotated[
+        tuple[ScaleDownRecord, ...],
+        setting("Brokers that left, the latest last.", max_length=SCALE_DOWNS_MAX),
+    ] = ()
+    upgrade: Annotated[
+        UpgradeStatus | None, setting("The upgrade that is under way, or the last one.")
+    ] = None
+    restarts: Annotated[
+        tuple[RestartRecord, ...],
+        setting("The last restarts of brokers, the latest first.", max_length=RESTARTS_MAX),
+    ] = ()
+    known_pods: Annotated[
+        tuple[KnownPod, ...],
+        setting("Pods as they were at the last look.", key="name", max_length=100),
+    ] = ()
 
 
 class TunedNode(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -168,7 +228,7 @@ class TunedNode(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     aio_nr: Annotated[int | None, setting("`fs.aio-nr` as last read.")] = None
     demand: Annotated[int | None, setting("What the brokers on the node ask for.")] = None
     target: Annotated[int | None, setting("What `fs.aio-max-nr` should be at least.")] = None
-    raised_from: Annotated[int | None, setting("Value before it was raised.")] = None
+    raised_from: Annotated[int | None, setting("Lowest value that it was raised from.")] = None
     satisfied: Annotated[bool | None, setting("Whether the value is enough.")] = None
     message: Annotated[str, setting("What was done or is missing, as one sentence.")] = ""
 
@@ -183,6 +243,9 @@ class BrokerNodeTuningStatus(Part, frozen=True, kw_only=True, rename="camel", om
         tuple[Condition, ...], setting("Conditions.", key="type", max_length=32)
     ] = ()
     summary: Annotated[str, setting("Satisfied and selected nodes, such as `3/3`.")] = ""
+    profile: Annotated[str, setting("Name of the Tuned object, in mode Tuned.", max_length=253)] = (
+        ""
+    )
     nodes: Annotated[
         tuple[TunedNode, ...], setting("The nodes, one by one.", key="name", max_length=5000)
     ] = ()

@@ -103,6 +103,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         refusal: First sentence that speaks against the start; empty if there is none.
         aio: Asynchronous I/O of the machine.
         volumes: One result for each volume.
+        waits: What a broker that may start has to wait for first, as one sentence; empty if it need
+            not.
         is_shortened: Whether details were left out to fit.
     """
 
@@ -113,6 +115,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     refusal: str = msgspec.field(name="r", default="")
     aio: AioResult = msgspec.field(name="aio", default=AioResult())
     volumes: tuple[VolumeResult, ...] = msgspec.field(name="vol", default=())
+    waits: str = msgspec.field(name="w", default="")
     is_shortened: bool = msgspec.field(name="cut", default=False)
 
     @property
@@ -128,6 +131,7 @@ def summarise(
     engine: str,
     engine_reason: str = "",
     refusal: str = "",
+    waits: str = "",
 ) -> Verification:
     """Make the whole answer from its parts.
 
@@ -137,6 +141,7 @@ def summarise(
         engine: Engine that will be in effect.
         engine_reason: Why it is not the one asked for.
         refusal: A refusal that no volume is to blame for, such as a strict engine.
+        waits: What the broker has to wait for before it can have its engine.
     """
     denied = next((v for v in volumes if v.verdict is VerdictLevel.DENY), None)
     refusal = denied.reason if denied is not None else refusal
@@ -154,6 +159,7 @@ def summarise(
         refusal=refusal,
         aio=aio,
         volumes=volumes,
+        waits="" if refusal else waits,
     )
 
 
@@ -197,6 +203,7 @@ def encode(result: Verification, limit_bytes: int = limits.TERMINATION_MESSAGE_B
             result,
             refusal=_cut(result.refusal, bound),
             engine_reason=_cut(result.engine_reason, bound),
+            waits=_cut(result.waits, bound),
             engine=result.engine[:20],
             volumes=volumes,
         )

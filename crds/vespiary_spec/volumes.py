@@ -9,6 +9,13 @@ import enum
 from typing import Annotated
 
 from vespiary_spec.model import Unit, setting
+from vespiary_spec.object_metadata import (
+    ANNOTATION_KEY_RULES,
+    LABEL_KEY_RULES,
+    LABELS_MAX,
+    Annotations,
+    Labels,
+)
 from vespiary_spec.scheduling import LabelSelector, Part
 
 KEPT = (("self == oldSelf", "cannot change once the Broker exists"),)
@@ -42,6 +49,13 @@ class RetentionPolicy(enum.StrEnum):
     DELETE = "Delete"
 
 
+class AioShortage(enum.StrEnum):
+    """What a broker does while its node has no room for its AIO requests."""
+
+    WAIT = "Wait"
+    DEGRADE_TO_NIO = "DegradeToNio"
+
+
 class FilesystemPolicy(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Which filesystems the volumes may be on; what no list names is refused."""
 
@@ -64,6 +78,28 @@ class FilesystemPolicy(Part, frozen=True, kw_only=True, rename="camel", omit_def
     deny: Annotated[
         tuple[str, ...] | None,
         setting("Types that are refused even if another list names them.", max_length=64),
+    ] = None
+
+
+class SharedVolume(enum.StrEnum):
+    """Volumes whose claim others may share."""
+
+    BINDINGS = "bindings"
+    JOURNAL = "journal"
+    PAGING = "paging"
+    LARGE_MESSAGES = "largeMessages"
+
+
+class ClaimMetadata(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a claim says about itself, for backups, cost reports and drivers."""
+
+    labels: Annotated[
+        Labels | None,
+        setting("Labels.", max_length=LABELS_MAX, rules=LABEL_KEY_RULES),
+    ] = None
+    annotations: Annotated[
+        Annotations | None,
+        setting("Annotations.", max_length=LABELS_MAX, rules=ANNOTATION_KEY_RULES),
     ] = None
 
 
@@ -95,6 +131,27 @@ class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     selector: Annotated[
         LabelSelector | None,
         setting("PersistentVolumes that may be bound. It cannot change later.", rules=KEPT),
+    ] = None
+    volume_attributes_class_name: Annotated[
+        str | None,
+        setting(
+            "VolumeAttributesClass, such as one with more operations a second. It may change, "
+            "without a restart, but not be taken out.",
+            max_length=253,
+            default_text="as the storage class says",
+        ),
+    ] = None
+    metadata: Annotated[ClaimMetadata, setting("Labels and annotations of the claims.")] = (
+        ClaimMetadata()
+    )
+    share_with: Annotated[
+        SharedVolume | None,
+        setting(
+            "Another volume, on whose claim this one has a folder of its own; it then has no claim "
+            "and none of the other fields. It cannot change later.",
+            default_text="a claim of its own",
+            rules=KEPT,
+        ),
     ] = None
 
 
@@ -148,3 +205,48 @@ class Storage(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
             "Keep everything in volumes that go with the pod, for tests. It cannot change later."
         ),
     ] = False
+
+
+# --- rules between fields -----------------------------------------------------------------------
+
+_CLAIM_FIELDS = (
+    "size",
+    "storageClassName",
+    "accessMode",
+    "selector",
+    "volumeAttributesClassName",
+    "metadata",
+)
+
+SHARED_CLAIM_TEXT = "a volume that shares another one's claim has no other field than shareWith"
+
+VOLUME_RULES = (
+    (
+        "!has(self.shareWith) || !("
+        + " || ".join(f"has(self.{name})" for name in _CLAIM_FIELDS)
+        + ")",
+        SHARED_CLAIM_TEXT,
+    ),
+)
+"""CEL rules on one volume."""
+
+_ROLES = ("bindings", "journal", "paging", "largeMessages", "jms", "retention")
+
+
+def _no_chain(target: str) -> tuple[str, str]:
+    sharing = ", ".join(f"self.?{role}.?shareWith.orValue('')" for role in _ROLES)
+    return (
+        f"!has(self.{target}) || !has(self.{target}.shareWith) || "
+        f"[{sharing}].all(other, other != '{target}')",
+        f"a volume shares the claim of {target}, which has none of its own",
+    )
+
+
+SHARING_RULES = tuple(_no_chain(target.value) for target in SharedVolume)
+"""CEL rules on all volumes."""
+
+VOLUME_STRUCT_RULES: dict[type, tuple[tuple[str, str], ...]] = {
+    VolumeSpec: VOLUME_RULES,
+    Volumes: SHARING_RULES,
+}
+"""CEL rules by the Struct that they are about."""

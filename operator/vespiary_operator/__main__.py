@@ -1,4 +1,4 @@
-"""`vespiary-operator run|version`: the composition root.
+"""`vespiary-operator run|version|check|check-uninstall`: the composition root.
 
 Owns: the process: its loop, its signals, its exit code. Ends when the watches end, so that the
 Deployment starts a new one rather than keep one that hears nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -17,11 +18,14 @@ import time
 
 import aiohttp
 
-from vespiary_operator import cluster, handlers, http_endpoint, kinds
+from vespiary_operator import cluster, handlers, http_endpoint, installation_checks, kinds
+from vespiary_operator.cache import Cache
+from vespiary_operator.cached_reader import remember
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.options import Options, from_environment
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.remote import Remote
+from vespiary_operator.secret_access import SecretAccess
 from vespiary_operator.work import WorkQueue
 from vespiary_spec.errors import ConfigError, ReconcileError
 from vespiary_spec.version import VERSION
@@ -49,16 +53,24 @@ async def run(options: Options) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    api = cluster.connect()
     queue = WorkQueue()
     metrics = Metrics()
+    secrets = SecretAccess()
+    api = cluster.connect(
+        is_cluster_wide=options.is_cluster_wide, count=metrics.asked, secrets=secrets
+    )
+    cache = Cache()
+    api.on_written = functools.partial(remember, cache)
     metrics.watch_queue(lambda: queue.waiting_count)
     async with aiohttp.ClientSession() as session:
-        reconciler = Reconciler(api, Remote(session), queue, options, metrics)
+        reconciler = Reconciler(
+            api, Remote(session), queue, options, metrics, cache, secrets=secrets
+        )
         watches = handlers.Watches(
             options,
             handlers.registry(
                 queue.add_threadsafe,
+                cache,
                 lambda: time.monotonic() - reconciler.resynced_at < handlers.STALE_S,
                 is_cluster_wide=options.is_cluster_wide,
             ),
@@ -127,10 +139,27 @@ async def _crds_are_served(api: cluster.Cluster, options: Options, ended: asynci
     return False
 
 
+def _check(command: str, options: Options, url: str) -> int:
+    """Print one line for each finding; return 1 if one is bad."""
+    resources = cluster.resources_of(cluster.configuration())
+    if command == "check":
+        found = installation_checks.installation(resources, options.own_namespace, url)
+    else:
+        found = installation_checks.uninstall(resources, options.namespaces)
+    results = []
+    for is_good, sentence in found:
+        print("good" if is_good else "BAD ", sentence, flush=True)
+        results.append(is_good)
+    return 0 if all(results) else 1
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code: 0 good, 1 failed, 2 usage."""
     parser = argparse.ArgumentParser(prog="vespiary-operator", description="Vespiary's operator.")
-    parser.add_argument("command", choices=("run", "version"), help="what to do")
+    parser.add_argument(
+        "command", choices=("run", "version", "check", "check-uninstall"), help="what to do"
+    )
+    parser.add_argument("--url", default="", help="the operator's /readyz, for check")
     chosen = parser.parse_args(arguments)
     if chosen.command == "version":
         print(version())
@@ -149,6 +178,8 @@ def main(arguments: list[str] | None = None) -> int:
         for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
+        if chosen.command != "run":
+            return _check(chosen.command, options, chosen.url)
         return asyncio.run(run(options))
     except ReconcileError as error:
         print(error, file=sys.stderr)

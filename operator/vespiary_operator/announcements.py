@@ -15,12 +15,26 @@ from typing import Any, NamedTuple
 from vespiary_operator import names
 from vespiary_operator.apply import Outcome
 from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
-from vespiary_spec.status import Condition, ConditionStatus, ConditionType
+from vespiary_spec.status import (
+    BrokerStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    TuningConditionType,
+)
+from vespiary_spec.upgrade_status import UpgradeStage
 
 MESSAGE_CHARACTERS = 1024
 """Longest message that the API server takes."""
 
-_GOOD_WHEN_FALSE = {ConditionType.PAUSED.value}
+_GOOD_WHEN_FALSE = {
+    ConditionType.PAUSED.value,
+    ConditionType.DRAINING.value,
+    TuningConditionType.OVERLAPPING.value,
+}
+_SILENT = ("Gate", "Orders")
+"""Reasons of actions that are steps of another one."""
+
 _QUIET = {
     ConditionType.PROGRESSING.value,
     ConditionType.AVAILABLE.value,
@@ -28,6 +42,9 @@ _QUIET = {
     ConditionType.UP_TO_DATE.value,
 }
 """Conditions that say the same as another one at the same moment."""
+
+
+_BAD_STAGES = (UpgradeStage.REFUSED, UpgradeStage.ROLLING_BACK, UpgradeStage.HALTED)
 
 
 class Announcement(NamedTuple):
@@ -47,8 +64,9 @@ class Announcement(NamedTuple):
 def of_outcomes(outcomes: Iterable[Outcome]) -> Iterator[Announcement]:
     """Yield an announcement for each action that changed something."""
     for outcome in outcomes:
-        if outcome.is_change and outcome.action.reason != "Gate":
-            yield Announcement(outcome.action.reason, outcome.action.sentence)
+        if outcome.is_change and outcome.action.reason not in _SILENT:
+            is_warning = outcome.action.reason == "ForcedScaleDown"
+            yield Announcement(outcome.action.reason, outcome.action.sentence, is_warning)
 
 
 def of_conditions(
@@ -71,12 +89,27 @@ def of_conditions(
             continue
         if not is_bad and not is_ready and (old is None or old.status is ConditionStatus.UNKNOWN):
             continue  # good news is news after bad ones
-        if condition.type == ConditionType.PAUSED.value:
+        if condition.type == ConditionType.PAUSED.value or condition.reason == "Draining":
             is_bad = False
         if condition.message in told:
             continue
         told.add(condition.message)
         yield Announcement(condition.reason, condition.message, is_bad)
+
+
+def of_upgrade(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announcement]:
+    """Yield an announcement for each new stage of an upgrade and each restart of a broker."""
+    old, new = before.upgrade, after.upgrade
+    if new is not None and (old is None or (old.revision, old.stage) != (new.revision, new.stage)):
+        yield Announcement(f"Upgrade{new.stage.value}", new.message, new.stage in _BAD_STAGES)
+    for record in after.restarts:
+        if record in before.restarts:
+            break
+        yield Announcement(
+            "BrokerRestarted",
+            f"{record.broker} was restarted by {record.actor}, {record.reason}: {record.message}",
+            record.actor != names.MANAGER,
+        )
 
 
 def event(

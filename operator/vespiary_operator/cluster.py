@@ -1,6 +1,7 @@
 """The API server, as the operator uses it: reads, server-side apply, create once, delete by UID.
 
-Owns: the client and the threads that its calls run in. Every call is checked against `rbac`.
+Owns: the client and the threads that its calls run in. Every call is checked against `rbac`, and
+every read of a Secret against `secret_access`.
 Never: decides anything; retries (the work queue does).
 Called by: `observation`, `apply`, `announcements`, `reconciler`.
 """
@@ -8,20 +9,24 @@ Called by: `observation`, `apply`, `announcements`, `reconciler`.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import kubernetes
-import urllib3.exceptions
+import msgspec
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
+from urllib3.exceptions import HTTPError
 
-from vespiary_operator import names, rbac
-from vespiary_operator.kinds import BY_NAME, Kind
-from vespiary_spec.errors import ReconcileError, TemporaryReconcileError
+from vespiary_operator import api_errors, kinds, names, rbac
+from vespiary_operator.api_errors import ApiRefusedError, KindNotServedError
+from vespiary_operator.api_requests import Count, CountingRest
+from vespiary_operator.kinds import Kind
+from vespiary_operator.secret_access import SecretAccess
+from vespiary_spec.errors import ReconcileError
 
 T = TypeVar("T")
 
@@ -30,28 +35,44 @@ REQUEST_TIMEOUT_S = 30
 
 THREADS = 8
 
+PAGE_OBJECTS = 250
+"""Objects in one page of a long list."""
+
+MISSING_KIND_S = 20.0
+"""A kind that the API server does not know is not asked for again for so long."""
+
 _APPLY = "application/apply-patch+yaml"
+_JSON_PATCH = "application/json-patch+json"
 
 
-class ApiRefusedError(ReconcileError):
-    """The API server refused a call.
+class Page(NamedTuple):
+    """A part of a list.
 
     Attributes:
-        status: HTTP status.
+        items: Objects, as JSON.
+        version: Resource version of the whole list.
+        next: What asks for the next page; empty after the last.
     """
 
-    def __init__(self, what: str, *, where: str, status: int, cure: str = "") -> None:
-        super().__init__(what, where=where, measured=status, cure=cure)
-        self.status = status
+    items: list[msgspec.Raw]
+    version: str
+    next: str
 
 
-def _message(error: DynamicApiError) -> str:
-    """Return what the API server said, without the headers that the client adds."""
-    try:
-        said = json.loads(error.body or "{}").get("message", "")
-    except (ValueError, AttributeError, TypeError):
-        said = ""
-    return str(said or error.reason or "no reason given")
+class _ListMetadata(msgspec.Struct):
+    version: str = msgspec.field(name="resourceVersion", default="")
+    next: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+def _document(response: Any) -> dict[str, Any]:
+    """Return the object that an answer holds; the client's own wrappers cost ten times as much."""
+    found: dict[str, Any] = msgspec.json.decode(response.data)
+    return found
 
 
 class Cluster:
@@ -61,13 +82,24 @@ class Cluster:
 
     Args:
         client: A configured client of the kubernetes package.
+        is_cluster_wide: Whether the operator has the rights that hold for the whole cluster.
+        secrets: Which Secrets may be read; the reconciler tells it of Brokers.
+
+    Attributes:
+        on_written: Takes each object as it is after a write.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(
+        self, client: Any, *, is_cluster_wide: bool = True, secrets: SecretAccess | None = None
+    ) -> None:
         self._client = client
+        self._is_cluster_wide = is_cluster_wide
+        self._secrets = secrets or SecretAccess()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="api")
         self._lock = threading.Lock()
         self._dynamic: Any = None
+        self.on_written: Callable[[Kind, dict[str, Any]], None] | None = None
+        self._missing_until: dict[Kind, float] = {}
 
     def close(self) -> None:
         """Let no more calls begin, and forget the ones that have not begun."""
@@ -84,24 +116,8 @@ class Cluster:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, function)
-        except ResourceNotFoundError as error:
-            raise TemporaryReconcileError(
-                "the API server does not know this kind", where=what, cure="install the CRDs"
-            ) from error
-        except DynamicApiError as error:
-            cure = ""
-            if error.status == 403:
-                cure = "compare the operator's role with the chart's rbac.yaml"
-            raise ApiRefusedError(
-                f"the API server refused: {_message(error)}",
-                where=what,
-                status=int(error.status or 0),
-                cure=cure,
-            ) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise TemporaryReconcileError(
-                f"the API server did not answer: {error}", where=what, delay_s=5.0
-            ) from error
+        except (DynamicApiError, ResourceNotFoundError, HTTPError, OSError) as error:
+            raise api_errors.explained(error, what) from error
 
     @staticmethod
     def _check(verb: str, kind: Kind, subresource: str = "") -> None:
@@ -132,14 +148,18 @@ class Cluster:
             ReconcileError: The API server refused or did not answer.
         """
         self._check("get", kind)
+        if kind == kinds.SECRET:
+            self._secrets.check_name(namespace, name)
 
         def read() -> dict[str, Any]:
-            found: dict[str, Any] = (
-                self._resource(kind)
-                .get(name=name, namespace=namespace or None, _request_timeout=REQUEST_TIMEOUT_S)
-                .to_dict()
+            return _document(
+                self._resource(kind).get(
+                    name=name,
+                    namespace=namespace or None,
+                    serialize=False,
+                    _request_timeout=REQUEST_TIMEOUT_S,
+                )
             )
-            return found
 
         try:
             return await self._call(f"get {kind.plural} {namespace}/{name}", read)
@@ -149,7 +169,7 @@ class Cluster:
             raise
 
     async def items(
-        self, kind: Kind, namespace: str = "", selector: str = ""
+        self, kind: Kind, namespace: str = "", selector: str = "", fields: str = ""
     ) -> list[dict[str, Any]]:
         """Return the objects that labels select.
 
@@ -157,41 +177,99 @@ class Cluster:
             kind: Kind of the objects.
             namespace: Their namespace; empty means all.
             selector: Label selector; empty means every object.
+            fields: Field selector; empty means every object.
 
         Raises:
             ReconcileError: The API server refused or did not answer.
         """
         self._check("list", kind)
+        if kind == kinds.SECRET:
+            self._secrets.check_selector(selector)
 
         def read() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = (
-                self._resource(kind)
-                .get(
+            found: list[dict[str, Any]] = _document(
+                self._resource(kind).get(
                     namespace=namespace or None,
                     label_selector=selector or None,
+                    field_selector=fields or None,
+                    serialize=False,
                     _request_timeout=REQUEST_TIMEOUT_S,
                 )
-                .to_dict()
-                .get("items", [])
-            )
+            ).get("items", [])
+            for item in found:  # the API server says it once, for the list
+                item.setdefault("apiVersion", kind.api_version)
+                item.setdefault("kind", kind.name)
             return found
 
         return await self._call(f"list {kind.plural} {namespace}", read)
 
+    async def page(self, kind: Kind, namespace: str, selector: str, following: str = "") -> Page:
+        """Return a part of a list, its objects as JSON that nobody has taken apart yet.
+
+        Args:
+            kind: Kind of the objects.
+            namespace: Their namespace; empty means all.
+            selector: Label selector; empty means every object.
+            following: `next` of the page before; empty begins.
+
+        Raises:
+            ReconcileError: The API server refused or did not answer.
+        """
+        self._check("list", kind)
+        if kind == kinds.SECRET:
+            self._secrets.check_selector(selector)
+
+        def read() -> Page:
+            response = self._resource(kind).get(
+                namespace=namespace or None,
+                label_selector=selector or None,
+                limit=PAGE_OBJECTS,
+                _continue=following or None,
+                serialize=False,
+                _request_timeout=REQUEST_TIMEOUT_S,
+            )
+            found = msgspec.json.decode(response.data, type=_List)
+            return Page(found.items or [], found.metadata.version, found.metadata.next)
+
+        return await self._call(f"list {kind.plural} {namespace}", read)
+
     async def items_if_allowed(self, kind: Kind) -> list[dict[str, Any]] | None:
-        """Return all objects of a kind; None where the operator may not see them."""
+        """Return all objects of a kind; None where that is not allowed, or not known."""
+        if not self._is_cluster_wide and not rbac.is_namespaced("list", kind):
+            return None
         try:
             return await self.items(kind)
+        except KindNotServedError:
+            return None
         except ApiRefusedError as error:
             if error.status == 403:
                 return None
             raise
 
-    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    async def get_if_served(
+        self, kind: Kind, name: str, namespace: str = ""
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Return whether the API server knows a kind, and an object of it if that is there.
+
+        That a kind is missing is remembered for a while: finding out takes many requests.
+
+        Raises:
+            ReconcileError: The API server refused or did not answer.
+        """
+        if time.monotonic() < self._missing_until.get(kind, 0.0):
+            return False, None
+        try:
+            return True, await self.get(kind, name, namespace)
+        except KindNotServedError:
+            self._missing_until[kind] = time.monotonic() + MISSING_KIND_S
+            return False, None
+
+    async def apply(self, manifest: dict[str, Any], manager: str = "") -> dict[str, Any]:
         """Make an object as the manifest says; others keep the fields that it does not name.
 
         Args:
             manifest: The object, with what this operator wants of it and nothing else.
+            manager: Field manager; empty means the usual one.
 
         Returns:
             The object as it is now.
@@ -199,32 +277,33 @@ class Cluster:
         Raises:
             ReconcileError: The API server refused or did not answer.
         """
-        kind = BY_NAME[manifest["kind"]]
+        kind = kinds.of(manifest)
         self._check("patch", kind)
         metadata = manifest["metadata"]
 
         def write() -> dict[str, Any]:
-            found: dict[str, Any] = (
-                self._resource(kind)
-                .server_side_apply(
+            return _document(
+                self._resource(kind).server_side_apply(
                     body=manifest,
                     name=metadata["name"],
                     namespace=metadata.get("namespace"),
-                    field_manager=names.MANAGER,
+                    field_manager=manager or names.MANAGER,
                     force_conflicts=True,
+                    serialize=False,
                     _request_timeout=REQUEST_TIMEOUT_S,
                 )
-                .to_dict()
             )
-            return found
 
         where = f"{metadata.get('namespace', '')}/{metadata['name']}"
-        return await self._call(f"apply {kind.plural} {where}", write)
+        found = await self._call(f"apply {kind.plural} {where}", write)
+        if self.on_written is not None:
+            self.on_written(kind, found)
+        return found
 
     async def apply_status(
         self, kind: Kind, name: str, namespace: str, status: dict[str, Any]
     ) -> None:
-        """Report a status; fields that were reported before and are not now go away.
+        """Report a status; whatever else stood there goes away.
 
         Raises:
             ReconcileError: The API server refused or did not answer.
@@ -237,16 +316,25 @@ class Cluster:
             "status": status,
         }
 
-        def write() -> None:
-            self._resource(kind).status.patch(
-                body=body,
-                name=name,
-                namespace=namespace or None,
-                content_type=_APPLY,
-                field_manager=names.MANAGER,
-                force_conflicts=True,
-                _request_timeout=REQUEST_TIMEOUT_S,
+        def patch(body: Any, content_type: str, **more: Any) -> Any:
+            return _document(
+                self._resource(kind).status.patch(
+                    body=body,
+                    name=name,
+                    namespace=namespace or None,
+                    content_type=content_type,
+                    field_manager=names.MANAGER,
+                    serialize=False,
+                    _request_timeout=REQUEST_TIMEOUT_S,
+                    **more,
+                )
             )
+
+        def write() -> None:
+            found = patch(body, _APPLY, force_conflicts=True)
+            if found.get("status") != status:
+                # Somebody else wrote into it, and what they own an apply leaves as it is.
+                patch([{"op": "add", "path": "/status", "value": status}], _JSON_PATCH)
 
         await self._call(f"apply {kind.plural}/status {namespace}/{name}", write)
 
@@ -256,28 +344,38 @@ class Cluster:
         Raises:
             ReconcileError: It is there (status 409), or the API server refused or did not answer.
         """
-        kind = BY_NAME[manifest["kind"]]
+        kind = kinds.of(manifest)
         self._check("create", kind)
         metadata = manifest["metadata"]
 
         def write() -> dict[str, Any]:
-            found: dict[str, Any] = (
-                self._resource(kind)
-                .create(
+            return _document(
+                self._resource(kind).create(
                     body=manifest,
                     namespace=metadata.get("namespace"),
                     field_manager=names.MANAGER,
+                    serialize=False,
                     _request_timeout=REQUEST_TIMEOUT_S,
                 )
-                .to_dict()
             )
-            return found
 
         where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        return await self._call(f"create {kind.plural} {where}", write)
+        found = await self._call(f"create {kind.plural} {where}", write)
+        if self.on_written is not None:
+            self.on_written(kind, found)
+        return found
 
-    async def delete(self, kind: Kind, name: str, namespace: str, uid: str) -> None:
+    async def delete(
+        self, kind: Kind, name: str, namespace: str, uid: str, *, orphans: bool = False
+    ) -> None:
         """Delete one object, if it still is the one with this UID; one that is gone is fine.
+
+        Args:
+            kind: Kind of the object.
+            name: Its name.
+            namespace: Its namespace.
+            uid: The UID that it has to have.
+            orphans: Whether what belongs to it stays.
 
         Raises:
             ReconcileError: Another object has its name now (status 409), or the API server refused
@@ -293,7 +391,7 @@ class Cluster:
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",
                     "preconditions": {"uid": uid},
-                    "propagationPolicy": "Background",
+                    "propagationPolicy": "Orphan" if orphans else "Background",
                 },
                 _request_timeout=REQUEST_TIMEOUT_S,
             )
@@ -305,27 +403,60 @@ class Cluster:
                 raise
 
 
-def connect() -> Cluster:
-    """Return the cluster that the operator runs in, or else the one of `KUBECONFIG`.
+def configuration() -> Any:
+    """Return how to reach the cluster that this runs in, or else the one of `KUBECONFIG`.
 
     Raises:
         ReconcileError: There is neither.
     """
-    configuration = kubernetes.client.Configuration()
+    found = kubernetes.client.Configuration()
     try:
         kubernetes.config.load_incluster_config(  # type: ignore[no-untyped-call]
-            client_configuration=configuration
+            client_configuration=found
         )
     except kubernetes.config.ConfigException:
         try:
             kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
+                client_configuration=found
             )
         except kubernetes.config.ConfigException as error:
             raise ReconcileError(
                 f"there is no cluster to talk to: {error}",
                 cure="run the operator in a pod, or name a configuration with KUBECONFIG",
             ) from error
-    configuration.connection_pool_maxsize = THREADS
-    configuration.retries = False
-    return Cluster(kubernetes.client.ApiClient(configuration))
+    found.connection_pool_maxsize = THREADS
+    found.retries = False
+    return found
+
+
+def resources_of(found: Any) -> Callable[[Kind], Any]:
+    """Return the dynamic client's handles, with no rights but the API server's own in the way.
+
+    Args:
+        found: From `configuration`.
+    """
+    dynamic = DynamicClient(kubernetes.client.ApiClient(found))  # type: ignore[no-untyped-call]
+    return lambda kind: dynamic.resources.get(api_version=kind.api_version, kind=kind.name)
+
+
+def connect(
+    *,
+    is_cluster_wide: bool = True,
+    count: Count | None = None,
+    secrets: SecretAccess | None = None,
+) -> Cluster:
+    """Return the cluster that the operator runs in, or else the one of `KUBECONFIG`.
+
+    Args:
+        is_cluster_wide: Whether the operator has the rights that hold for the whole cluster.
+        count: Takes every request and its HTTP status.
+        secrets: Which Secrets may be read.
+
+    Raises:
+        ReconcileError: There is neither.
+    """
+    found = configuration()
+    client = kubernetes.client.ApiClient(found)
+    if count is not None:
+        client.rest_client = CountingRest(found, count)
+    return Cluster(client, is_cluster_wide=is_cluster_wide, secrets=secrets)

@@ -13,6 +13,9 @@ from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
+from vespiary_operator.names import MANAGER
+from vespiary_operator.ownership import forgotten
+
 _KEYED_LISTS = {
     "containers": "name",
     "initContainers": "name",
@@ -62,10 +65,20 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
     return path
 
 
+def departure(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return where a whole live object departs from its manifest; empty if it does not.
+
+    Beside what is missing or other there, that is a field of ours which the manifest no longer has.
+    """
+    return difference(wanted, found) or forgotten(wanted, found, MANAGER)
+
+
 def _list_difference(wanted: list[Any], found: Any, path: str) -> str:
     if not isinstance(found, list):
         return "" if not wanted and found is None else path
     key = _KEYED_LISTS.get(path.rpartition(".")[2])
+    if path.endswith(".ipFamilies"):
+        found = found[: len(wanted)]  # the API server adds the second one of a dual stack
     if key is None:
         if len(wanted) != len(found):
             return path

@@ -1,8 +1,9 @@
 """kopf: the watches that say which resource to look at.
 
-Owns: kopf's settings and its thread. Handlers put a key into the queue and do nothing else: there
-is no finalizer, no annotation, and nothing that depends on what an event says has changed.
-Never: reads more of an object than its labels; writes anything.
+Owns: kopf's settings and its thread. Handlers keep the object in the cache, put a key into the
+queue and do nothing else: there is no finalizer, no annotation, and nothing that depends on what an
+event says has changed.
+Never: writes anything.
 Called by: `__main__`.
 """
 
@@ -11,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 import kopf
 
 from vespiary_operator import kinds, names
+from vespiary_operator.cache import Cache, watch_selector
+from vespiary_operator.kinds import Kind
 from vespiary_operator.options import Options
 from vespiary_operator.work import Key
 
@@ -25,7 +28,15 @@ log = logging.getLogger(__name__)
 STALE_S = 180.0
 """Liveness fails when nothing was listed for so long, though it is tried every minute."""
 
-Enqueue = Callable[[Key], None]
+TUNING_PAUSE_S = 1.0
+"""Changes of broker pods within so long lead to one look at the nodes."""
+
+
+class Enqueue(Protocol):
+    """Takes keys, from kopf's thread."""
+
+    def __call__(self, key: Key, after_s: float = 0.0) -> None:
+        """Let a key wait so long."""
 
 
 def settings() -> kopf.OperatorSettings:
@@ -45,26 +56,73 @@ def settings() -> kopf.OperatorSettings:
     found.execution.max_workers = 2
     found.background.cancellation_polling = 5.0
     found.process.ultimate_exiting_timeout = 20.0
+    found.queueing.idle_timeout = 0.5  # a task for each object of a burst is memory
     for kind in kinds.WATCHED_CHILDREN:
-        found.watching.label_selectors[kind.plural] = names.MANAGED_SELECTOR
+        found.watching.label_selectors[kind.plural] = watch_selector(kind) or ""
     return found
 
 
 def owner_key(labels: Mapping[str, str], namespace: str | None) -> Key | None:
     """Return the Broker that a child's labels name; None if they name none."""
     name = labels.get(names.LABEL_INSTANCE)
-    if not name or not namespace or labels.get(names.LABEL_COMPONENT) != names.COMPONENT_BROKER:
+    component = labels.get(names.LABEL_COMPONENT)
+    if component not in (names.COMPONENT_BROKER, names.COMPONENT_UPGRADE_CHECK):
+        return None
+    if not name or not namespace:
         return None
     return Key(kinds.BROKER.name, namespace, name)
 
 
+def _keep(cache: Cache, kind: Kind, event: Mapping[str, Any]) -> None:
+    """Take what an event says about an object; its type is None in the first list."""
+    if event["type"] == "DELETED":
+        cache.delete(kind, event["object"])
+    else:
+        cache.put(kind, event["object"])
+
+
+def _watch_nodes(registry: kopf.OperatorRegistry, enqueue: Enqueue) -> Callable[[], None]:
+    """Watch BrokerNodeTunings and nodes; return what lets all tunings be looked at soon."""
+    tunings: set[str] = set()
+
+    def look_at_nodes() -> None:
+        for name in tunings:
+            enqueue(Key(kinds.NODE_TUNING.name, "", name), TUNING_PAUSE_S)
+
+    kind = kinds.NODE_TUNING
+
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
+    async def node_tuning(name: str | None, event: Mapping[str, Any], **_: Any) -> None:
+        if event.get("type") == "DELETED":
+            tunings.discard(name or "")
+        else:
+            tunings.add(name or "")
+        enqueue(Key(kinds.NODE_TUNING.name, "", name or ""))
+        look_at_nodes()  # which of several looks after a node may be another one now
+
+    kind = kinds.NODE
+
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
+    async def node(event: Mapping[str, Any], **_: Any) -> None:
+        # A node that is there tells of itself all the time; its labels can wait for the resync.
+        if event.get("type") in ("ADDED", "DELETED"):
+            look_at_nodes()
+
+    return look_at_nodes
+
+
 def registry(
-    enqueue: Enqueue, is_fresh: Callable[[], bool], *, is_cluster_wide: bool
+    enqueue: Enqueue,
+    cache: Cache,
+    is_fresh: Callable[[], bool],
+    *,
+    is_cluster_wide: bool,
 ) -> kopf.OperatorRegistry:
     """Return the handlers.
 
     Args:
         enqueue: Takes keys, from kopf's thread.
+        cache: Takes what the watches see.
         is_fresh: Whether everything was listed not long ago.
         is_cluster_wide: Whether nodes are looked after.
     """
@@ -78,23 +136,19 @@ def registry(
         )
 
     @kopf.on.event(kinds.BROKER.group, kinds.BROKER.version, kinds.BROKER.plural, registry=found)
-    async def broker(name: str | None, namespace: str | None, **_: Any) -> None:
+    async def broker(
+        name: str | None, namespace: str | None, event: Mapping[str, Any], **_: Any
+    ) -> None:
+        _keep(cache, kinds.BROKER, event)
         enqueue(Key(kinds.BROKER.name, namespace or "", name or ""))
 
-    if is_cluster_wide:
-        kind = kinds.NODE_TUNING
-
-        @kopf.on.event(kind.group, kind.version, kind.plural, registry=found)
-        async def node_tuning(name: str | None, **_: Any) -> None:
-            enqueue(Key(kinds.NODE_TUNING.name, "", name or ""))
-
-    async def child(labels: Mapping[str, str], namespace: str | None, **_: Any) -> None:
-        key = owner_key(labels, namespace)
-        if key is not None:
-            enqueue(key)
+    look_at_nodes = _watch_nodes(found, enqueue) if is_cluster_wide else lambda: None
 
     for kind in kinds.WATCHED_CHILDREN:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=found, id=kind.plural)(child)
+        seen = look_at_nodes if kind is kinds.POD else None
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=found, id=kind.plural)(
+            _child_handler(kind, enqueue, cache, seen)
+        )
 
     @kopf.on.probe(id="fresh", registry=found)
     async def fresh(**_: Any) -> str:
@@ -103,6 +157,24 @@ def registry(
         return "everything was listed not long ago"
 
     return found
+
+
+def _child_handler(
+    kind: Kind, enqueue: Enqueue, cache: Cache, seen: Callable[[], None] | None
+) -> Callable[..., Awaitable[None]]:
+    """Return the handler of one kind of children; `seen` is called for each event as well."""
+
+    async def child(
+        labels: Mapping[str, str], namespace: str | None, event: Mapping[str, Any], **_: Any
+    ) -> None:
+        _keep(cache, kind, event)
+        key = owner_key(labels, namespace)
+        if key is not None:
+            enqueue(key)
+        if seen is not None:
+            seen()
+
+    return child
 
 
 class Watches:

@@ -6,7 +6,8 @@ Called by: every module that names a kind; `rbac` makes the rules from them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from vespiary_spec import limits
 
@@ -39,6 +40,7 @@ NODE_TUNING = Kind(
     "BrokerNodeTuning", "brokernodetunings", limits.API_GROUP, limits.API_VERSION, False
 )
 STATEFUL_SET = Kind("StatefulSet", "statefulsets", "apps")
+CONTROLLER_REVISION = Kind("ControllerRevision", "controllerrevisions", "apps")
 DAEMON_SET = Kind("DaemonSet", "daemonsets", "apps")
 SERVICE = Kind("Service", "services")
 CONFIG_MAP = Kind("ConfigMap", "configmaps")
@@ -46,17 +48,31 @@ SECRET = Kind("Secret", "secrets")
 SERVICE_ACCOUNT = Kind("ServiceAccount", "serviceaccounts")
 POD_DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy")
 NETWORK_POLICY = Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io")
+POD_MONITOR = Kind("PodMonitor", "podmonitors", "monitoring.coreos.com")
+TLS_ROUTE = Kind("TLSRoute", "tlsroutes", "gateway.networking.k8s.io")
+TLS_ROUTE_VERSIONS = (
+    TLS_ROUTE,
+    TLS_ROUTE._replace(version="v1alpha3"),
+    TLS_ROUTE._replace(version="v1alpha2"),
+)
+"""TLSRoute in every version that a cluster may have, the newest first."""
 POD = Kind("Pod", "pods")
 CLAIM = Kind("PersistentVolumeClaim", "persistentvolumeclaims")
 PERSISTENT_VOLUME = Kind("PersistentVolume", "persistentvolumes", is_namespaced=False)
 STORAGE_CLASS = Kind("StorageClass", "storageclasses", "storage.k8s.io", is_namespaced=False)
+ATTRIBUTES_CLASS = Kind(
+    "VolumeAttributesClass", "volumeattributesclasses", "storage.k8s.io", is_namespaced=False
+)
+CSI_NODE = Kind("CSINode", "csinodes", "storage.k8s.io", is_namespaced=False)
 NODE = Kind("Node", "nodes", is_namespaced=False)
+TUNED = Kind("Tuned", "tuneds", "tuned.openshift.io")
 EVENT = Kind("Event", "events")
 
 ALL = (
     BROKER,
     NODE_TUNING,
     STATEFUL_SET,
+    CONTROLLER_REVISION,
     DAEMON_SET,
     SERVICE,
     CONFIG_MAP,
@@ -64,16 +80,28 @@ ALL = (
     SERVICE_ACCOUNT,
     POD_DISRUPTION_BUDGET,
     NETWORK_POLICY,
+    POD_MONITOR,
+    TLS_ROUTE,
     POD,
     CLAIM,
     PERSISTENT_VOLUME,
     STORAGE_CLASS,
+    ATTRIBUTES_CLASS,
+    CSI_NODE,
     NODE,
+    TUNED,
     EVENT,
 )
 
 BY_NAME = {kind.name: kind for kind in ALL}
 """Kind by the `kind` of its manifests."""
+
+
+def of(manifest: Mapping[str, Any]) -> Kind:
+    """Return the kind of a manifest, in the version that the manifest has."""
+    kind = BY_NAME[manifest["kind"]]
+    return kind._replace(version=str(manifest["apiVersion"]).rpartition("/")[2])
+
 
 WATCHED_CHILDREN = (
     STATEFUL_SET,

@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from vespiary_operator.plan import Action, Delete
+from vespiary_operator.actions import Action, Delete
+from vespiary_operator.api_requests import ApiRequest
+from vespiary_operator.storage_metrics import StorageMetrics
+from vespiary_operator.tuning_metrics import TuningMetrics
 from vespiary_spec.resources import Broker
 from vespiary_spec.status import BrokerStatus
 
+TEMPLATE_PENDING = "TemplatePending"
+"""Reason of UpToDate while a newer operator's template waits for a change by the user."""
+
 
 class Metrics:
-    """The metrics of one process, in a registry of their own."""
+    """The metrics of one process, in a registry of their own.
+
+    Attributes:
+        nodes: Those of nodes.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -45,9 +55,25 @@ class Metrics:
             ["namespace", "broker", "condition"],
             registry=self._registry,
         )
+        self._pending = Gauge(
+            "vespiary_operator_template_pending",
+            "1 while a Broker's pods have another template than this operator would write: they "
+            "are restarted with it at the Broker's next change.",
+            ["namespace", "broker"],
+            registry=self._registry,
+        )
         self._waiting = Gauge(
             "vespiary_operator_queue_waiting",
             "Resources that wait to be looked at.",
+            registry=self._registry,
+        )
+        self.nodes = TuningMetrics(self._registry)
+        self._storage = StorageMetrics(self._registry)
+        self._requests = Counter(
+            "vespiary_operator_api_requests",
+            "Requests to the API server by verb, resource and HTTP status; 0 is no answer. The "
+            "reason is that of a refusal (403).",
+            ["verb", "resource", "subresource", "code", "reason"],
             registry=self._registry,
         )
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -67,18 +93,30 @@ class Metrics:
             kind = action.kind.name if isinstance(action, Delete) else action.manifest["kind"]
             self._changes.labels(kind, action.reason).inc()
 
+    def asked(self, request: ApiRequest, code: int, reason: str = "") -> None:
+        """Count a request to the API server; from any thread."""
+        self._requests.labels(*request, str(code), reason).inc()
+
     def broker(self, broker: Broker, status: BrokerStatus) -> None:
-        """Show the conditions of a Broker."""
+        """Show the conditions of a Broker, and whether its pods have an older template."""
         key = (broker.metadata.namespace, broker.metadata.name)
+        self._pending.labels(*key).set(
+            any(condition.reason == TEMPLATE_PENDING for condition in status.conditions)
+        )
         values = {"True": 1, "False": 0, "Unknown": -1}
         for condition in status.conditions:
             self._conditions.labels(*key, condition.type).set(values[condition.status.value])
+        self._storage.show(broker, status)
         self._shown[key] = tuple(condition.type for condition in status.conditions)
 
     def forget(self, namespace: str, name: str) -> None:
         """Stop showing a Broker that is gone."""
-        for condition in self._shown.pop((namespace, name), ()):
+        self._storage.forget(namespace, name)
+        known = self._shown.pop((namespace, name), ())
+        for condition in known:
             self._conditions.remove(namespace, name, condition)
+        if known:
+            self._pending.remove(namespace, name)
 
     def text(self) -> bytes:
         """Return everything in the text format of Prometheus."""

@@ -6,6 +6,8 @@ Never: reads the cluster. Called by: builders, observation, plan, handlers.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
 
 MANAGER = "vespiary-operator"
@@ -21,11 +23,25 @@ LABEL_ORDINAL = "apps.kubernetes.io/pod-index"
 ANNOTATION_DEMAND = "vespiary.dev/aio-demand"
 """On broker pods: requests of `fs.aio-max-nr` that the broker reserves."""
 
+ANNOTATION_MEMBERS = "vespiary.dev/members"
+"""On the StatefulSet: brokers whose data count, also while no pod runs."""
+
+ANNOTATION_ORDERS = "vespiary.dev/node-tuning-orders"
+"""On tuning pods: digest of their newest orders; the change makes the kubelet read them at once."""
+
+ANNOTATION_MOUNTED = "vespiary.dev/mounted"
+"""On broker pods: digest of what their mounted files should hold; the change makes the kubelet
+bring the files up to date at once."""
+
 COMPONENT_BROKER = "broker"
 COMPONENT_TUNING = "node-tuning"
+COMPONENT_UPGRADE_CHECK = "upgrade-check"
 
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={MANAGER}"
 """Label selector of everything that the operator made."""
+
+CLAIM_SELECTOR = f"{LABEL_COMPONENT}={COMPONENT_BROKER},{LABEL_NAME}=vespiary"
+"""Label selector of claims: people may have made them beforehand, and not said who manages them."""
 
 UID = 10001
 """User and group of both images."""
@@ -50,6 +66,16 @@ def client_service(broker: str) -> str:
 def headless_service(broker: str) -> str:
     """Return the name of the Service that gives each pod a name."""
     return f"{broker}-headless"
+
+
+def broker_service(broker: str, ordinal: int) -> str:
+    """Return the name of one broker's own Service."""
+    return pod(broker, ordinal)
+
+
+def live_config(broker: str) -> str:
+    """Return the name of the ConfigMap with the settings that need no restart."""
+    return f"{broker}-live-config"
 
 
 def config_map(broker: str, digest: str) -> str:
@@ -80,6 +106,12 @@ def pod(broker: str, ordinal: int) -> str:
 def claim(broker: str, volume: str, ordinal: int) -> str:
     """Return the name of the claim that the StatefulSet controller makes for a volume."""
     return f"{volume}-{pod(broker, ordinal)}"
+
+
+def spec_name(volume: str) -> str:
+    """Spell a volume's name as `spec.storage.volumes` does."""
+    head, _, tail = volume.partition("-")
+    return head + tail.capitalize()
 
 
 def tuning(name: str) -> str:
@@ -127,11 +159,15 @@ def owner_reference(owner: Broker | BrokerNodeTuning) -> dict[str, object]:
     }
 
 
-def metadata(broker: Broker, name: str) -> dict[str, object]:
+def metadata(broker: Broker, name: str) -> dict[str, Any]:
     """Return the metadata of an object that belongs to a Broker."""
-    return {
+    inherited = broker.spec.inherited_metadata
+    found: dict[str, Any] = {
         "name": name,
         "namespace": broker.metadata.namespace,
-        "labels": labels(broker),
+        "labels": {**(inherited.labels or {}), **labels(broker)},
         "ownerReferences": [owner_reference(broker)],
     }
+    if inherited.annotations:
+        found["annotations"] = dict(inherited.annotations)
+    return found

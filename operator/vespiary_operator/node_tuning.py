@@ -7,13 +7,16 @@ Never: lowers the value; touches any other file; imports anything but the standa
 Called by: the DaemonSet that `builders.tuning` makes.
 
 The orders (`nodes.json`): {"floor": N, "margin": N, "max": N, "nodes": {NODE: {"demand": N,
-"reserved": N}}}. Demand is what the brokers of the node ask for together, reserved the part of it
-that they hold already, so `fs.aio-nr` less that is what others use.
+"reserved": N, "excluded": BOOL}}}. Demand is what the brokers of the node ask for together,
+reserved the part of it that they hold already, so `fs.aio-nr` less that is what others use. A node
+that is excluded is another BrokerNodeTuning's. The report has the digest of the orders that it goes
+by, so that the operator knows when new ones have arrived.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import http.server
 import json
 import os
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PERIOD_S = 5.0
+PERIOD_S = 1.0
 STALE_S = 60.0
 
 
@@ -39,6 +42,7 @@ class Order:
         maximum: Never raised above this.
         demand: What the brokers of the node ask for.
         reserved: What they hold already.
+        is_excluded: Whether another BrokerNodeTuning looks after the node.
     """
 
     floor: int
@@ -46,6 +50,12 @@ class Order:
     maximum: int
     demand: int
     reserved: int
+    is_excluded: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Short name of these orders."""
+        return hashlib.sha256(repr(dataclasses.astuple(self)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +67,10 @@ class Report:
         aio_max_nr: The value as last read, after any change; None if it could not be read.
         aio_nr: Requests in use by everyone.
         target: What the value should be at least.
-        raised_from: Value before this process raised it; None if it never did.
+        raised_from: Lowest value that this process raised it from; None if it never did.
         message: One sentence.
         is_satisfied: Whether the value is enough.
+        orders: Digest of the orders that this is about.
     """
 
     node: str
@@ -69,6 +80,7 @@ class Report:
     raised_from: int | None = None
     message: str = "Nothing was looked at yet."
     is_satisfied: bool = False
+    orders: str = ""
 
 
 def target_of(order: Order, *, current: int, in_use: int) -> int:
@@ -79,9 +91,15 @@ def target_of(order: Order, *, current: int, in_use: int) -> int:
         current: The value now.
         in_use: `fs.aio-nr` now.
     """
+    return max(current, min(wanted_of(order, in_use=in_use), order.maximum))
+
+
+def wanted_of(order: Order, *, in_use: int) -> int:
+    """Return what the node's brokers and others need together; 0 for an excluded node."""
+    if order.is_excluded:
+        return 0
     others = max(0, in_use - order.reserved)
-    wanted = max(order.floor, others + order.demand + order.margin)
-    return max(current, min(wanted, order.maximum))
+    return max(order.floor, others + order.demand + order.margin)
 
 
 def order_of(text: str, node: str) -> Order:
@@ -99,6 +117,7 @@ def order_of(text: str, node: str) -> Order:
             maximum=int(orders["max"]),
             demand=int(own.get("demand", 0)),
             reserved=int(own.get("reserved", 0)),
+            is_excluded=own.get("excluded") is True,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the orders are not of the expected form: {error!r}") from error
@@ -141,10 +160,12 @@ class Tuner:
             message = self._raise(current, target)
             found = int(self._knob.read_text("ascii"))
             if found > current:
-                raised_from, current = current, found
+                # The first value counts, not those on the way that were raised here as well.
+                raised_from = current if raised_from is None else min(raised_from, current)
+                current = found
         elif raised_from is not None:
             message = f"fs.aio-max-nr was raised from {raised_from} to {current}."
-        wanted = max(order.floor, max(0, in_use - order.reserved) + order.demand + order.margin)
+        wanted = wanted_of(order, in_use=in_use)
         if wanted > order.maximum:
             message += f" {wanted} would be needed, but spec.max is {order.maximum}."
         self.report = Report(
@@ -155,6 +176,7 @@ class Tuner:
             raised_from=raised_from,
             message=message,
             is_satisfied=current >= wanted,
+            orders=order.digest,
         )
         self.looked_at = time.monotonic()
         return self.report

@@ -6,12 +6,14 @@ Called by: `__main__`; the result is handed to everyone who needs it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
 import msgspec
 
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.storage_drivers import StorageDriver, drivers_of
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +21,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         namespaces: Namespaces to look after; empty means all of them.
-        own_namespace: Where the operator itself runs, and the node tuning's DaemonSets.
+        own_namespace: Where the operator itself runs.
+        tuning_namespace: Where the node tuning's DaemonSets are; empty means the own one.
         broker_image: Image of Brokers that name none, with its tag or digest.
         broker_pull_policy: When that image is pulled.
         operator_image: Image of the operator itself, for the node tuning.
@@ -30,10 +33,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         log_level: Level of the log: debug, info, warning or error.
         resync_s: Seconds between two looks at everything, whatever events came.
         workers: Reconcile passes at a time.
+        storage_drivers: What the user adds to the table of storage drivers.
     """
 
     namespaces: tuple[str, ...] = ()
     own_namespace: str = "default"
+    tuning_namespace: str = ""
     broker_image: str = "vespiary/broker:dev"
     broker_pull_policy: str = "IfNotPresent"
     operator_image: str = "vespiary/operator:dev"
@@ -44,11 +49,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     resync_s: float = 60.0
     workers: int = 4
+    storage_drivers: tuple[StorageDriver, ...] = ()
 
     @property
     def is_cluster_wide(self) -> bool:
         """Whether Brokers of all namespaces are looked after, and nodes with them."""
         return not self.namespaces
+
+    @property
+    def place_of_tuning(self) -> str:
+        """Namespace of the node tuning's DaemonSets: the one place that mounts a host's file."""
+        return self.tuning_namespace or self.own_namespace
 
 
 _PREFIX = "VESPIARY_"
@@ -78,6 +89,15 @@ def from_environment(environment: Mapping[str, str]) -> Options:
             )
         return int(value)
 
+    def drivers() -> tuple[StorageDriver, ...]:
+        name = _PREFIX + "STORAGE_DRIVERS"
+        given = text("STORAGE_DRIVERS", "[]")
+        try:
+            items = json.loads(given)
+        except ValueError as error:
+            raise ConfigError(f"this is no JSON: {error}", path=name, value=given) from error
+        return drivers_of(items, source=name)
+
     defaults = Options()
     level = text("LOG_LEVEL", defaults.log_level).lower()
     if level not in _LEVELS:
@@ -92,6 +112,7 @@ def from_environment(environment: Mapping[str, str]) -> Options:
             sorted({name.strip() for name in text("NAMESPACES", "").split(",") if name.strip()})
         ),
         own_namespace=text("OWN_NAMESPACE", defaults.own_namespace),
+        tuning_namespace=text("TUNING_NAMESPACE", defaults.tuning_namespace),
         broker_image=text("BROKER_IMAGE", defaults.broker_image),
         broker_pull_policy=text("BROKER_PULL_POLICY", defaults.broker_pull_policy),
         operator_image=text("OPERATOR_IMAGE", defaults.operator_image),
@@ -100,4 +121,5 @@ def from_environment(environment: Mapping[str, str]) -> Options:
         liveness_port=number("LIVENESS_PORT", defaults.liveness_port),
         serves_metrics=text("METRICS", "true").lower() != "false",
         log_level=level,
+        storage_drivers=drivers(),
     )

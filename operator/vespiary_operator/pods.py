@@ -29,6 +29,13 @@ _STUCK_REASONS = frozenset(
 )
 """Reasons of waiting that end only when somebody changes something."""
 
+_IMAGE_REASONS = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"}
+)
+
+_NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of an end whose program was never started."""
+
 
 def name(pod: Pod) -> str:
     """Return the pod's name."""
@@ -65,6 +72,28 @@ def is_ready(pod: Pod) -> bool:
     )
 
 
+def unscheduled_because(pod: Pod) -> str:
+    """Return why no node takes the pod; empty if one does."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or "no node fits")
+    return ""
+
+
+def is_unscheduled(pod: Pod) -> bool:
+    """Return whether the scheduler has found no node for the pod."""
+    return bool(unscheduled_because(pod))
+
+
+def is_creating(pod: Pod) -> bool:
+    """Return whether the pod is on a node, and none of its containers has begun."""
+    begun = any(
+        (status.get("state") or {}).keys() - {"waiting"} or status.get("lastState")
+        for status in _statuses(pod)
+    )
+    return bool(node(pod)) and not begun
+
+
 def ip(pod: Pod) -> str:
     """Return the pod's address; empty if it has none."""
     return str((pod.get("status") or {}).get("podIP", ""))
@@ -83,6 +112,18 @@ def _container(pod: Pod, container: str) -> Mapping[str, Any]:
 def restarts(pod: Pod) -> int:
     """Return how often the broker's container was started again."""
     return int(_container(pod, names.BROKER_CONTAINER).get("restartCount", 0))
+
+
+def has_begun(pod: Pod) -> bool:
+    """Return whether the broker of a pod ran, or runs: it may have written files."""
+    status = _container(pod, names.BROKER_CONTAINER)
+    states = (status.get("state") or {}, status.get("lastState") or {})
+    ended = (state.get("terminated") or {} for state in states)
+    return (
+        "running" in states[0]
+        or bool(status.get("restartCount"))
+        or any(end and end.get("reason") not in _NEVER_RAN for end in ended)
+    )
 
 
 def is_stuck(pod: Pod) -> bool:
@@ -111,6 +152,12 @@ def verified(pod: Pod) -> Verification | None:
     return None
 
 
+def is_waiting_for_aio(pod: Pod) -> bool:
+    """Return whether the broker waits until its node's `fs.aio-max-nr` has room."""
+    answer = verified(pod)
+    return answer is not None and bool(answer.waits) and not is_ready(pod)
+
+
 def _last_words(status: Mapping[str, Any]) -> str:
     for state in (status.get("state") or {}, status.get("lastState") or {}):
         terminated = state.get("terminated") or {}
@@ -129,10 +176,8 @@ def waits_for(pod: Pod) -> str:
     answer = verified(pod)
     if answer is not None and answer.refusal:
         return answer.refusal
-    status = pod.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"It cannot be scheduled: {condition.get('message', 'no node fits')}"
+    if is_unscheduled(pod):
+        return f"It cannot be scheduled: {unscheduled_because(pod)}"
     for container in _statuses(pod):
         state = container.get("state") or {}
         waiting = state.get("waiting") or {}
@@ -143,5 +188,11 @@ def waits_for(pod: Pod) -> str:
         if not reason or reason in ("PodInitializing", "ContainerCreating"):
             continue
         said = _last_words(container) or str(waiting.get("message", ""))
+        if reason in _IMAGE_REASONS:
+            return (
+                f"The image {container.get('image', '')} of its container {container['name']} "
+                f"cannot be had ({reason}): {said.rstrip('. ')}. Correct spec.image or "
+                "spec.version, or name a Secret for the registry in spec.imagePullSecrets."
+            )
         return f"Its container {container['name']} has {reason}: {said}".rstrip(": ")
-    return "It is starting."
+    return answer.waits if answer is not None and answer.waits else "It is starting."

@@ -23,7 +23,7 @@ class Place(enum.Enum):
 
     NAMESPACES = "the namespaces that the operator looks after"
     CLUSTER = "the whole cluster; not granted with scope: namespaces"
-    OWN = "the operator's own namespace; not granted with scope: namespaces"
+    TUNING = "the node tuning's namespace; not granted with scope: namespaces"
 
 
 class Rule(NamedTuple):
@@ -52,11 +52,28 @@ class Rule(NamedTuple):
 _CHILD = ("get", "list", "watch", "create", "patch")
 """Server-side apply is a patch, and needs `create` where the object is not there yet."""
 
+_OPTIONAL_CHILD = ("get", "create", "patch", "delete")
+"""Kinds that a cluster may lack are not watched; they are looked at in each pass."""
+
 RULES: tuple[Rule, ...] = (
     Rule(kinds.BROKER, ("get", "list", "watch"), "Brokers are what all of this is about."),
     Rule(kinds.BROKER, ("patch",), "Conditions and numbers are reported.", subresource="status"),
     Rule(kinds.STATEFUL_SET, _CHILD, "A Broker's pods and claims come from a StatefulSet."),
-    Rule(kinds.SERVICE, _CHILD, "Clients and pods are found by Services."),
+    Rule(
+        kinds.STATEFUL_SET,
+        ("delete",),
+        "One whose claim templates have to change is replaced; its pods are not touched.",
+    ),
+    Rule(
+        kinds.CONTROLLER_REVISION,
+        ("list",),
+        "A StatefulSet that is replaced gets the template that its pods were made from.",
+    ),
+    Rule(
+        kinds.SERVICE,
+        (*_CHILD, "delete"),
+        "Clients and pods are found by Services; that of a broker that left is deleted.",
+    ),
     Rule(
         kinds.CONFIG_MAP,
         (*_CHILD, "delete"),
@@ -68,13 +85,43 @@ RULES: tuple[Rule, ...] = (
         "A password is made once, and the users file is made of hashes of the passwords.",
     ),
     Rule(kinds.SERVICE_ACCOUNT, _CHILD, "Broker pods run under an account without any rights."),
-    Rule(kinds.POD_DISRUPTION_BUDGET, _CHILD, "Drains take one broker at a time."),
+    Rule(
+        kinds.POD_DISRUPTION_BUDGET,
+        (*_CHILD, "delete"),
+        "Drains take one broker at a time, unless spec.disruptionBudget is switched off.",
+    ),
     Rule(
         kinds.NETWORK_POLICY,
         (*_CHILD, "delete"),
         "spec.networkPolicy opens the acceptors and nothing else, until it is switched off.",
     ),
+    Rule(
+        kinds.POD_MONITOR,
+        _OPTIONAL_CHILD,
+        "spec.metrics.podMonitor asks for a PodMonitor, where the cluster has such.",
+    ),
+    Rule(
+        kinds.TLS_ROUTE,
+        _OPTIONAL_CHILD,
+        "spec.tlsRoute asks for a TLSRoute, where the cluster has the Gateway API.",
+    ),
+    Rule(
+        kinds.POD,
+        ("patch",),
+        "An annotation makes the kubelet bring changed settings, users and certificates at once.",
+    ),
     Rule(kinds.POD, ("list", "watch"), "Pods say whether they are ready and what they verified."),
+    Rule(
+        kinds.POD,
+        ("create",),
+        "Before an upgrade a pod asks both images for the formats of their files.",
+    ),
+    Rule(
+        kinds.POD,
+        ("delete",),
+        "A pod is started again where its volume cannot grow in use, or where it does not start "
+        "with a version that is taken back; one that asked images goes when they have answered.",
+    ),
     Rule(
         kinds.CLAIM,
         ("list", "watch", "patch"),
@@ -82,15 +129,32 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(kinds.EVENT, ("create",), "Decisions are told as Events."),
     Rule(
+        kinds.EVENT,
+        ("list",),
+        "Only Events say why a volume cannot be mounted, or why a pod is refused.",
+    ),
+    Rule(
         kinds.STORAGE_CLASS,
         ("list",),
         "A class whose driver mounts NFS is refused before a pod starts.",
         Place.CLUSTER,
     ),
     Rule(
+        kinds.ATTRIBUTES_CLASS,
+        ("list",),
+        "A VolumeAttributesClass that does not exist is named before a claim asks for it.",
+        Place.CLUSTER,
+    ),
+    Rule(
         kinds.PERSISTENT_VOLUME,
         ("list",),
         "A volume that is declared as NFS is refused before a pod starts.",
+        Place.CLUSTER,
+    ),
+    Rule(
+        kinds.CSI_NODE,
+        ("list",),
+        "How many volumes a node can attach is compared with what new brokers need.",
         Place.CLUSTER,
     ),
     Rule(
@@ -106,12 +170,29 @@ RULES: tuple[Rule, ...] = (
         Place.CLUSTER,
         "status",
     ),
-    Rule(kinds.NODE, ("list",), "Nodes are selected for tuning by their labels.", Place.CLUSTER),
+    Rule(
+        kinds.NODE,
+        ("list", "watch"),
+        "Nodes are selected for tuning by their labels; a new one is looked at at once.",
+        Place.CLUSTER,
+    ),
+    Rule(
+        kinds.TUNED,
+        ("get", "create", "patch", "delete"),
+        "Mode Tuned makes one profile for OpenShift's Node Tuning Operator.",
+        Place.CLUSTER,
+    ),
+    Rule(
+        kinds.POD,
+        ("patch",),
+        "Tuning pods are told by an annotation that there are new orders.",
+        Place.TUNING,
+    ),
     Rule(
         kinds.DAEMON_SET,
         ("get", "create", "patch", "delete"),
-        "Mode Raise runs one small pod on each node, in this namespace alone.",
-        Place.OWN,
+        "Mode Raise runs one small pod on each node, in a namespace of its own.",
+        Place.TUNING,
     ),
 )
 
@@ -119,7 +200,20 @@ RULES: tuple[Rule, ...] = (
 def is_allowed(verb: str, kind: Kind, subresource: str = "") -> bool:
     """Return whether the table has a call."""
     return any(
-        rule.kind == kind and rule.subresource == subresource and verb in rule.verbs
+        (rule.kind.group, rule.kind.plural) == (kind.group, kind.plural)
+        and rule.subresource == subresource
+        and verb in rule.verbs
+        for rule in RULES
+    )
+
+
+def is_namespaced(verb: str, kind: Kind, subresource: str = "") -> bool:
+    """Return whether a call is in the table for the namespaces that are looked after."""
+    return any(
+        rule.kind == kind
+        and rule.subresource == subresource
+        and verb in rule.verbs
+        and rule.place is Place.NAMESPACES
         for rule in RULES
     )
 
@@ -191,17 +285,39 @@ def _aggregated(role: str, verbs: str) -> str:
     )
 
 
+def rights_page() -> str:
+    """Return docs/reference/operator-rights.md."""
+    lines = [
+        "# Rights of the operator",
+        "",
+        "Generated by `make gen` from vespiary_operator.rbac; edit the table instead.",
+        "",
+        "Server-side apply is the verb `patch`; what is not there yet needs `create` as well.",
+    ]
+    for place in Place:
+        lines += ["", f"## In {place.value}", "", "| resource | API group | verbs | why |"]
+        lines.append("|---|---|---|---|")
+        lines += [
+            f"| `{rule.resource}` | {rule.kind.group or 'core'} | {', '.join(rule.verbs)} "
+            f"| {rule.reason} |"
+            for rule in RULES
+            if rule.place is place
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def chart_template() -> str:
     """Return charts/vespiary/templates/rbac.yaml.
 
-    With scope `cluster`: one ClusterRole, and a Role in the operator's namespace for node tuning.
+    With scope `cluster`: one ClusterRole, and a Role in the namespace of the node tuning.
     With scope `namespaces`: one Role in each namespace, and nothing cluster-wide.
     """
     name = '{{ include "vespiary.fullname" $ }}'
+    tuning = '{{ include "vespiary.tuningNamespace" $ }}'
     parts = [
         '{{- if eq .Values.scope "cluster" }}',
         _role("ClusterRole", name, "", (Place.NAMESPACES, Place.CLUSTER)),
-        _role("Role", f"{name}-node-tuning", "{{ $.Release.Namespace }}", (Place.OWN,)),
+        _role("Role", f"{name}-node-tuning", tuning, (Place.TUNING,)),
         _aggregated("view", "get, list, watch"),
         _aggregated("edit", "get, list, watch, create, update, patch, delete, deletecollection"),
         "{{- else }}",

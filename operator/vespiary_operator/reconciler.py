@@ -1,7 +1,9 @@
 """One pass over one resource: observe, plan, apply, report.
 
-Owns: the order of a pass, the periodic look at everything, and the log line of each decision.
-Never: keeps anything between passes but what was logged last, so a restart loses nothing.
+Owns: the order of a pass, the periodic look at everything, and the log line of each decision. A
+pass looks first at what the watches have seen. If that leaves anything to write, everything is read
+live and planned anew, so what is written never follows from a cache.
+Never: keeps anything between passes that a decision leans on, so a restart loses nothing.
 Called by: `__main__`.
 """
 
@@ -10,32 +12,72 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
 
-from vespiary_operator import announcements, apply, kinds, names, pods, status, tuning
+from vespiary_operator import (
+    announcements,
+    apply,
+    broker_calls,
+    conditions,
+    kinds,
+    live_files,
+    maintenance,
+    pods,
+    resync,
+    scaling,
+    size_status,
+    status,
+    tuning,
+    tuning_observation,
+    tuning_status,
+)
 from vespiary_operator.announcements import Announcement
 from vespiary_operator.apply import Outcome, Writer
+from vespiary_operator.broker_calls import BrokerCall
+from vespiary_operator.cache import Cache
+from vespiary_operator.cached_reader import CachedReader, LiveReader, Shared
 from vespiary_operator.kinds import Kind
 from vespiary_operator.metrics import Metrics
-from vespiary_operator.observation import BrokerReader, Object, Observed, Observer, Reader
+from vespiary_operator.observation import (
+    BrokerReader,
+    HashedUsers,
+    Object,
+    Observed,
+    Observer,
+    Reader,
+)
 from vespiary_operator.options import Options
 from vespiary_operator.plan import Plan, plan
+from vespiary_operator.resync import Lister
+from vespiary_operator.secret_access import SecretAccess
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.errors import ConfigError, ReconcileError, TemporaryReconcileError
 from vespiary_spec.resources import Broker, BrokerNodeTuning
-from vespiary_spec.status import ConditionStatus, ConditionType
+from vespiary_spec.status import BrokerStatus, ConditionStatus, ConditionType
 
 log = logging.getLogger(__name__)
+
+DRAIN_LOOK_S = 1.0
+"""A Broker that a broker leaves is looked at this often: nothing else tells how far a drain is."""
 
 SOON_S = 5.0
 """A Broker that is on its way is looked at this often, whatever events come."""
 
 
-class Api(Reader, Writer, Protocol):
+AT_ONCE_S = 1.0
+"""Nodes are looked at again so soon after they got new orders."""
+
+
+LOOKS_PER_S = 20.0
+"""Of Brokers that are on their way, all together, not more are looked at without an event."""
+
+
+class Api(tuning_observation.TuningReader, Writer, Lister, Protocol):
     """What a pass needs of the cluster."""
 
     async def apply_status(
@@ -44,11 +86,37 @@ class Api(Reader, Writer, Protocol):
         """Report a status."""
 
 
-class Remote(BrokerReader, Protocol):
+class Remote(BrokerReader, tuning_observation.TunerReader, Protocol):
     """What a pass asks of pods."""
 
-    async def node_report(self, pod: Object) -> tuning.NodeReport | None:
-        """Return what a tuning pod says; None if it cannot be asked."""
+    async def carry_out(self, call: BrokerCall, port: int, password: str) -> bool:
+        """Ask something of a broker; return whether it was taken."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What was found about a Broker, and what follows from it.
+
+    Attributes:
+        document: The Broker as it was read.
+        broker: The same, typed.
+        observed: Everything that belongs to it.
+        plan: What has to be done.
+        status: What has to be reported, if all of it works.
+    """
+
+    document: dict[str, Any]
+    broker: Broker
+    observed: Observed
+    plan: Plan
+    status: BrokerStatus
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything would be written, or asked of a broker."""
+        has_calls = self.plan.drain is not None and bool(self.plan.drain.calls)
+        is_told = _plain(self.status) == self.document.get("status")
+        return bool(self.plan.actions) or has_calls or not is_told
 
 
 class Reconciler:
@@ -62,17 +130,40 @@ class Reconciler:
         queue: The keys.
         options: What holds for the process.
         metrics: What is counted.
+        cache: What the watches have seen; None for one that only the resync fills.
+        now: Returns the time, RFC 3339 in UTC.
+        secrets: What is told which Secrets each Broker names.
     """
 
     def __init__(
-        self, api: Api, remote: Remote, queue: WorkQueue, options: Options, metrics: Metrics
+        self,
+        api: Api,
+        remote: Remote,
+        queue: WorkQueue,
+        options: Options,
+        metrics: Metrics,
+        cache: Cache | None = None,
+        *,
+        now: Callable[[], str] = lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        secrets: SecretAccess | None = None,
     ) -> None:
         self._api = api
         self._remote = remote
         self._queue = queue
         self._options = options
         self._metrics = metrics
-        self._observer = Observer(api, remote)
+        self._now = now
+        cache = cache if cache is not None else Cache()
+        self._cache = cache
+        shared = Shared(api)
+        self._live = LiveReader(api, cache, shared)
+        self._cached = CachedReader(api, cache, shared)
+        users = HashedUsers()
+        self._observer = Observer(self._live, remote, users)
+        self._first_look = Observer(self._cached, remote, users)
+        self._is_cache_complete = False
+        self._secrets = secrets or SecretAccess()
+        self._moving: set[Key] = set()
         self._logged: dict[Key, str] = {}
         self.resynced_at = time.monotonic()
 
@@ -101,28 +192,38 @@ class Reconciler:
 
     async def resync(self) -> None:
         """Look at every resource, now and then again and again."""
+        spread_s = 0.0
         while True:
             pause_s = self._options.resync_s
             try:
-                await self.enqueue_all()
+                await self.enqueue_all(spread_s=spread_s)
                 self.resynced_at = time.monotonic()
+                spread_s = pause_s * 0.8
             except ReconcileError as error:
                 log.warning("not every resource could be listed: %s", error)
                 pause_s = min(pause_s, SOON_S)
             await asyncio.sleep(pause_s)
 
-    async def enqueue_all(self) -> None:
-        """Put every resource into the queue.
+    async def enqueue_all(self, *, spread_s: float = 0.0) -> None:
+        """List everything, let the cache agree with it, and put every resource into the queue.
+
+        Args:
+            spread_s: Seconds over which the resources are spread, so that many are no burst.
 
         Raises:
             ReconcileError: The API server refused or did not answer.
         """
         for namespace in self._options.namespaces or ("",):
-            for found in await self._api.items(kinds.BROKER, namespace):
-                self._queue.add(key_of(kinds.BROKER, found))
+            for kind in kinds.WATCHED_CHILDREN:
+                await resync.list_into(self._api, self._cache, kind, namespace)
+            found = await resync.list_into(self._api, self._cache, kinds.BROKER, namespace)
+            for number, (where, name) in enumerate(found.names):
+                after_s = spread_s * number / len(found.names)
+                self._queue.add(Key(kinds.BROKER.name, where, name), after_s=after_s)
+        self._is_cache_complete = True
         if self._options.is_cluster_wide:
-            for found in await self._api.items(kinds.NODE_TUNING):
-                self._queue.add(key_of(kinds.NODE_TUNING, found))
+            for document in await self._api.items(kinds.NODE_TUNING):
+                self._queue.add(key_of(kinds.NODE_TUNING, document))
 
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass.
@@ -135,35 +236,78 @@ class Reconciler:
         """
         if key.kind == kinds.NODE_TUNING.name:
             return await self._reconcile_tuning(key)
-        document = await self._api.get(kinds.BROKER, key.name, key.namespace)
+        if self._is_cache_complete:
+            look = await self._look(key, self._cached, self._first_look)
+            if look is not None and not look.has_work:
+                self._log(key, look.plan.reason)
+                self._metrics.broker(look.broker, look.status)
+                return self._next_look(key, look)
+        look = await self._look(key, self._live, self._observer)
+        if look is None:
+            return None
+        versions = _versions(look.observed)
+        outcomes, failure = await apply.carry_out(self._api, look.plan.actions, versions)
+        if failure is None and look.plan.drain is not None:
+            await self._call(look.observed, look.plan.drain.calls)
+        self._metrics.applied(outcome.action for outcome in outcomes if outcome.is_change)
+        self._log(key, look.plan.reason)
+        found = look.status
+        if failure is not None:
+            found = status.compute(look.observed, look.plan, now=self._now(), failure=str(failure))
+        await self._report(kinds.BROKER, look.broker, look.document, found, outcomes)
+        self._metrics.broker(look.broker, found)
+        if failure is not None:
+            raise failure
+        return self._next_look(key, look)
+
+    async def _look(self, key: Key, reader: Reader, observer: Observer) -> Look | None:
+        """Observe and plan, without a write.
+
+        Args:
+            key: The Broker.
+            reader: Where the Broker is read.
+            observer: Where everything that it has is read.
+
+        Returns:
+            What was found; None where there is nothing to plan: the Broker is gone, on its way out,
+            or cannot be read, which is reported if the reader is the live one.
+        """
+        document = await reader.get(kinds.BROKER, key.name, key.namespace)
         if document is None or document["metadata"].get("deletionTimestamp"):
             # The garbage collector takes the children; the claims stay, unless asked otherwise.
+            self._secrets.forget(key.namespace, key.name)
             self._logged.pop(key, None)
+            self._moving.discard(key)
             self._metrics.forget(key.namespace, key.name)
             return None
+        self._secrets.learn(document)
         try:
             broker = Broker.from_dict(_without_server_fields(document))
         except ConfigError as error:
-            await self._report_unreadable(key, document, error)
+            if reader is self._live:
+                await self._report_unreadable(key, document, error)
             return None
-        observed = await self._observer.observe(broker)
+        now = self._now()
+        observed = await observer.observe(broker, now=now)
         planned = plan(observed, self._options)
-        failure: ReconcileError | None = None
-        outcomes: list[Outcome] = []
-        try:
-            outcomes = await apply.carry_out(self._api, planned.actions, _versions(observed))
-        except ReconcileError as error:
-            failure = error
-        self._metrics.applied(outcome.action for outcome in outcomes if outcome.is_change)
-        self._log(key, planned.reason)
-        found = status.compute(
-            observed, planned, now=_now(), failure=str(failure) if failure else ""
-        )
-        await self._report(kinds.BROKER, broker, document, found, outcomes)
-        self._metrics.broker(broker, found)
-        if failure is not None:
-            raise failure
-        return _next_look_s(observed, planned)
+        found = status.compute(observed, planned, now=now, failure="")
+        return Look(document=document, broker=broker, observed=observed, plan=planned, status=found)
+
+    def _next_look(self, key: Key, look: Look) -> float | None:
+        """Return when to look again; with many on their way, less often at each."""
+        again_s = _next_look_s(look.observed, look.plan)
+        if again_s is None:
+            self._moving.discard(key)
+            return None
+        self._moving.add(key)
+        return max(again_s, len(self._moving) / LOOKS_PER_S)
+
+    async def _call(self, observed: Observed, calls: Iterable[BrokerCall]) -> None:
+        """Ask brokers for what the plan says; what is not taken is asked again in the next pass."""
+        port, password = observed.broker.spec.admin.port, observed.credentials.admin_password
+        for call in calls:
+            log.info("%s", broker_calls.described(call))
+            await self._remote.carry_out(call, port, password)
 
     async def _report_unreadable(
         self, key: Key, document: dict[str, Any], error: ConfigError
@@ -180,11 +324,11 @@ class Reconciler:
         found = msgspec.structs.replace(
             broker.status,
             observed_generation=broker.metadata.generation,
-            conditions=status.merged(
+            conditions=conditions.merged(
                 broker.status.conditions,
                 findings,
                 generation=broker.metadata.generation,
-                now=_now(),
+                now=self._now(),
             ),
         )
         await self._report(kinds.BROKER, broker, document, found, [])
@@ -200,7 +344,9 @@ class Reconciler:
         """Write the status if it is another one, and tell what was done."""
         said = [*announcements.of_outcomes(outcomes)]
         said += announcements.of_conditions(resource.status.conditions, found.conditions)
-        plain = msgspec.json.decode(msgspec.json.encode(found))  # lists, as the API server has them
+        if isinstance(resource, Broker):
+            said += announcements.of_upgrade(resource.status, found)
+        plain = _plain(found)
         if plain != document.get("status"):
             await self._api.apply_status(
                 kind, resource.metadata.name, resource.metadata.namespace, plain
@@ -226,63 +372,35 @@ class Reconciler:
         document = await self._api.get(kinds.NODE_TUNING, key.name)
         if document is None or document["metadata"].get("deletionTimestamp"):
             self._logged.pop(key, None)
+            self._metrics.nodes.forget(key.name)
             return None
         resource = BrokerNodeTuning.from_dict(_without_server_fields(document))
-        observed = await self._observe_tuning(resource)
+        observed = await tuning_observation.observe(
+            self._api, self._remote, resource, self._options
+        )
         failure: ReconcileError | None = None
         outcomes: list[Outcome] = []
         versions = {
             (found["kind"], found["metadata"]["name"]): found["metadata"]["resourceVersion"]
-            for found in (observed.daemon_set, observed.orders)
+            for found in (observed.daemon_set, observed.orders, observed.tuned)
             if found is not None
         }
         try:
             actions = tuning.plan(observed, self._options)
-            outcomes = await apply.carry_out(self._api, actions, versions)
+            outcomes, failure = await apply.carry_out(self._api, actions, versions)
         except ReconcileError as error:
             failure = error
-        found = tuning.compute_status(observed, now=_now(), failure=str(failure) if failure else "")
+        found = tuning_status.compute(
+            observed, self._options, now=self._now(), failure=str(failure) if failure else ""
+        )
         self._log(key, found.conditions[0].message)
         await self._report(kinds.NODE_TUNING, resource, document, found, outcomes)
+        self._metrics.nodes.show(key.name, found)
         if failure is not None:
             raise failure
+        if any(outcome.is_change for outcome in outcomes):
+            return AT_ONCE_S
         return SOON_S if found.conditions[0].status is not ConditionStatus.TRUE else None
-
-    async def _observe_tuning(self, resource: BrokerNodeTuning) -> tuning.ObservedTuning:
-        own = self._options.own_namespace
-        name = names.tuning(resource.metadata.name)
-        broker_pods = await self._api.items(
-            kinds.POD,
-            "",
-            names.selector(
-                {
-                    names.LABEL_MANAGED_BY: names.MANAGER,
-                    names.LABEL_COMPONENT: names.COMPONENT_BROKER,
-                }
-            ),
-        )
-        tuners = await self._api.items(
-            kinds.POD, own, names.selector(names.tuning_labels(resource))
-        )
-        reports = {}
-        waiting = {}
-        for pod in tuners:
-            if pods.is_terminating(pod):
-                continue
-            report = await self._remote.node_report(pod) if pods.is_ready(pod) else None
-            if report is not None:
-                reports[pods.node(pod)] = report
-            elif pods.node(pod):
-                waiting[pods.node(pod)] = f"{pods.name(pod)}: {pods.waits_for(pod)}"
-        return tuning.ObservedTuning(
-            tuning=resource,
-            nodes=tuple(await self._api.items(kinds.NODE)),
-            broker_pods=tuple(broker_pods),
-            reports=reports,
-            waiting=waiting,
-            daemon_set=await self._api.get(kinds.DAEMON_SET, name, own),
-            orders=await self._api.get(kinds.CONFIG_MAP, name, own),
-        )
 
 
 def key_of(kind: Kind, document: Object) -> Key:
@@ -295,8 +413,9 @@ def _shown(key: Key) -> str:
     return f"{key.kind} {key.namespace}/{key.name}" if key.namespace else f"{key.kind} {key.name}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _plain(status_: Any) -> Any:
+    """Return a status with lists where the API server has them."""
+    return msgspec.json.decode(msgspec.json.encode(status_))
 
 
 def _without_server_fields(document: dict[str, Any]) -> dict[str, Any]:
@@ -319,13 +438,18 @@ def _versions(observed: Observed) -> dict[tuple[str, str], str]:
 
 def _next_look_s(observed: Observed, planned: Plan) -> float | None:
     """Return when to look again without an event: soon while something is on its way."""
-    if observed.broker.spec.paused:
+    if maintenance.paused_by(observed.broker):
         return None
+    if planned.drain is not None and planned.drain.operation is not None:
+        return DRAIN_LOOK_S
     ready = [pod for pod in observed.pods if pods.is_ready(pod)]
     is_at_rest = (
-        len(ready) == observed.broker.spec.replicas
+        len(ready) == len(observed.pods) == scaling.pods_asked(observed.broker)
         and planned.rollout is not None
         and planned.rollout.is_complete
         and not planned.actions
+        and not live_files.is_behind(observed)
+        and planned.operation is None
+        and not size_status.is_moving(planned.sizes)
     )
     return None if is_at_rest else SOON_S

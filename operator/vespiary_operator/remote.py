@@ -2,13 +2,15 @@
 
 Owns: the one HTTP session to pods. All of it is optional: what cannot be asked is not known, and
 the verification's answer holds.
-Never: changes anything in a broker; follows redirects; waits longer than two seconds.
+Never: changes anything in a broker but what a plan's calls say; follows redirects; waits longer
+than two seconds for an answer, or ten for a change.
 Called by: `observation`, `reconciler`.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import logging
 from typing import Any
@@ -16,14 +18,19 @@ from typing import Any
 import aiohttp
 
 from vespiary_operator import names, pods
+from vespiary_operator.broker_calls import BrokerCall, DrainAnswer, StartDrain
 from vespiary_operator.builders import tuning as tuning_builders
-from vespiary_operator.observation import BrokerAnswer, Object
+from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer, Object
 from vespiary_operator.tuning import NodeReport, report_of
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
+CALL_S = 10.0
+"""A change waits for the broker's bindings to be flushed."""
+_DRAIN = "/api/v1/drain"
 ANSWER_BYTES_MAX = 256 * 1024
+_SENTENCE_CHARACTERS_MAX = 1000
 
 
 class Remote:
@@ -61,11 +68,55 @@ class Remote:
         """
         if not password:
             return None
-        login = base64.b64encode(f"{names.ADMIN_USER}:{password}".encode()).decode()
-        document = await self._json(
-            _url(pod, port, "/api/v1/brokers"), {"Authorization": f"Basic {login}"}
-        )
-        return broker_answer_of(document)
+        headers = _login(password)
+        found = broker_answer_of(await self._json(_url(pod, port, "/api/v1/brokers"), headers))
+        if found is None:
+            return None
+        document = await self._json(_url(pod, port, "/api/v1/configuration"), headers)
+        return dataclasses.replace(found, configuration=configuration_answer_of(document))
+
+    async def drain_answer(self, pod: Object, port: int, password: str) -> DrainAnswer | None:
+        """Return what a broker says of its drain; None if it cannot be asked.
+
+        Args:
+            pod: Its pod.
+            port: Its HTTP port.
+            password: Password of `admin`; without one nothing is asked.
+        """
+        if not password:
+            return None
+        return drain_answer_of(await self._json(_url(pod, port, _DRAIN), _login(password)))
+
+    async def carry_out(self, call: BrokerCall, port: int, password: str) -> bool:
+        """Ask something of a broker; return whether it was taken.
+
+        Args:
+            call: What.
+            port: Its HTTP port.
+            password: Password of `admin`, which is that of the other broker too.
+        """
+        method, body = "DELETE", None
+        if isinstance(call, StartDrain):
+            login = {"user": names.ADMIN_USER, "password": password}
+            method, body = "POST", {"target": call.target, **login}
+        timeout = aiohttp.ClientTimeout(total=CALL_S)
+        url = _url(call.pod, port, _DRAIN)
+        try:
+            async with self._session.request(
+                method,
+                url,
+                json=body,
+                headers=_login(password),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                if response.status in (200, 202):
+                    return True
+                said = (await response.content.read(2000)).decode(errors="replace")
+                log.warning("%s %s answered %d: %s", method, url, response.status, said[:500])
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.warning("%s %s failed, and is tried again: %r", method, url, error)
+        return False
 
     async def node_report(self, pod: Object) -> NodeReport | None:
         """Return what a tuning pod says; None if it cannot be asked."""
@@ -78,11 +129,70 @@ def broker_answer_of(document: Any) -> BrokerAnswer | None:
     if not isinstance(items, list) or not items or not isinstance(items[0], dict):
         return None
     # A broker lists itself first.
+    found = items[0]
+    errors = found.get("clientErrors")
+    counted = [errors.get(kind) for kind in errors] if isinstance(errors, dict) else []
+    counted += [found.get("loginsRefused"), found.get("messagesDropped")]
     return BrokerAnswer(
-        engine=str(items[0].get("engine", ""))[:20],
-        durability=str(items[0].get("durability", ""))[:20],
-        version=str(items[0].get("version", ""))[:64],
+        engine=str(found.get("engine", ""))[:20],
+        durability=str(found.get("durability", ""))[:20],
+        version=str(found.get("version", ""))[:64],
+        not_ready_reason=str(found.get("notReadyReason") or "")[:400],
+        journal_failed_reason=str(found.get("journalFailedReason") or "")[:400],
+        uptime_s=float(_number(found.get("uptimeS"))),
+        messages_in=int(_number(found.get("messagesIn"))),
+        messages_out=int(_number(found.get("messagesOut"))),
+        messages_acknowledged=int(_number(found.get("messagesAcknowledged"))),
+        errors=sum(int(_number(value)) for value in counted),
     )
+
+
+def drain_answer_of(document: Any) -> DrainAnswer | None:
+    """Read the answer of `GET /api/v1/drain`; None if it is no such answer."""
+    if not isinstance(document, dict) or not isinstance(document.get("phase"), str):
+        return None
+    numbers = {}
+    for name, field in (
+        ("moved", "moved"),
+        ("messages_left", "messagesLeft"),
+        ("prepared", "prepared"),
+    ):
+        if not isinstance(document.get(field), int):
+            return None
+        numbers[name] = int(document[field])
+    reason = str(document.get("reason", ""))[:500]
+    return DrainAnswer(phase=document["phase"][:20], reason=reason, **numbers)
+
+
+def _login(password: str) -> dict[str, str]:
+    login = base64.b64encode(f"{names.ADMIN_USER}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {login}"}
+
+
+def configuration_answer_of(document: Any) -> ConfigurationAnswer | None:
+    """Read the answer of `GET /api/v1/configuration`; None if it is no such answer."""
+    try:
+        certificates = document["certificates"]
+        return ConfigurationAnswer(
+            digests={str(each["path"]): str(each["digest"]) for each in document["files"]},
+            refused=str(document["refused"])[:_SENTENCE_CHARACTERS_MAX],
+            users_digest=str(document["users"]["digest"]),
+            users_refused=str(document["users"]["refused"])[:_SENTENCE_CHARACTERS_MAX],
+            certificates={str(each["acceptor"]): str(each["fingerprint"]) for each in certificates},
+            certificates_refused={
+                str(each["acceptor"]): str(each["refused"])[:_SENTENCE_CHARACTERS_MAX]
+                for each in certificates
+                if each["refused"]
+            },
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def _number(value: object) -> float:
+    """Return a number that a broker said; 0 for whatever is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return max(0.0, float(value)) if is_number else 0.0  # type: ignore[arg-type]
 
 
 def _url(pod: Object, port: int, path: str) -> str:

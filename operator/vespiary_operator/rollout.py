@@ -45,26 +45,32 @@ def is_settled(stateful_set: Mapping[str, Any]) -> bool:
     return int(seen) >= int(stateful_set["metadata"].get("generation") or 0)
 
 
-def next_step(stateful_set: Mapping[str, Any], running: Iterable[Pod], *, replicas: int) -> Rollout:
+def next_step(
+    stateful_set: Mapping[str, Any],
+    running: Iterable[Pod],
+    *,
+    replicas: int,
+    floor: int = 0,
+    hold: str = "",
+) -> Rollout:
     """Decide the partition for a StatefulSet whose template is as wanted.
 
     Args:
         stateful_set: The live object.
         running: Its pods.
         replicas: How many there should be.
+        floor: Brokers below this ordinal are not restarted.
+        hold: Why no further broker may be restarted now; empty if one may.
     """
     partition = min(current_partition(stateful_set), replicas)
     if not is_settled(stateful_set):
         return Rollout(partition, False, "The StatefulSet controller has yet to see the change.")
     status = stateful_set.get("status") or {}
     newest = status.get("updateRevision", "")
+    wanted = range(replicas)
     by_ordinal = {pods.ordinal(pod): pod for pod in running}
-    old = [
-        ordinal
-        for ordinal, pod in by_ordinal.items()
-        if 0 <= ordinal < replicas and pods.revision(pod) != newest
-    ]
-    missing = [ordinal for ordinal in range(replicas) if ordinal not in by_ordinal]
+    old = [o for o, pod in by_ordinal.items() if o in wanted and pods.revision(pod) != newest]
+    missing = [ordinal for ordinal in wanted if ordinal not in by_ordinal]
     is_current = status.get("currentRevision") == newest
     if not old and is_current:
         # Nothing to do: what is missing comes back with the current template.
@@ -74,11 +80,7 @@ def next_step(stateful_set: Mapping[str, Any], running: Iterable[Pod], *, replic
             # The controller makes a revision the current one only at partition 0.
             return Rollout(0, True, "All brokers run with the current settings.")
         partition = 0
-    waiting = [
-        ordinal
-        for ordinal in range(replicas)
-        if ordinal not in by_ordinal or not pods.is_ready(by_ordinal[ordinal])
-    ]
+    waiting = [o for o in wanted if o not in by_ordinal or not pods.is_ready(by_ordinal[o])]
     for ordinal in waiting:
         if ordinal >= partition:
             where = by_ordinal.get(ordinal)
@@ -91,12 +93,14 @@ def next_step(stateful_set: Mapping[str, Any], running: Iterable[Pod], *, replic
     step = partition - 1
     if step < 0:
         return Rollout(0, not old, "The change has reached every broker.")
-    for ordinal in waiting:
-        is_broken = ordinal in by_ordinal and pods.is_stuck(by_ordinal[ordinal])
-        if ordinal != step and not is_broken:
-            return Rollout(
-                partition, False, f"The change waits for broker {ordinal} to be ready again."
-            )
+    if hold or step < floor:
+        waits = "The brokers before it wait until the first one has shown that it is healthy."
+        return Rollout(partition, False, hold or waits)
+    awaited = next((o for o in waiting if o != step and not _is_stuck(by_ordinal.get(o))), None)
+    if awaited is not None:
+        return Rollout(
+            partition, False, f"The change waits for broker {awaited} to be ready again."
+        )
     target = by_ordinal.get(step)
     if target is not None and pods.revision(target) == newest:
         return Rollout(step, False, f"Broker {step} has the new settings already.")
@@ -106,3 +110,7 @@ def next_step(stateful_set: Mapping[str, Any], running: Iterable[Pod], *, replic
         f"Broker {step} is restarted with the new settings.",
         pods.name(target) if target is not None else "",
     )
+
+
+def _is_stuck(pod: Pod | None) -> bool:
+    return pod is not None and pods.is_stuck(pod)

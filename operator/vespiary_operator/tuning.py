@@ -1,32 +1,28 @@
-"""`fs.aio-max-nr` as a budget: what brokers ask of each node, and whether it is there.
+"""`fs.aio-max-nr` as a budget: what is done about it on each node.
 
-Owns: the plan and the status of a BrokerNodeTuning. Mode Verify starts nothing: it puts together
-what the brokers' own verifications read on each node. Mode Raise runs the DaemonSet as well.
+Owns: the plan of a BrokerNodeTuning. Mode Verify starts nothing: it puts together what the brokers'
+own verifications read on each node. Mode Raise runs a DaemonSet and gives it orders; mode Tuned
+keeps a profile for OpenShift's Node Tuning Operator.
 Never: reads the cluster, the clock or randomness. Called by: `reconciler`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vespiary_operator import kinds, names, pods
+from vespiary_operator import kinds, names
+from vespiary_operator.actions import Action, Apply, Delete
+from vespiary_operator.builders import tuned as profiles
 from vespiary_operator.builders import tuning as builders
 from vespiary_operator.drift import difference
+from vespiary_operator.node_tuning import order_of
 from vespiary_operator.observation import Object
 from vespiary_operator.options import Options
-from vespiary_operator.plan import Action, Apply, Delete
 from vespiary_operator.pods import Pod
-from vespiary_operator.status import merged
+from vespiary_operator.tuning_budget import Budget, budgets, is_selected, looked_after_by
 from vespiary_spec.resources import BrokerNodeTuning, TuningMode
-from vespiary_spec.settings import JournalType
-from vespiary_spec.status import (
-    BrokerNodeTuningStatus,
-    ConditionStatus,
-    ConditionType,
-    TunedNode,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +35,7 @@ class NodeReport:
         raised_from: Value before it was raised; None if it was not.
         message: One sentence.
         is_satisfied: Whether the value is enough.
+        orders: Digest of the orders that this is about; empty if it has none.
     """
 
     aio_max_nr: int | None = None
@@ -46,6 +43,7 @@ class NodeReport:
     raised_from: int | None = None
     message: str = ""
     is_satisfied: bool = False
+    orders: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,230 +52,183 @@ class ObservedTuning:
 
     Attributes:
         tuning: The resource.
+        others: The other BrokerNodeTunings.
         nodes: All nodes.
         broker_pods: Pods of all Brokers.
-        reports: Answers of the tuning pods, by node.
+        tuners: The tuning pods, by node.
+        reports: Their answers, by node.
         daemon_set: The live DaemonSet, or None.
         orders: The live ConfigMap, or None.
         waiting: What tuning pods wait for, by node.
+        is_tuned_served: Whether the API server knows OpenShift's profiles; only looked at where it
+            matters.
+        tuned: The live profile, or None.
     """
 
     tuning: BrokerNodeTuning
+    others: tuple[BrokerNodeTuning, ...] = ()
     nodes: tuple[Object, ...] = ()
     broker_pods: tuple[Pod, ...] = ()
+    tuners: Mapping[str, Pod] = field(default_factory=dict)
     reports: Mapping[str, NodeReport] = field(default_factory=dict)
     daemon_set: Object | None = None
     orders: Object | None = None
     waiting: Mapping[str, str] = field(default_factory=dict)
+    is_tuned_served: bool = False
+    tuned: Object | None = None
 
+    def selected(self) -> dict[str, str]:
+        """Return the nodes that the selector takes, each with the tuning that looks after it."""
+        return {
+            str(node["metadata"]["name"]): looked_after_by(node, (self.tuning, *self.others))
+            for node in self.nodes
+            if is_selected(node, self.tuning.spec.node_selector)
+        }
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
-    """What is known about one node from the brokers on it.
-
-    Attributes:
-        demand: What its brokers ask for.
-        reserved: What they hold already.
-        aio_max_nr: `fs.aio-max-nr` as the latest broker read it; None if none did.
-        aio_nr: `fs.aio-nr` at that moment, before that broker took its share.
-        missing: How many requests a broker lacked when it started.
-    """
-
-    demand: int = 0
-    reserved: int = 0
-    aio_max_nr: int | None = None
-    aio_nr: int | None = None
-    missing: int = 0
-
-
-def is_selected(node: Object, selector: Mapping[str, str] | None) -> bool:
-    """Return whether a node has the labels."""
-    labels = node["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in (selector or {}).items())
-
-
-def demand_of(pod: Pod) -> int:
-    """Return how many AIO requests a broker's pod asks for; 0 if it does not say."""
-    text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_DEMAND, "0"))
-    return int(text) if text.isdecimal() else 0
-
-
-def budgets(broker_pods: Iterable[Pod]) -> dict[str, Budget]:
-    """Add up what the brokers on each node ask for and hold.
-
-    Args:
-        broker_pods: Pods of all Brokers.
-    """
-    found: dict[str, Budget] = {}
-    ordered = sorted(broker_pods, key=lambda p: str((p.get("status") or {}).get("startTime", "")))
-    for pod in ordered:
-        node = pods.node(pod)
-        phase = (pod.get("status") or {}).get("phase")
-        if not node or phase in ("Succeeded", "Failed"):
-            continue
-        before = found.get(node, Budget())
-        answer = pods.verified(pod)
-        demand = demand_of(pod)
-        holds = (
-            demand
-            if answer is not None
-            and answer.engine == JournalType.ASYNCIO.value
-            and pods.is_ready(pod)
-            else 0
-        )
-        missing = 0
-        if answer is not None and answer.aio.max_nr is not None and not answer.aio.is_enough:
-            missing = answer.aio.demand + (answer.aio.nr or 0) - answer.aio.max_nr
-        numbers = answer.aio if answer is not None and answer.aio.max_nr is not None else None
-        found[node] = Budget(
-            demand=before.demand + demand,
-            reserved=before.reserved + holds,
-            aio_max_nr=numbers.max_nr if numbers is not None else before.aio_max_nr,
-            aio_nr=numbers.nr if numbers is not None else before.aio_nr,
-            missing=max(before.missing, missing),
-        )
-    return found
+    def own_nodes(self) -> list[str]:
+        """Return the names of the nodes that this tuning looks after, sorted."""
+        own = self.tuning.metadata.name
+        return sorted(name for name, owner in self.selected().items() if owner == own)
 
 
 def plan(observed: ObservedTuning, options: Options) -> list[Action]:
     """Decide what to do about a BrokerNodeTuning; nothing if all is as wanted."""
-    tuning = observed.tuning
-    if tuning.spec.mode is not TuningMode.RAISE:
-        return [
-            Delete(
-                kind=kind,
-                name=found["metadata"]["name"],
-                namespace=options.own_namespace,
-                uid=found["metadata"]["uid"],
-                reason="Deleted",
-                sentence=f"The {kind.name} {found['metadata']['name']} is deleted: the mode is "
-                f"{tuning.spec.mode.value}.",
-            )
-            for kind, found in (
-                (kinds.DAEMON_SET, observed.daemon_set),
-                (kinds.CONFIG_MAP, observed.orders),
-            )
-            if found is not None
-        ]
-    known = {
-        node: {"demand": budget.demand, "reserved": budget.reserved}
-        for node, budget in budgets(observed.broker_pods).items()
-    }
+    mode = observed.tuning.spec.mode
     actions: list[Action] = []
-    for manifest, found in (
-        (builders.orders(tuning, options.own_namespace, known), observed.orders),
-        (
-            builders.daemon_set(
-                tuning,
-                options.own_namespace,
-                image=options.operator_image,
-                pull_policy=options.operator_pull_policy,
-            ),
-            observed.daemon_set,
-        ),
-    ):
-        where = difference(manifest, found) if found is not None else "all of it"
-        if where:
-            kind, name = manifest["kind"], manifest["metadata"]["name"]
-            actions.append(
-                Apply(
-                    manifest=manifest,
-                    reason="Created" if found is None else "Changed",
-                    sentence=f"The {kind} {name} is brought up to date ({where}).",
-                )
-            )
+    if mode is TuningMode.RAISE:
+        actions += _raising(observed, options)
+    else:
+        actions += _deletions(observed, options)
+    if mode is TuningMode.TUNED and observed.is_tuned_served:
+        actions += _profile(observed)
+    elif observed.tuned is not None and mode is not TuningMode.TUNED:
+        actions.append(_deletion(observed, kinds.TUNED, observed.tuned, profiles.NAMESPACE))
     return actions
 
 
-def compute_status(
-    observed: ObservedTuning, *, now: str, failure: str = ""
-) -> BrokerNodeTuningStatus:
-    """Return the status of a BrokerNodeTuning.
-
-    Args:
-        observed: What was found.
-        now: The time, RFC 3339.
-        failure: Why the plan could not be carried out; empty if it could.
-    """
-    tuning = observed.tuning
-    selected = sorted(
-        str(node["metadata"]["name"])
-        for node in observed.nodes
-        if is_selected(node, tuning.spec.node_selector)
-    )
-    known = budgets(observed.broker_pods)
-    is_off = tuning.spec.mode is TuningMode.OFF
-    nodes = () if is_off else tuple(_node(name, known, observed) for name in selected)
-    lacking = [node for node in nodes if node.satisfied is False]
-    unknown = [node for node in nodes if node.satisfied is None]
-    state, reason, message = ConditionStatus.TRUE, "Enough", "Every node has what is asked for."
-    if is_off:
-        reason, message = "Off", "Nothing is looked at, as spec.mode: Off asks."
-    elif failure:
-        state, reason, message = ConditionStatus.FALSE, "ApplyFailed", failure
-    elif lacking:
-        state, reason = ConditionStatus.FALSE, "NotEnough"
-        message = f"{lacking[0].name}: {lacking[0].message}"
-    elif unknown:
-        state, reason = ConditionStatus.UNKNOWN, "NotKnownYet"
-        message = f"{unknown[0].name}: {unknown[0].message}"
-    return BrokerNodeTuningStatus(
-        observed_generation=tuning.metadata.generation,
-        conditions=merged(
-            tuning.status.conditions,
-            {ConditionType.READY: (state, reason, message)},
-            generation=tuning.metadata.generation,
-            now=now,
-        ),
-        summary=f"{sum(1 for node in nodes if node.satisfied)}/{len(nodes)}" if nodes else "",
-        nodes=nodes,
-    )
+def _deletions(observed: ObservedTuning, options: Options) -> list[Action]:
+    return [
+        _deletion(observed, kind, found, options.place_of_tuning)
+        for kind, found in (
+            (kinds.DAEMON_SET, observed.daemon_set),
+            (kinds.CONFIG_MAP, observed.orders),
+        )
+        if found is not None
+    ]
 
 
-def _node(name: str, known: Mapping[str, Budget], observed: ObservedTuning) -> TunedNode:
-    spec = observed.tuning.spec
-    budget = known.get(name, Budget())
-    if spec.mode is TuningMode.RAISE:
-        report = observed.reports.get(name)
-        if report is None:
-            waits = observed.waiting.get(name, "Its tuning pod has yet to answer.")
-            return TunedNode(name=name, demand=budget.demand, message=waits)
-        others = max(0, (report.aio_nr or 0) - budget.reserved)
-        return TunedNode(
-            name=name,
-            aio_max_nr=report.aio_max_nr,
-            aio_nr=report.aio_nr,
-            demand=budget.demand,
-            target=max(spec.floor, others + budget.demand + spec.margin),
-            raised_from=report.raised_from,
-            satisfied=report.is_satisfied,
-            message=report.message,
-        )
-    if budget.aio_max_nr is None or budget.aio_nr is None:
-        if budget.demand == 0:
-            return TunedNode(
-                name=name, demand=0, satisfied=True, message="No broker here uses AIO."
-            )
-        return TunedNode(
-            name=name, demand=budget.demand, message="No broker has read the value here yet."
-        )
-    needed = max(spec.floor, budget.demand, budget.aio_max_nr + budget.missing)
-    is_enough = budget.aio_max_nr >= needed
-    message = f"fs.aio-max-nr={budget.aio_max_nr} is enough for {budget.demand} requests."
-    if not is_enough:
-        message = (
-            f"fs.aio-max-nr={budget.aio_max_nr}, but {needed} is needed: set spec.mode to Raise, "
-            f"or run `sysctl -w fs.aio-max-nr={needed + spec.margin}` on the node."
-        )
-    return TunedNode(
+def _deletion(observed: ObservedTuning, kind: kinds.Kind, found: Object, namespace: str) -> Delete:
+    name = found["metadata"]["name"]
+    return Delete(
+        kind=kind,
         name=name,
-        aio_max_nr=budget.aio_max_nr,
-        aio_nr=budget.aio_nr,
-        demand=budget.demand,
-        target=needed,
-        satisfied=is_enough,
-        message=message,
+        namespace=namespace,
+        uid=found["metadata"]["uid"],
+        reason="Deleted",
+        sentence=f"The {kind.name} {name} is deleted: the mode is "
+        f"{observed.tuning.spec.mode.value}.",
     )
+
+
+def _brought_up_to_date(manifest: dict[str, Any], found: Object | None) -> list[Action]:
+    where = difference(manifest, found) if found is not None else "all of it"
+    if not where:
+        return []
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    return [
+        Apply(
+            manifest=manifest,
+            reason="Created" if found is None else "Changed",
+            sentence=f"The {kind} {name} is brought up to date ({where}).",
+        )
+    ]
+
+
+# --- mode Raise ---------------------------------------------------------------------------------
+
+
+def orders_of(observed: ObservedTuning, options: Options) -> dict[str, Any]:
+    """Return the ConfigMap with the orders for every node that the DaemonSet reaches."""
+    tuning = observed.tuning
+    known = budgets(observed.broker_pods)
+    entries: dict[str, dict[str, int | bool]] = {}
+    for name, owner in observed.selected().items():
+        budget = known.get(name)
+        if owner != tuning.metadata.name:
+            entries[name] = {"excluded": True}
+        elif budget is not None:
+            entries[name] = {"demand": budget.demand, "reserved": budget.reserved}
+    return builders.orders(tuning, options.place_of_tuning, entries)
+
+
+def _raising(observed: ObservedTuning, options: Options) -> list[Action]:
+    orders = orders_of(observed, options)
+    daemon_set = builders.daemon_set(
+        observed.tuning,
+        options.place_of_tuning,
+        image=options.operator_image,
+        pull_policy=options.operator_pull_policy,
+    )
+    actions = _brought_up_to_date(orders, observed.orders)
+    actions += _brought_up_to_date(daemon_set, observed.daemon_set)
+    for node, pod in sorted(observed.tuners.items()):
+        actions += _notice(orders, node, pod, observed.reports.get(node))
+    return actions
+
+
+def _notice(orders: dict[str, Any], node: str, pod: Pod, report: NodeReport | None) -> list[Action]:
+    """Tell a tuning pod of new orders.
+
+    A kubelet looks at a mounted ConfigMap once a minute, or when its pod changes; so the pod gets
+    an annotation. Where that came before the ConfigMap did, the next look gives it another one.
+    """
+    digest = order_of(orders["data"][builders.ORDERS_KEY], node).digest
+    if report is not None and report.orders == digest:
+        return []
+    annotations = pod["metadata"].get("annotations") or {}
+    told, _, tries = str(annotations.get(names.ANNOTATION_ORDERS, "")).partition("-")
+    value = digest
+    if told == digest:
+        if report is None or not report.orders:
+            return []
+        value = f"{digest}-{int(tries) + 1 if tries.isdecimal() else 1}"
+    metadata = pod["metadata"]
+    return [
+        Apply(
+            manifest={
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": metadata["name"],
+                    "namespace": metadata["namespace"],
+                    "uid": metadata["uid"],
+                    "annotations": {names.ANNOTATION_ORDERS: value},
+                },
+            },
+            reason="Orders",
+            sentence=f"The tuning pod {metadata['name']} on {node} is told of its new orders.",
+        )
+    ]
+
+
+# --- mode Tuned ---------------------------------------------------------------------------------
+
+
+def profile_value(observed: ObservedTuning) -> int:
+    """Return what the profile asks for: one number for all nodes, and never less than before."""
+    spec = observed.tuning.spec
+    known = budgets(observed.broker_pods)
+    wanted = [spec.floor]
+    for name in observed.own_nodes():
+        budget = known.get(name, Budget())
+        # What others use is in the number that the last broker read; so may be some of our own.
+        wanted.append((budget.aio_nr or 0) + budget.demand + spec.margin)
+    return max(profiles.value_of(observed.tuned), min(max(wanted), spec.max))
+
+
+def _profile(observed: ObservedTuning) -> list[Action]:
+    manifest = profiles.tuned(observed.tuning, profile_value(observed))
+    return _brought_up_to_date(manifest, observed.tuned)
 
 
 def report_of(document: Any) -> NodeReport | None:
@@ -295,4 +246,5 @@ def report_of(document: Any) -> NodeReport | None:
         raised_from=number("raised_from"),
         message=str(document["message"])[:1000],
         is_satisfied=document.get("is_satisfied") is True,
+        orders=str(document.get("orders", ""))[:64],
     )

@@ -14,6 +14,9 @@ from typing import NamedTuple
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
 
+GATHER_S = 0.1
+"""An event waits so long for others of the same resource: a pass answers them all."""
+
 
 class Key(NamedTuple):
     """A resource.
@@ -62,9 +65,10 @@ class WorkQueue:
         heapq.heappush(self._heap, (due, key))
         self._changed.set()
 
-    def add_threadsafe(self, key: Key) -> None:
-        """Let a key wait; from any thread."""
-        self._loop.call_soon_threadsafe(self.add, key)
+    def add_threadsafe(self, key: Key, after_s: float = 0.0) -> None:
+        """Let a key wait, long enough to gather other events of it; from any thread."""
+        wait_s = max(after_s, GATHER_S)
+        self._loop.call_soon_threadsafe(lambda: self.add(key, after_s=wait_s))
 
     async def take(self) -> Key:
         """Return the next key that is due and not worked on; it has to be given back."""

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,32 +14,9 @@ import yaml
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.conversion import convert
 from vespiary_spec.model import Spelling, fields_of
+from vespiary_testkit.chart import CHART, ROOT, helm, needs_helm, one, rendered
 
-ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts" / "vespiary"
-HELM = shutil.which("helm") or ""
 KUBECTL = shutil.which("kubectl") or ""
-
-needs_helm = pytest.mark.skipif(not HELM, reason="helm is not on PATH")
-
-
-def helm(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [HELM, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0 or not check, done.stderr
-    return done
-
-
-def rendered(*values: str) -> list[dict[str, Any]]:
-    chosen = [part for value in values for part in ("--set", value)]
-    done = helm("template", "vespiary", str(CHART), "--namespace", "system", *chosen)
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def one(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (found,) = (d for d in documents if d["kind"] == kind)
-    return found
 
 
 def test_the_values_are_those_of_the_model() -> None:
@@ -116,7 +92,7 @@ def test_definitions_are_kept_unless_told_otherwise() -> None:
 
 @needs_helm
 @pytest.mark.parametrize(
-    "value", ["unknown=1", "replicas=2", "nodeTuning.mode=Tuned", "logLevel=loud", "image.name=x"]
+    "value", ["unknown=1", "replicas=2", "nodeTuning.mode=Lower", "logLevel=loud", "image.name=x"]
 )
 def test_what_the_chart_does_not_have_is_refused(value: str) -> None:
     done = helm("template", "vespiary", str(CHART), "--set", value, check=False)
@@ -127,11 +103,19 @@ def test_what_the_chart_does_not_have_is_refused(value: str) -> None:
 @needs_helm
 @pytest.mark.skipif(not KUBECTL, reason="kubectl is not on PATH")
 @pytest.mark.skipif(not os.environ.get("KUBECONFIG"), reason="KUBECONFIG names no cluster")
-@pytest.mark.parametrize("values", [(), ("scope=namespaces",), ("networkPolicy.enabled=true",)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        (),
+        ("scope=namespaces",),
+        ("networkPolicy.enabled=true", "dashboards.enabled=true"),
+        ("admissionPolicies.confirmDeletion=true", "admissionPolicies.allowedImages={r/one,r/two}"),
+    ],
+)
 def test_an_api_server_takes_it(values: tuple[str, ...]) -> None:
     documents = rendered(*values, "nodeTuning.create=false")
     for document in documents:
-        if document["metadata"].get("namespace") == "system":
+        if "namespace" in document["metadata"]:  # none of them is there yet
             document["metadata"]["namespace"] = "default"
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
     done = subprocess.run(

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from vespiary_spec.version import VERSION
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, NoCluster, installed
 from vespiary_testkit.kubernetes_cluster import cluster as found_cluster
+from vespiary_testkit.operator_rights import OperatorRights
 
 _PHASE = pytest.StashKey[dict[str, bool]]()
 
@@ -27,10 +29,18 @@ def bare_cluster() -> Iterator[KubernetesCluster]:
 def cluster(bare_cluster: KubernetesCluster) -> Iterator[KubernetesCluster]:
     """Yield a cluster in which the chart is installed from this tree."""
     try:
-        with installed(bare_cluster):
+        with installed(bare_cluster), OperatorRights(VERSION).collecting() as collected:
+            bare_cluster.rights = collected
             yield bare_cluster
     except NoCluster as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def rights(cluster: KubernetesCluster) -> OperatorRights:
+    """Return what all operators of the session asked for so far."""
+    assert cluster.rights is not None
+    return cluster.rights
 
 
 @pytest.hookimpl(wrapper=True)

@@ -95,6 +95,7 @@ def refused(namespace: str, document: str) -> str:
 
 FULL: dict[str, Any] = {
     "replicas": 2,
+    "topology": "Independent",
     "version": "0.1.0",
     "storage": {
         "filesystemPolicy": {"allow": ["xfs", "ext4"], "warn": ["btrfs"]},
@@ -168,8 +169,13 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
             {"storage": {"volumes": {"journal": {"accessMode": "ReadWriteMany"}}}},
             "supported values",
         ),
-        ({"upgrade": {"strategy": "Canary"}}, 'supported values: "RollingUpdate"'),
+        ({"upgrade": {"strategy": "OnDelete"}}, 'supported values: "Canary"'),
+        ({"upgrade": {"deadline": 5}}, "greater than or equal to 10"),
+        ({"maintenanceWindows": [{"start": "25:00", "duration": 600}]}, "should match"),
+        ({"maintenanceWindows": [{"start": "02:00", "duration": 60}]}, "greater than or equal to"),
         ({"replicas": -1}, "greater than or equal to 0"),
+        ({"replicas": 2}, "more than one replica needs `topology: Independent`"),
+        ({"topology": "Sharded"}, "topology Sharded, one queue over several brokers, comes later"),
         (
             {"acceptors": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]},
             "two acceptors have the same port",
@@ -197,7 +203,7 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
             {"addressSettings": [{"match": "#", "autoCreateJmsQueues": True}]},
             "spec.addressSettings[0].autoCreateJmsQueues",
         ),
-        ({"hibernate": True}, "spec.hibernate"),
+        ({"backup": {}}, "spec.backup"),
     ],
 )
 def test_what_does_not_exist_is_named(namespace: str, spec: dict[str, Any], path: str) -> None:
@@ -205,7 +211,7 @@ def test_what_does_not_exist_is_named(namespace: str, spec: dict[str, Any], path
 
 
 def test_without_strict_validation_unknown_fields_are_dropped_not_kept(namespace: str) -> None:
-    document = broker("pruned", {"hibernate": True, "config": {"journalMaxIoo": 1}})
+    document = broker("pruned", {"hibernated": True, "config": {"journalMaxIoo": 1}})
     done = kubectl(
         "apply", "-n", namespace, "--validate=ignore", "-f", "-", "-o", "json", stdin=document
     )
@@ -270,7 +276,12 @@ def test_what_shapes_the_data_cannot_change(
             {"config": {"journalFileSize": 10485760}},
             {"config": {"journalFileSize": "10Mi"}},
         ),
-        ({}, {"config": {"journalMaxIo": 100}, "replicas": 3}),
+        (
+            {},
+            {"config": {"journalMaxIo": 100}, "replicas": 3, "topology": "Independent"},
+        ),
+        ({"replicas": 2, "topology": "Independent"}, {"topology": "Independent"}),
+        ({}, {"hibernate": True}),
     ],
 )
 def test_what_may_change_may(namespace: str, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -280,7 +291,7 @@ def test_what_may_change_may(namespace: str, before: dict[str, Any], after: dict
 
 
 def test_scale_status_and_columns(namespace: str) -> None:
-    applied(namespace, broker("scaled"))
+    applied(namespace, broker("scaled", {"topology": "Independent"}))
     kubectl("scale", "-n", namespace, "broker/scaled", "--replicas=3")
     status = {
         "summary": "1/3",
@@ -325,6 +336,14 @@ def test_scale_status_and_columns(namespace: str) -> None:
     assert "scaled" in kubectl("get", "-n", namespace, "all").stdout
 
 
+def test_scaling_by_its_subresource_needs_a_topology_too(namespace: str) -> None:
+    applied(namespace, broker("alone"))
+    done = kubectl("scale", "-n", namespace, "broker/alone", "--replicas=2", check=False)
+    assert done.returncode != 0
+    assert "more than one replica needs `topology: Independent`" in done.stderr
+    kubectl("scale", "-n", namespace, "broker/alone", "--replicas=0")
+
+
 def test_node_tuning(namespace: str) -> None:
     name = f"crd-schema-{uuid.uuid4().hex[:8]}"
     document: dict[str, Any] = {
@@ -335,7 +354,7 @@ def test_node_tuning(namespace: str) -> None:
     }
     wrong = document | {"spec": {"mode": "Off", "floor": 300, "max": 200}}
     assert "spec.floor is above spec.max" in refused(namespace, json.dumps(wrong))
-    wrong = document | {"spec": {"mode": "Tuned"}}
+    wrong = document | {"spec": {"mode": "Lower"}}
     assert "supported values" in refused(namespace, json.dumps(wrong))
     try:
         assert applied(namespace, json.dumps(document))["spec"] == document["spec"]

@@ -42,7 +42,7 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
         if c["metadata"]["name"].startswith("orders-config-")
     ]
 
-    for kind, name in [*CHILDREN, ("configmap", config)]:
+    for kind, name in [*CHILDREN, ("configmap", config), ("configmap", "orders-live-config")]:
         uid = found(cluster, kind, name, namespace)["metadata"]["uid"]
         cascade = ["--cascade=orphan"] if kind == "statefulset" else []
         cluster.kubectl("-n", namespace, "delete", kind, name, "--wait=false", *cascade)
@@ -132,7 +132,7 @@ def test_the_password_outlives_the_operator(cluster: KubernetesCluster, namespac
 def test_a_changed_setting_reaches_one_broker_after_the_other(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
-    document = small_broker("orders", replicas=2)
+    document = small_broker("orders", replicas=2, topology="Independent")
     cluster.apply(document, namespace)
     cluster.wait_until_ready("orders", namespace)
     old = {
@@ -177,7 +177,7 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
 def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None:
     if cluster.get("storageclass", "local-xfs") is None:
         pytest.skip("the cluster has no storage class local-xfs, whose volumes grow in use")
-    document = small_broker("orders")
+    document = small_broker("orders", topology="Independent")
     journal = document["spec"]["storage"]["volumes"]["journal"]
     journal |= {"storageClassName": "local-xfs", "size": "320Mi"}
     cluster.apply(document, namespace)

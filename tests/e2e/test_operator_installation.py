@@ -11,6 +11,7 @@ from vespiary_testkit.kubernetes_cluster import (
     BROKER,
     SYSTEM_NAMESPACE,
     TUNING,
+    TUNING_NAMESPACE,
     KubernetesCluster,
     run,
     small_broker,
@@ -86,7 +87,7 @@ def test_raise_raises_and_never_lowers(
 
         def is_gone() -> bool:
             return not cluster.items(
-                "daemonset", SYSTEM_NAMESPACE, "app.kubernetes.io/component=node-tuning"
+                "daemonset", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
             )
 
         wait_for("the DaemonSet is gone", is_gone, 60)
@@ -97,7 +98,7 @@ def test_raise_raises_and_never_lowers(
             "no tuning pod is left to raise the value again",
             lambda: (
                 not cluster.items(
-                    "pods", SYSTEM_NAMESPACE, "app.kubernetes.io/component=node-tuning"
+                    "pods", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
                 )
             ),
             90,

@@ -175,9 +175,13 @@ def test_status_tells_engine_volumes_and_endpoints(
         "Progressing": "False",
         "Degraded": "False",
         "StorageVerified": "True",
+        "VolumesSized": "True",
         "JournalEngine": "True",
         "NodeTuned": "True",
         "ConfigApplied": "True",
+        "CertificateValid": "True",
+        "Integrated": "True",
+        "Draining": "False",
         "UpToDate": "True",
         "Paused": "False",
     }

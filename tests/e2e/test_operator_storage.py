@@ -172,6 +172,7 @@ def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, name
         pytest.skip(f"fs.aio-max-nr={most}: no setting of journalMaxIo can exceed it")
     document = small_broker("orders")
     document["spec"]["config"]["journalMaxIo"] = 65536
+    document["spec"]["aioShortage"] = "DegradeToNio"
     other = small_broker("first")
     cluster.apply(other, namespace)  # holds 500 of the 65536, so that the rest is not enough
     cluster.wait_until_ready("first", namespace)
@@ -204,6 +205,7 @@ def test_a_strict_engine_is_refused_instead(cluster: KubernetesCluster, namespac
     cluster.wait_until_ready("first", namespace)
     document = small_broker("orders")
     document["spec"]["config"] |= {"journalMaxIo": 65536, "journalTypeStrict": True}
+    document["spec"]["aioShortage"] = "DegradeToNio"
     cluster.apply(document, namespace)
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
     assert found["reason"] == "Refused"

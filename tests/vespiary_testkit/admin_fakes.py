@@ -3,22 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import AsyncIterator, Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.app.browsing import BrowsedMessage, BrowsedPage
 from vespiary_broker.app.counting import Counted
 from vespiary_broker.app.counting_messages import CounterState, state_of
+from vespiary_broker.app.draining import DrainPhase, DrainState
 from vespiary_broker.app.queue_groups import GroupOwner
 from vespiary_broker.app.tasks import Task
 from vespiary_broker.app.transactions import BranchMembers, BranchState
 from vespiary_broker.engine.message_counters import Counts, MessageCounter
+from vespiary_broker.engine.transfers import Origin, Taken
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError, XaError
 
 if TYPE_CHECKING:
     from vespiary_testkit.admin_rig import MemoryBroker
+
+
+class MemoryDraining:
+    """A drain that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.broker_id = ""
+        self.now = DrainState()
+        self.asked: list[tuple[str, str, str]] = []
+
+    @property
+    def is_cordoned(self) -> bool:
+        return self.now.phase is not DrainPhase.NONE
+
+    def state(self) -> DrainState:
+        return self.now
+
+    async def start(self, target: str, user: str, password: str) -> DrainState:
+        if self.now.target not in ("", target):
+            raise RemoteProtocolError(f"this broker is being drained into {self.now.target}")
+        self.asked.append((target, user, password))
+        self.now = DrainState(phase=DrainPhase.DRAINING, target=target, messages_left=7)
+        return self.now
+
+    async def cancel(self) -> DrainState:
+        self.now = DrainState()
+        return self.now
+
+
+class MemoryTransfers:
+    """Takes everything, and remembers it."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Origin, str, bytes]] = []
+
+    async def make_queue(self, binding: dict[str, Any], *, is_durable: bool) -> bool:
+        return bool(binding) and is_durable
+
+    async def take(self, origin: Origin, queue: str, data: bytes) -> Taken:
+        self.taken.append((origin, queue, data))
+        return Taken(1, 0)
+
+    async def take_large(
+        self, origin: Origin, queue: str, data: bytes, body: AsyncIterator[bytes]
+    ) -> Taken:
+        pieces = [piece async for piece in body]
+        return await self.take(origin, queue, data + b"".join(pieces))
 
 
 class MemoryTransactions:

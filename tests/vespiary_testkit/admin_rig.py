@@ -55,10 +55,13 @@ from vespiary_testkit.admin_fakes import (
     MemoryActs,
     MemoryBrowsing,
     MemoryCounters,
+    MemoryDraining,
     MemoryGroups,
     MemoryTransactions,
+    MemoryTransfers,
 )
 from vespiary_testkit.memory_journal import MemoryBindings
+from vespiary_testkit.memory_reloading import MemoryReloading
 
 START_S = 60.0
 
@@ -265,6 +268,8 @@ class MemoryBroker:
         self.dead_letter_address = ""
         self.failure: Exception | None = None
         self.transactions = MemoryTransactions()
+        self.draining = MemoryDraining()
+        self.transfers = MemoryTransfers()
         self.naming = MemoryNaming(self)
         self.groups = MemoryGroups()
         self.browsing = MemoryBrowsing()
@@ -272,6 +277,7 @@ class MemoryBroker:
         self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)
         self.message_acts = MemoryActs(self)
         self.counters = MemoryCounters(self)
+        self.reloading = MemoryReloading()
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )

@@ -42,6 +42,7 @@ class BrokerProcess:
         log: File for what it logs; None puts it beside the data folder.
         has_free_ports: Whether every listener takes a free port; else the settings say which.
         configuration: File with its configuration; None for none.
+        live: Further file, with settings that need no restart; None for none.
         under: Command in front, such as a tracer; the broker has to keep the process's number.
     """
 
@@ -52,12 +53,14 @@ class BrokerProcess:
         log: Path | None = None,
         has_free_ports: bool = True,
         configuration: Path | None = None,
+        live: Path | None = None,
         under: Sequence[str] = (),
     ) -> None:
         self.under = list(under)
         self.has_free_ports = has_free_ports
         self.data = data
         self.configuration = configuration
+        self.live = live
         self.settings = settings
         self.log = log or data.with_name(f"{data.name}.log")
         self.events: list[dict[str, Any]] = []
@@ -79,6 +82,8 @@ class BrokerProcess:
             arguments += ["--port", "0"]
         if self.configuration is not None:
             arguments += ["-c", str(self.configuration)]
+        if self.live is not None:
+            arguments += ["--live-config", str(self.live)]
         for setting in (*ON_ANY_DISK, *self.settings):
             arguments += ["--set", setting]
         with self.log.open("a") as log:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vespiary_testkit.operator_rights import OperatorRights
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,7 @@ SCRIPT = ROOT.parent / "shared" / "cluster" / "cluster"
 IMAGE_SOURCES = ("Dockerfile", "pyproject.toml", "setup.py", "native", "crds", "broker", "operator")
 SYSTEM_NAMESPACE = "vespiary-e2e"
 RELEASE = "vespiary"
+TUNING_NAMESPACE = "vespiary-node-tuning"
 DEPLOYMENT = "deployment/vespiary"
 BROKER = "brokers.vespiary.dev"
 TUNING = "brokernodetunings.vespiary.dev"
@@ -95,12 +98,14 @@ class KubernetesCluster:
         script: The script that made it, or None for somebody's own cluster.
         operator_image: Image of the operator, in the cluster; empty before `installed`.
         broker_image: Image of brokers, in the cluster; empty before `installed`.
+        rights: What all operators asked of the API server; None before the session's fixture.
     """
 
     def __init__(self, script: Path | None) -> None:
         self.script = script
         self.operator_image = ""
         self.broker_image = ""
+        self.rights: OperatorRights | None = None
 
     def kubectl(
         self,
@@ -132,7 +137,20 @@ class KubernetesCluster:
         self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document))
 
     def install(self, *settings: str) -> None:
-        """Install or upgrade the chart and wait for the operator."""
+        """Install or upgrade the chart of this tree and wait for the operator.
+
+        Args:
+            settings: Values beside those of the images, each as `--set` takes it.
+        """
+        self.install_chart(str(ROOT / "charts" / "vespiary"), *settings)
+
+    def install_chart(self, chart: str, *settings: str) -> None:
+        """Install or upgrade a chart and wait for the operator.
+
+        Args:
+            chart: Folder or package.
+            settings: Values beside those of the images, each as `--set` takes it.
+        """
         operator, _, operator_tag = self.operator_image.rpartition(":")
         broker, _, broker_tag = self.broker_image.rpartition(":")
         values = [
@@ -140,14 +158,14 @@ class KubernetesCluster:
             f"image.tag={operator_tag}",
             f"brokerImage.repository={broker}",
             f"brokerImage.tag={broker_tag}",
-            *settings,
         ]
         chosen = [part for value in values for part in ("--set-string", value)]
+        chosen += [part for value in settings for part in ("--set", value)]
         self.helm(
             "upgrade",
             "--install",
             RELEASE,
-            str(ROOT / "charts" / "vespiary"),
+            chart,
             "--namespace",
             SYSTEM_NAMESPACE,
             "--create-namespace",
@@ -357,7 +375,7 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     namespace["metadata"] = {
         "name": SYSTEM_NAMESPACE,
-        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+        "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
     }
     found.apply(namespace)
     try:
@@ -371,4 +389,12 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
                 found.kubectl(
                     "delete", "crd", definition, "--ignore-not-found", "--timeout=60s", check=False
                 )
-        found.kubectl("delete", "namespace", SYSTEM_NAMESPACE, "--wait=false", check=False)
+        for namespace_name in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):
+            found.kubectl(
+                "delete",
+                "namespace",
+                namespace_name,
+                "--wait=false",
+                "--ignore-not-found",
+                check=False,
+            )

@@ -34,6 +34,8 @@ from vespiary_broker.admin.problems import MEDIA_TYPE, Refused, refused
 from vespiary_broker.admin.request_log import request_log
 from vespiary_broker.admin.route import Route
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, ROUTES, read_body, read_query
+from vespiary_broker.admin.transfer_endpoints import PREFIX as TRANSFERS
+from vespiary_broker.admin.transfer_endpoints import TransferEndpoints
 from vespiary_broker.engine.logins import Principal
 from vespiary_spec.errors import VespiaryError
 
@@ -87,6 +89,13 @@ class Site:
         router.add_get("/readyz", self._readyz)
         router.add_get("/metrics", self._metrics)
         router.add_get(f"{BASE}/openapi.json", self._openapi)
+        transfers = TransferEndpoints(self._broker)
+        for name, handler in (
+            ("queues", transfers.make_queue),
+            ("messages", transfers.take_messages),
+            ("large", transfers.take_large),
+        ):
+            router.add_post(f"{TRANSFERS}{name}", self._transfer(handler))
         for route in ROUTES:
             router.add_route(route.method, BASE + route.path, self._endpoint(route))
         return application
@@ -146,7 +155,8 @@ class Site:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            # What another broker hands over may be long; each piece of it has a time of its own.
+            async with asyncio.timeout(None if request.path.startswith(TRANSFERS) else _ANSWER_S):
                 await self._let_in(request)
                 return await handler(request)
         except Refused as refusal:
@@ -212,6 +222,15 @@ class Site:
             content_type="text/html",
             headers={"Content-Security-Policy": self._page_policy},
         )
+
+    # --- messages of other brokers --------------------------------------------------------------
+
+    def _transfer(self, take: Callable[[web.Request], Awaitable[dict[str, Any]]]) -> Handler:
+        async def endpoint(request: web.Request) -> web.Response:
+            answer = msgspec.json.encode(await take(request))
+            return web.Response(body=answer, content_type="application/json")
+
+        return endpoint
 
     # --- the API --------------------------------------------------------------------------------
 

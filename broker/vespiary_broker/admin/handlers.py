@@ -116,6 +116,7 @@ def broker_record(broker: Broker) -> records.Broker:
         version=VERSION,
         is_ready=statistics.is_ready,
         not_ready_reason=statistics.not_ready_reason,
+        journal_failed_reason=broker.failed_reason,
         uptime_s=statistics.uptime_s,
         data_directory=str(broker.data_directory),
         engine=raw.journal.engine,

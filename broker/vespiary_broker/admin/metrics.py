@@ -27,6 +27,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from vespiary_broker.admin import (
+    configuration_records,
     large_records,
     memory_records,
     naming_records,
@@ -35,6 +36,7 @@ from vespiary_broker.admin import (
     slow_consumer_records,
     statistics_records,
 )
+from vespiary_broker.admin.configuration import configuration_record
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
 from vespiary_spec.version import VERSION
@@ -60,6 +62,7 @@ class Scrape:
         addresses: Number of addresses.
         connections: Open connections by listener, protocol and user's presence.
         memory: The addresses whose messages take most.
+        configuration: The configuration in effect.
     """
 
     ready: bool
@@ -71,6 +74,7 @@ class Scrape:
     addresses: int = 0
     connections: tuple[tuple[str, str, int], ...] = ()
     memory: tuple[memory_records.AddressMemory, ...] = ()
+    configuration: configuration_records.Configuration | None = None
 
 
 async def gather(broker: Broker) -> Scrape:
@@ -96,6 +100,7 @@ async def gather(broker: Broker) -> Scrape:
         len(broker.address_names()),
         tuple((*key, count) for key, count in sorted(connections.items())),
         await _address_memory(broker),
+        configuration_record(broker),
     )
 
 
@@ -167,6 +172,8 @@ class ScrapeCollector(Collector):
                 yield from paging_records.metrics_of(scrape.statistics.paging, _PREFIX)
             yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
+        if scrape.configuration is not None:
+            yield from configuration_records.metrics_of(scrape.configuration, _PREFIX)
         if scrape.journal is not None:
             yield from _journal(scrape.journal)
             yield from _aio(scrape.journal.aio)

@@ -14,8 +14,10 @@ import msgspec
 
 from vespiary_broker.admin import (
     change_records,
+    configuration_records,
     counter_records,
     divert_records,
+    drain_records,
     group_records,
     message_records,
     records,
@@ -152,7 +154,8 @@ def _schemas() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REFERENCE)
     named = vars(records) | vars(transaction_records) | vars(message_records)
     named |= vars(divert_records) | vars(change_records) | vars(task_records)
-    named |= vars(counter_records) | vars(group_records)
+    named |= vars(counter_records) | vars(group_records) | vars(drain_records)
+    named |= vars(configuration_records)
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:

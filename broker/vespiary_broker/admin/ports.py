@@ -6,13 +6,14 @@ returns are read by attribute into `records`, so that neither side imports the o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
+from vespiary_broker.engine.transfers import Origin, Taken
 from vespiary_broker.engine.wanted import Wanted
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.errors import VespiaryError
@@ -85,6 +86,47 @@ class Transactions(Protocol):
 
     async def forget(self, name: str) -> None:
         """Forget what was decided."""
+
+
+class ReadUsers(Protocol):
+    """The users file."""
+
+    digest: str
+    refused: str
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+
+class ReloadState(Protocol):
+    """What `configuration_records.Configuration` has of the last reload."""
+
+    digests: dict[str, str]
+    loaded_at_ms: int
+    taken: int
+    failed: int
+    refused: str
+    waits_for_restart: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+class Reloading(Protocol):
+    """Takes what changed without a restart."""
+
+    @property
+    def state(self) -> ReloadState:
+        """What holds now."""
+
+    @property
+    def users(self) -> ReadUsers:
+        """The users file."""
+
+    def certificates(self) -> Sequence[object]:
+        """Return what `configuration_records.Certificate` has, of all acceptors with TLS."""
+
+    async def reload(self) -> None:
+        """Read everything again."""
 
 
 class Browsing(Protocol):
@@ -194,6 +236,40 @@ class Diverts(Protocol):
         """Delete a divert; on return it will not come back."""
 
 
+class Draining(Protocol):
+    """The drain of this broker into another one."""
+
+    broker_id: str
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no client comes in."""
+
+    def state(self) -> object:
+        """Return what `drain_records.Drain` has."""
+
+    async def start(self, target: str, user: str, password: str) -> object:
+        """Let no client in any more, and move everything; return the state."""
+
+    async def cancel(self) -> object:
+        """Let clients in again; return the state."""
+
+
+class Transfers(Protocol):
+    """Messages that another broker hands over."""
+
+    async def make_queue(self, binding: dict[str, Any], *, is_durable: bool) -> bool:
+        """Make a queue as it is there; return whether it was made."""
+
+    async def take(self, origin: Origin, queue: str, data: bytes) -> Taken:
+        """Take a batch of messages."""
+
+    async def take_large(
+        self, origin: Origin, queue: str, data: bytes, body: AsyncIterator[bytes]
+    ) -> Taken:
+        """Take a large message."""
+
+
 class Broker(Protocol):
     """The broker, from its start on."""
 
@@ -238,8 +314,20 @@ class Broker(Protocol):
         """Message counters; only once `logins` is there."""
 
     @property
+    def reloading(self) -> Reloading:
+        """What takes another configuration; only once `logins` is there."""
+
+    @property
     def message_acts(self) -> MessageActs:
         """Acts on messages of queues; only once `logins` is there."""
+
+    @property
+    def draining(self) -> Draining:
+        """The drain of this broker into another one; only once `logins` is there."""
+
+    @property
+    def transfers(self) -> Transfers:
+        """Messages that another broker hands over; only once `logins` is there."""
 
     @property
     def diverts(self) -> Diverts:

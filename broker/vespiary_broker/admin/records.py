@@ -58,6 +58,8 @@ class Broker(Record, frozen=True):
         version: Its version.
         is_ready: Whether it takes messages.
         not_ready_reason: Why not, as one sentence; empty while it is ready.
+        journal_failed_reason: The failure that fenced a journal, so that nothing is confirmed any
+            more; empty while they work.
         uptime_s: Seconds since it became ready.
         data_directory: Its data folder.
         engine: Effective journal engine: ASYNCIO, IO_URING, NIO or MEMORY.
@@ -95,6 +97,7 @@ class Broker(Record, frozen=True):
     logins_refused: int
     messages_dropped: int
     messages_unrouted: int
+    journal_failed_reason: str = ""
     large_messages: LargeMessages | None = None
     paging: Paging | None = None
 

@@ -14,7 +14,9 @@ import msgspec
 from vespiary_broker.admin.address_routes import ADDRESS_ROUTES
 from vespiary_broker.admin.broker_routes import BROKER_ROUTES
 from vespiary_broker.admin.client_routes import CLIENT_ROUTES
+from vespiary_broker.admin.configuration_routes import CONFIGURATION_ROUTES
 from vespiary_broker.admin.counter_routes import COUNTER_ROUTES
+from vespiary_broker.admin.drain_routes import DRAIN_ROUTES
 from vespiary_broker.admin.jms_routes import JMS_ROUTES
 from vespiary_broker.admin.message_routes import MESSAGE_ROUTES
 from vespiary_broker.admin.queue_routes import QUEUE_ROUTES
@@ -34,6 +36,8 @@ ROUTES: Final = (
     *CLIENT_ROUTES,
     *JMS_ROUTES,
     *COUNTER_ROUTES,
+    *DRAIN_ROUTES,
+    *CONFIGURATION_ROUTES,
 )
 
 

@@ -14,13 +14,16 @@ from typing import Any
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.counting_messages import CountingMessages
+from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.message_acts import MessageActs
 from vespiary_broker.app.naming_acts import NamingActs
 from vespiary_broker.app.queue_groups import QueueGroups
+from vespiary_broker.app.reloading import Reloading
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.transactions import TransactionAdministration
+from vespiary_broker.app.transfers import Transfers
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
@@ -52,7 +55,9 @@ class Administration:
         self._jms: JmsAdministration | None = None
         self._pager: Pager | None = None
         self._counters: CountingMessages | None = None
+        self._draining: Draining | None = None
         self._listeners: tuple[Listener, ...] = ()
+        self._reloading: Reloading | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -66,7 +71,9 @@ class Administration:
         A full disk is no reason: consumers have to reach the broker to make room. The journal's
         `blocked` says it, and the metric of that name.
         """
-        return self._not_ready_reason
+        if self._not_ready_reason:
+            return self._not_ready_reason
+        return "" if self._cycle is None else self._cycle.cordon
 
     @property
     def engine(self) -> Engine:
@@ -105,11 +112,30 @@ class Administration:
         return self._counters
 
     @property
+    def reloading(self) -> Reloading:
+        """What takes another configuration, of a broker that has started."""
+        assert self._reloading is not None
+        return self._reloading
+
+    @property
     def message_acts(self) -> MessageActs:
         """Acts on the messages of queues of a broker that has started."""
         assert self._cycle is not None
         assert self._journal is not None
         return MessageActs(self.engine, self._cycle, self._journal, self._pager, self.tasks)
+
+    @property
+    def draining(self) -> Draining:
+        """The drain of a broker that has started."""
+        assert self._draining is not None
+        return self._draining
+
+    @property
+    def transfers(self) -> Transfers:
+        """What other brokers hand over to a broker that has started."""
+        assert self._cycle is not None
+        assert self._journal is not None
+        return Transfers(self.engine, self._cycle, self._journal)
 
     @property
     def diverts(self) -> Diverts:

@@ -27,25 +27,30 @@ from typing import Any, Final, NamedTuple, TypeVar
 from vespiary_broker.admin.server import AdminServer
 from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.aio_room import AioRoom, is_aio_proved
+from vespiary_broker.app.configuration_source import ConfigurationSource
 from vespiary_broker.app.counting_messages import CountingMessages
+from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
-from vespiary_broker.app.memory import MemoryBindings, image_bytes, memory_limits
+from vespiary_broker.app.journal_options import journal_options
+from vespiary_broker.app.memory import MemoryBindings, memory_limits
 from vespiary_broker.app.naming import count_rules, naming_rules
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
-from vespiary_broker.app.retention import retention_options
+from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.tasks import Tasks
-from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.app.users_file import UsersFile, is_anonymous_allowed
 from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
+from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import LargeLimits, Listener, Timing, is_loopback
+from vespiary_broker.server.listener import LargeLimits, Listener, Timing
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.jms import JmsJournal
@@ -53,7 +58,7 @@ from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.opening import OpeningParts
-from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
+from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
 from vespiary_broker.store.volumes.report import Report
@@ -61,6 +66,7 @@ from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_spec.errors import (
     CorruptRecord,
+    EngineUnavailable,
     JournalLocked,
     NativeError,
     PageDamaged,
@@ -81,13 +87,6 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
 log = logging.getLogger(__name__)
-
-
-def _acknowledgement_delay_s(buffer_timeout_ns: int) -> float:
-    """Return how long acknowledgements may wait for company: 0 nanoseconds set no bound."""
-    if buffer_timeout_ns == 0:
-        return ACKNOWLEDGEMENT_DELAY_S
-    return min(ACKNOWLEDGEMENT_DELAY_S, buffer_timeout_ns / 1e9)
 
 
 class Stores(NamedTuple):
@@ -113,8 +112,10 @@ class BrokerApp(Administration):
         policy: Which filesystems are taken; None takes the defaults.
         timing: Times that are no settings.
         is_ephemeral: Losing the data was asked for, so volumes in memory are taken.
+        waits_for_aio: Wait for AIO requests that the node lacks, rather than take another engine.
         verified: What `early.begin_verification` found, for this configuration, base and policy;
             None: the volumes are verified at the start.
+        source: Where the configuration comes from, to be read again; None: from nowhere.
         journal_parts: What the message journal is made of; None takes the real parts.
         bindings_parts: Likewise for the bindings.
     """
@@ -128,7 +129,9 @@ class BrokerApp(Administration):
         policy: FilesystemPolicy | None = None,
         timing: Timing | None = None,
         is_ephemeral: bool = False,
+        waits_for_aio: bool = False,
         verified: Future[Report] | None = None,
+        source: ConfigurationSource | None = None,
         journal_parts: OpeningParts | None = None,
         bindings_parts: BindingsParts | None = None,
     ) -> None:
@@ -140,15 +143,22 @@ class BrokerApp(Administration):
         self._on_event = on_event
         self._policy = policy
         self._timing = timing
-        self._is_ephemeral = is_ephemeral
+        self._begin_verification = partial(
+            begin_verification, is_ephemeral=is_ephemeral, waits_for_aio=waits_for_aio
+        )
+        self._waits_for_aio = waits_for_aio
         self._verified = verified
+        self._source = source or ConfigurationSource()
+        self._users = self._users_file()
         self._journal_parts = journal_parts
         self._bindings_parts = bindings_parts
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
+        self._room = AioRoom(self._stop, partial(setattr, self, "_not_ready_reason"))
         self._group: asyncio.TaskGroup | None = None
         self._admin: AdminServer | None = None
         self._sampling: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -164,14 +174,15 @@ class BrokerApp(Administration):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
+        loop.add_signal_handler(signal.SIGHUP, self.request_reload)
         try:
             async with self.running():
                 await self._stop.wait()
-        except JournalLocked:
-            if not self._stop.is_set():  # else it was waiting for the lock when it was told to stop
+        except (JournalLocked, EngineUnavailable):
+            if not self._stop.is_set():  # else it was waiting when it was told to stop
                 raise
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
         return 0 if self._failure is None else 1
 
@@ -203,7 +214,7 @@ class BrokerApp(Administration):
         check_filters(configuration)
         folders = configuration.directories(self._base)
         self.report = await self._verify()
-        users = self._users_file()
+        users = self._users
         self._admin = AdminServer(
             self,
             configuration.admin.host,
@@ -211,6 +222,7 @@ class BrokerApp(Administration):
             has_users=bool(users.read()),
         )
         await stack.enter_async_context(self._admin.running())
+        self.report = await self._room.verified(self.report, self._verify)
         bindings = await self._wait_for_folder(partial(self._open_bindings, folders.bindings))
         stack.push_async_callback(bindings.close)
         options = self._journal_options(folders.journal)
@@ -218,9 +230,8 @@ class BrokerApp(Administration):
         duplicates = make_duplicate_ids(configuration)
         progress = RecoveryProgress(partial(setattr, self, "_not_ready_reason"))
         parts = replace(self._journal_parts or OpeningParts(), progress=progress.report)
-        journal = await self._wait_for_folder(
-            partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
-        )
+        open_it = partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
+        journal = await self._room.opened(partial(self._wait_for_folder, open_it))
         stack.push_async_callback(journal.close)
         self._journal = journal
         await self._open_paging(stack, folders.paging, journal)
@@ -236,7 +247,7 @@ class BrokerApp(Administration):
             spawn=self._spawn,
             load_slab=self._load_slab,
             users=users.users,
-            is_anonymous_allowed=self._is_anonymous_allowed(),
+            is_anonymous_allowed=is_anonymous_allowed(configuration),
             address_settings=configuration.address_settings,
             memory_limits=memory_limits(configuration),
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
@@ -254,11 +265,7 @@ class BrokerApp(Administration):
         await self._configure(engine, configuration)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
-        engine.registry.retroactive.touch = cycle.touch
-        journal.on_durable = cycle.on_durable
-        journal.on_space = cycle.on_space
-        journal.on_blocked = cycle.on_blocked
-        journal.on_failed = self._on_failed
+        self._join(engine, cycle, journal, bindings)
         stack.callback(cycle.close)
         stack.push_async_callback(self._disconnect)
         cycle.start()
@@ -266,6 +273,19 @@ class BrokerApp(Administration):
         self._begin_background(stack, engine, cycle, journal)
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
+
+    def _join(self, engine: Engine, cycle: Cycle, journal: Journal, bindings: Bindings) -> None:
+        """Have the parts tell one another what they have to know."""
+        engine.registry.retroactive.touch = cycle.touch
+        journal.on_durable = cycle.on_durable
+        journal.on_space = cycle.on_space
+        journal.on_blocked = cycle.on_blocked
+        journal.on_failed = self._on_failed
+        self._draining = Draining(
+            *(engine, cycle, journal, self._pager, bindings),
+            listeners=lambda: self._listeners,
+            spawn=self._spawn,
+        )
 
     async def open_stores(self, stack: AsyncExitStack) -> Stores:
         """Verify the volumes and open the bindings, as a start does; for work without a broker.
@@ -284,9 +304,10 @@ class BrokerApp(Administration):
 
     async def _verify(self) -> Report:
         """Verify the volumes before anything of the store is opened."""
-        found = self._verified or begin_verification(
-            self.configuration, self._base, self._policy, is_ephemeral=self._is_ephemeral
+        found = self._verified or self._begin_verification(
+            self.configuration, self._base, self._policy
         )
+        self._verified = None  # it holds once
         report = await asyncio.wrap_future(found)
         report.raise_if_refused()
         for sentence in report.sentences:
@@ -325,8 +346,30 @@ class BrokerApp(Administration):
         self._counters = CountingMessages(self.engine, self.configuration)
         self._sampling = self._group.create_task(self._guard(self._counters.run()))
 
+    def _begin_reloading(self) -> None:
+        """Let changed files be taken from now on."""
+        assert self._group is not None
+        assert self._cycle is not None
+        running = Running(
+            engine=self.engine,
+            cycle=self._cycle,
+            pager=self._pager,
+            counters=self.counters,
+            listeners=self._listeners,
+            users=self._users,
+        )
+        taken = partial(setattr, self, "configuration")
+        self._reloading = Reloading(self._source, self.configuration, running, taken)
+        self._watching = self._group.create_task(self._guard(self._reloading.run()))
+
+    def request_reload(self) -> None:
+        """Read configuration, users and certificates again, in the background."""
+        if self._reloading is not None and not self._stop.is_set():
+            self._spawn(self._reloading.reload())
+
     def _become_ready(self, journal: Journal) -> None:
         self._begin_counting()
+        self._begin_reloading()
         self._ready_s = time.monotonic()
         self._not_ready_reason = ""
         seconds = round(self._ready_s - self._started_s, 3)
@@ -357,12 +400,15 @@ class BrokerApp(Administration):
     async def _disconnect(self) -> None:
         """Stop listening, tell the clients, and wait until they are gone."""
         self.tasks.close()
-        if self._sampling is not None:
-            self._sampling.cancel()
+        for task in (self._sampling, self._watching):
+            if task is not None:
+                task.cancel()
         self._not_ready_reason = self._not_ready_reason or "the broker is stopping"
         log.info("stopping connections=%d", sum(len(x.connections) for x in self._listeners))
         if self._cycle is not None:
             self._cycle.is_stopping = True
+        if self._draining is not None:
+            self._draining.abort()
         for listener in self._listeners:
             listener.stop()
         for listener in self._listeners:
@@ -382,36 +428,13 @@ class BrokerApp(Administration):
     # --- parts ------------------------------------------------------------------------------------
 
     def _journal_options(self, folder: Path) -> JournalOptions:
-        settings = self.configuration
-        return JournalOptions(
-            directory=folder,
-            is_persistent=settings.persistence_enabled,
-            create_directory=settings.create_journal_dir,
-            # As asked for: the ring itself falls back, and says why, in the journal's statistics.
-            journal_type=settings.journal_type,
-            is_strict=settings.journal_type_strict,
+        return journal_options(
+            self.configuration,
+            folder,
+            self._base,
             is_direct=self._is_direct(request.JOURNAL),
-            datasync=settings.journal_datasync and not self._is_in_memory(request.JOURNAL),
-            sync_transactional=settings.journal_sync_transactional,
-            sync_non_transactional=settings.journal_sync_non_transactional,
-            file_size_bytes=settings.journal_file_size,
-            min_files=settings.journal_min_files,
-            pool_files=settings.journal_pool_files,
-            max_io=settings.journal_max_io,
-            max_attic_files=settings.journal_max_attic_files,
-            compact_min_files=settings.journal_compact_min_files,
-            compact_percentage=settings.journal_compact_percentage,
-            preallocation_strategy=settings.journal_preallocation_strategy,
-            preallocation_scope=settings.journal_preallocation_scope,
-            device_block_bytes=settings.journal_device_block_size,
-            file_open_timeout_s=settings.journal_file_open_timeout,
-            record_bytes_max=settings.journal_buffer_size,
-            acknowledgement_delay_s=_acknowledgement_delay_s(settings.journal_buffer_timeout),
-            memory_bytes=image_bytes(settings),
-            max_disk_usage_percent=settings.max_disk_usage,
-            min_disk_free_bytes=settings.min_disk_free,
-            disk_scan_period_s=settings.disk_scan_period / 1000,
-            retention=retention_options(settings, self._base),
+            is_in_memory=self._is_in_memory(request.JOURNAL),
+            is_waited_for=self._waits_for_aio and is_aio_proved(self.report),
         )
 
     async def _open_large(
@@ -473,20 +496,11 @@ class BrokerApp(Administration):
 
     def _is_direct(self, volume: str) -> bool:
         """Return whether direct I/O may be used on a volume."""
-        volumes = self.report.volumes if self.report is not None else ()
-        return all(v.result.direct_io is not False for v in volumes if v.result.name == volume)
+        return self.report is None or self.report.takes_direct_io(volume)
 
     def _is_in_memory(self, volume: str) -> bool:
         """Return whether a volume is memory, so that a flush survives no power cut."""
-        volumes = self.report.volumes if self.report is not None else ()
-        return any(
-            v.result.filesystem in ("tmpfs", "ramfs") for v in volumes if v.result.name == volume
-        )
-
-    def _is_anonymous_allowed(self) -> bool:
-        settings = self.configuration
-        hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
-        return settings.security.allow_anonymous_on_loopback and all(map(is_loopback, hosts))
+        return self.report is not None and self.report.is_in_memory(volume)
 
     async def _wait_for_folder(self, open_it: Callable[[], Awaitable[T]]) -> T:
         """Open a journal; wait as long as the settings say while another broker has its folder."""

@@ -58,9 +58,8 @@ class CountingMessages:
     ) -> None:
         self._registry = engine.registry
         self._clock_ms = clock_ms
-        self._period_s = settings.message_counter_sample_period / 1000
-        self._days_max = settings.message_counter_max_day_history
-        self._is_enabled = settings.message_counter_enabled
+        self._wanted = asyncio.Event()
+        self.change(settings)
         self._counters = MessageCounters(
             engine.core,
             engine.registry.queues_by_id,
@@ -72,10 +71,23 @@ class CountingMessages:
         own = self._registry.settings_for(address).message_counter_history_day_limit
         return min(own, self._days_max) if own else self._days_max
 
+    def change(self, settings: Configuration) -> None:
+        """Sample as a configuration says from now on; a pause that has begun is not cut short."""
+        self._period_s = settings.message_counter_sample_period / 1000
+        self._days_max = settings.message_counter_max_day_history
+        self._is_enabled = settings.message_counter_enabled
+        if self._is_enabled:
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
     async def run(self) -> None:
-        """Sample for ever, if counters are wanted."""
-        while self._is_enabled:
+        """Sample for ever, while counters are wanted."""
+        while True:
+            await self._wanted.wait()
             await asyncio.sleep(self._period_s)
+            if not self._is_enabled:
+                continue
             for _ in self._counters.sample(self._clock_ms()):
                 await asyncio.sleep(0)
 

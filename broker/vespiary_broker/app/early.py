@@ -23,6 +23,7 @@ def begin_verification(
     policy: FilesystemPolicy | None,
     *,
     is_ephemeral: bool,
+    waits_for_aio: bool = False,
 ) -> Future[Report]:
     """Begin to verify the volumes of a broker that is to start.
 
@@ -31,12 +32,18 @@ def begin_verification(
         base: Replaces `data-directory`; None uses the setting.
         policy: Which filesystems are taken; None takes the defaults.
         is_ephemeral: Losing the data was asked for, so volumes in memory are taken.
+        waits_for_aio: A lack of AIO requests is waited for; it is no reason for another engine.
 
     Returns:
         What was found, refusals included. The thread ends with it.
     """
     asked = request.of_settings(
-        configuration, base=base, policy=policy, is_ephemeral=is_ephemeral, flush_samples=0
+        configuration,
+        base=base,
+        policy=policy,
+        is_ephemeral=is_ephemeral,
+        flush_samples=0,
+        waits_for_aio=waits_for_aio,
     )
     threads = ThreadPoolExecutor(1, thread_name_prefix="volumes")
     try:

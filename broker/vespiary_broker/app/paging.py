@@ -236,6 +236,17 @@ async def open_pager(
     return pager
 
 
+def pages_changed(pager: Pager | None, engine: Engine) -> None:
+    """Have addresses with pages, and those that page, go on by the settings that hold now."""
+    if pager is None:
+        return
+    states = {state.name: state for state in engine.memory.states(pager.addresses)}
+    states |= {state.name: state for state in engine.memory.paging_states()}
+    for state in states.values():
+        settings = engine.registry.settings_for(state.name)
+        pager.page(PagedEngineAddress(engine, state, settings))
+
+
 def begin_paging(pager: Pager | None, engine: Engine, cycle: Cycle) -> None:
     """Let the engine say which addresses page, and consumers ask for pages."""
     if pager is None:

@@ -5,19 +5,32 @@ Owns the path and what was read from it. Must never write it. Called by `broker`
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from vespiary_broker.engine.users import User, parse_users
+from vespiary_broker.server.listener import is_loopback
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Configuration
 
 log = logging.getLogger(__name__)
 
 
+def is_anonymous_allowed(settings: Configuration) -> bool:
+    """Return whether everybody may log in: it is so set, and every listener is on loopback."""
+    hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
+    return settings.security.allow_anonymous_on_loopback and all(map(is_loopback, hosts))
+
+
 class UsersFile:
     """The users as the file says now.
+
+    Attributes:
+        digest: SHA-256 of the file that was taken, as hexadecimal digits; empty if there is none.
+        refused: Why the file as it is now was not taken; empty if it was.
 
     A file that turns bad while the broker runs changes nothing: the users read before stay, and the
     log says why.
@@ -27,6 +40,8 @@ class UsersFile:
     """
 
     def __init__(self, path: Path) -> None:
+        self.digest = ""
+        self.refused = ""
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self._users: Mapping[str, User] = {}
@@ -39,9 +54,10 @@ class UsersFile:
         """
         try:
             facts = self._path.stat()
-            text = self._path.read_text("utf-8")
+            data = self._path.read_bytes()
+            text = data.decode("utf-8")
         except FileNotFoundError:
-            self._seen, self._users = None, {}
+            self._seen, self._users, self.digest, self.refused = None, {}, "", ""
             return self._users
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
@@ -49,9 +65,15 @@ class UsersFile:
             ) from error
         self._users = parse_users(text, str(self._path))
         self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        self.digest, self.refused = hashlib.sha256(data).hexdigest(), ""
         if facts.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             log.warning("users file open to everybody path=%s cure='chmod 600'", self._path)
         return self._users
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     def users(self) -> Mapping[str, User]:
         """Return the users by name; reads the file again if it has changed."""
@@ -65,5 +87,6 @@ class UsersFile:
                 self.read()
             except ConfigError as error:
                 self._seen = seen
+                self.refused = str(error)
                 log.error("users file not taken reason=%r", str(error))  # noqa: TRY400
         return self._users

@@ -7,9 +7,11 @@ model, the checks and the sentences are those of the operator. Called by `progra
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from vespiary_broker.app.configuration_source import ConfigurationSource, digests_of
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.checking import show_report
 from vespiary_broker.cli.resources import LOOPBACK, LocalBroker, is_resource, local_broker
@@ -75,6 +77,7 @@ def apply(
 
     Exit codes: 0 good, 1 refused.
     """
+    digests = digests_of((file,))
     document = configurations.read_yaml(file)
     if not is_resource(document):
         raise ConfigError(
@@ -83,7 +86,11 @@ def apply(
             allowed="a manifest with `kind: Broker`",
             cure=f"run a broker.yaml with `vespiary run -c {file}`",
         )
-    local = local_broker(document, data=data, tls_folder=tls_folder, host=host, port=port)
+
+    def local_of(found: Any) -> LocalBroker:
+        return local_broker(found, data=data, tls_folder=tls_folder, host=host, port=port)
+
+    local = local_of(document)
     for remark in local.remarks:
         terminal.show_sentence(remark)
     report = _verify(local, adopts=adopt)
@@ -100,6 +107,11 @@ def apply(
         is_ephemeral=local.is_ephemeral,
         is_json=is_json,
         log_level=log_level,
+        source=ConfigurationSource(
+            files=(file,),
+            digests=digests,
+            read=lambda: local_of(configurations.read_yaml(file)).instance.configuration,
+        ),
     )
 
 

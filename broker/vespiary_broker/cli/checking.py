@@ -31,6 +31,16 @@ from vespiary_spec.verification import AioResult, Verification, VolumeResult, en
 _FLAGS: Final = {True: "yes", False: "no", None: "-"}
 
 
+aio_shortage_option = click.option(
+    "--aio-shortage",
+    type=click.Choice(("nio", "wait")),
+    default="nio",
+    show_default=True,
+    help="What to do while `fs.aio-max-nr` has no room for the journal: take the engine NIO, or "
+    "let the broker wait for it.",
+)
+
+
 def _ordinal(context: click.Context, parameter: click.Parameter, text: str) -> int:
     """Return the number of `N`, or of a StatefulSet's pod, whose name ends in `-N`."""
     match = re.fullmatch(r"(?:[a-z0-9][-a-z0-9.]*-)?(\d{1,9})", text, re.ASCII)
@@ -82,6 +92,7 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
     type=click.IntRange(min=0),
     help="AIO requests that are needed (default: `journal-max-io`).",
 )
+@aio_shortage_option
 @click.option(
     "--adopt",
     is_flag=True,
@@ -140,6 +151,7 @@ def _asked(
     ordinal: int,
     ephemeral: bool,
     aio_demand: int | None,
+    aio_shortage: str,
     adopt: bool,
 ) -> VerificationRequest:
     """Return the question that the options make."""
@@ -159,6 +171,7 @@ def _asked(
         owner=Owner(name=owner_name, uid=owner_uid, ordinal=ordinal) if owner_name else None,
         adopts=adopt,
         is_ephemeral=ephemeral,
+        waits_for_aio=aio_shortage == "wait",
     )
     if aio_demand is not None:
         asked = msgspec.structs.replace(asked, aio_demand=aio_demand)

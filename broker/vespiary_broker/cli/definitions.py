@@ -1,4 +1,4 @@
-"""`vespiary crd` and `vespiary version`: what this program is.
+"""`vespiary crd`, `vespiary version` and `vespiary compatibility`: what this program is.
 
 Owns: the commands. Called by `program`.
 """
@@ -6,10 +6,13 @@ Owns: the commands. Called by `program`.
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 import click
 
 from vespiary_broker.cli import terminal
+from vespiary_broker.store.compatibility import own_compatibility
+from vespiary_spec import compatibility as compatibilities
 from vespiary_spec.version import VERSION
 
 
@@ -38,3 +41,30 @@ def version(is_json: bool) -> None:
         )
     else:
         click.echo(f"vespiary {own}")
+
+
+@click.command("compatibility", short_help="Print which formats of files are read and written.")
+@click.option(
+    "--termination-message",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Write the answer there as JSON, for the operator.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print it as JSON.")
+def compatibility(termination_message: Path | None, is_json: bool) -> None:
+    """Print which formats of files this version reads and writes.
+
+    The operator asks the images themselves with this before it upgrades a Broker: the new version
+    has to read what the old one wrote, and to go back the old one has to read what the new wrote.
+    """
+    own = own_compatibility()
+    data = compatibilities.encode(own)
+    if termination_message is not None:
+        termination_message.write_bytes(data)
+    if is_json:
+        click.echo(data.decode())
+        return
+    click.echo(f"vespiary {own.version}, files are read by version {own.downgrade_to} and later")
+    for item in own.formats:
+        reads = ", ".join(map(str, item.reads))
+        click.echo(f"{item.name}: writes format {item.writes}, reads {reads}")

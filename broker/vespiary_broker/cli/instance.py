@@ -15,7 +15,9 @@ import click
 import msgspec
 
 from vespiary_spec import configuration as configurations
+from vespiary_spec.changes import class_of
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.model import Change, Spelling, field_named
 from vespiary_spec.settings import Acceptor, Configuration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,6 +82,7 @@ def load_instance(
     data: Path | None,
     overrides: tuple[str, ...] = (),
     *,
+    live: Path | None = None,
     host: str | None = None,
     port: int | None = None,
 ) -> Instance:
@@ -90,6 +93,7 @@ def load_instance(
         data: Its data folder. None takes `data-directory`, which is relative to the
             configuration file's folder, or to the working folder without one.
         overrides: `NAME=VALUE` texts.
+        live: A further configuration file, with settings of class reload alone.
         host: Address for every listener; None leaves them.
         port: Port of the listener for all protocols; 0 takes free ports for every listener.
 
@@ -103,6 +107,8 @@ def load_instance(
             path=str(config),
             cure=f"run it with `vespiary apply -f {config}`",
         )
+    if live is not None:
+        document = _with_live(document, live)
     configuration = configurations.from_plain(document, overrides)
     if host is not None or port is not None:
         configuration = listening_on(configuration, host, port)
@@ -112,6 +118,36 @@ def load_instance(
         configuration=configuration,
         data=(data or folder / configuration.data_directory).absolute(),
     )
+
+
+def _with_live(document: Any, live: Path) -> Any:
+    """Return the content of a configuration file with that of another one beside it.
+
+    Raises:
+        ConfigError: The other one has something that needs a restart, or that stands in both.
+    """
+    found = configurations.read_yaml(live)
+    if found is None:
+        return document
+    if not isinstance(found, Mapping) or not isinstance(document, Mapping | None):
+        raise ConfigError("a configuration holds names with values", path=str(live), value=found)
+    document = dict(document or {})
+    for name, value in found.items():
+        field = field_named(Configuration, str(name), Spelling.KEBAB)
+        if field is not None and class_of(field) is not Change.RELOAD:
+            raise ConfigError(
+                f"`{name}` needs a restart, and this file is for what does not",
+                path=str(live),
+                cure="put it into the file that --config names",
+            )
+        if name in document:
+            raise ConfigError(
+                f"`{name}` stands in both configuration files",
+                path=str(live),
+                cure="leave it in one of them",
+            )
+        document[name] = value
+    return document
 
 
 def listening_on(configuration: Configuration, host: str | None, port: int | None) -> Configuration:

@@ -26,6 +26,12 @@ from vespiary_broker.cli.journal_folders import (
 )
 from vespiary_broker.cli.journal_printing import print_command
 from vespiary_broker.cli.journal_salvage import recover_command
+from vespiary_broker.cli.journal_snapshots import (
+    remove_command,
+    restore_command,
+    snapshot_command,
+    snapshots_command,
+)
 from vespiary_broker.cli.journal_text import export_command, import_command
 from vespiary_broker.cli.replaying import replay_command
 from vespiary_broker.store.files import MESSAGE_FORM
@@ -211,6 +217,10 @@ def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
 
 
 journal.add_command(compact_command)
+journal.add_command(snapshot_command)
+journal.add_command(snapshots_command)
+journal.add_command(restore_command)
+journal.add_command(remove_command)
 journal.add_command(print_command)
 journal.add_command(recover_command)
 journal.add_command(export_command)

@@ -89,6 +89,12 @@ COMMANDS: Final = (
         ADMINISTRATION,
         "Acts on messages in the background: list, show, cancel.",
     ),
+    CommandEntry(
+        "drain",
+        "draining:drain",
+        ADMINISTRATION,
+        "Move all messages of a broker to another one.",
+    ),
     CommandEntry("divert", "diverts:divert", ADMINISTRATION, "List, create and delete diverts."),
     CommandEntry(
         "jms",
@@ -101,6 +107,12 @@ COMMANDS: Final = (
         "transactions:transaction",
         ADMINISTRATION,
         "Distributed transactions in doubt: list, decide, forget.",
+    ),
+    CommandEntry(
+        "configuration",
+        "configuring:configuration",
+        ADMINISTRATION,
+        "Show and reload the configuration of a broker.",
     ),
     CommandEntry("user", "users:user", ADMINISTRATION, "Add, remove and list users."),
     CommandEntry("journal", "journals:journal", JOURNALS, "Look at journals on disk."),
@@ -125,6 +137,12 @@ COMMANDS: Final = (
     ),
     CommandEntry("crd", "definitions:crd", OTHERS, "Print the CustomResourceDefinitions."),
     CommandEntry("version", "definitions:version", OTHERS, "Print the version."),
+    CommandEntry(
+        "compatibility",
+        "definitions:compatibility",
+        OTHERS,
+        "Print which formats of files are read and written.",
+    ),
 )
 
 

@@ -17,6 +17,7 @@ from vespiary_broker.cli.instance import Instance, listening_on
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Broker, FilesystemPolicy
+from vespiary_spec.scaling import topology_problem
 from vespiary_spec.settings import Security
 
 LOOPBACK: Final = "127.0.0.1"
@@ -40,6 +41,9 @@ _ONLY_IN_KUBERNETES: Final = (
     "shutdown_timeout",
     "upgrade",
     "paused",
+    "topology",
+    "hibernate",
+    "scale_down",
 )
 
 
@@ -90,6 +94,9 @@ def local_broker(
         ConfigError: A field is wrong, unknown, or cannot be had on this machine.
     """
     broker = Broker.from_dict(document)
+    problem = topology_problem(broker.spec.replicas, broker.spec.topology)
+    if problem:
+        raise ConfigError(problem, path="spec.topology")
     secrets = configurations.tls_secrets(broker)
     if secrets and tls_folder is None and is_tls_needed:
         raise ConfigError(

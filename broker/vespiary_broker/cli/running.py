@@ -9,14 +9,16 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from vespiary_broker.app.configuration_source import ConfigurationSource, digests_of
 from vespiary_broker.app.early import begin_verification
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.checking import policy_of
+from vespiary_broker.cli.checking import aio_shortage_option, policy_of
 from vespiary_broker.cli.instance import (
     Instance,
     config_option,
@@ -37,6 +39,13 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 @click.command("run", short_help="Run a broker in the foreground.")
 @config_option
+@click.option(
+    "--live-config",
+    "live",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A further configuration file, with settings alone that need no restart.",
+)
 @data_option
 @click.option("--host", help="Address for every listener (default: 127.0.0.1).")
 @click.option(
@@ -57,8 +66,10 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
     help="Which filesystems are taken, as `spec.storage.filesystemPolicy` of a Broker.",
 )
 @click.option("--ephemeral", is_flag=True, help="Losing the data is fine: tmpfs is taken too.")
+@aio_shortage_option
 def run(
     config: Path | None,
+    live: Path | None,
     data: Path | None,
     host: str | None,
     port: int | None,
@@ -67,17 +78,33 @@ def run(
     log_level: str | None,
     filesystem_policy: str | None,
     ephemeral: bool,
+    aio_shortage: str,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Without options it listens on loopback, keeps its journal in ./data and lets everybody of this
     machine in. It prints one line for each listener, then `ready` with the journal engine and the
-    durability class that are really in effect.
+    durability class that are really in effect. Changed configuration files, users and certificates
+    are taken while it runs, as far as they need no restart (docs/howto/configuration-changes.md);
+    SIGHUP has them read again at once.
     """
     policy = policy_of(filesystem_policy)
-    instance = load_instance(config, data, overrides, host=host, port=port)
+    files = tuple(path for path in (config, live) if path is not None)
+    digests = digests_of(files)
+
+    def load() -> Instance:
+        return load_instance(config, data, overrides, live=live, host=host, port=port)
+
     return run_instance(
-        instance, policy=policy, is_ephemeral=ephemeral, is_json=is_json, log_level=log_level
+        load(),
+        policy=policy,
+        is_ephemeral=ephemeral,
+        waits_for_aio=aio_shortage == "wait",
+        is_json=is_json,
+        log_level=log_level,
+        source=ConfigurationSource(
+            files=files, digests=digests, read=(lambda: load().configuration) if files else None
+        ),
     )
 
 
@@ -86,8 +113,10 @@ def run_instance(
     *,
     policy: FilesystemPolicy | None = None,
     is_ephemeral: bool = False,
+    waits_for_aio: bool = False,
     is_json: bool = False,
     log_level: str | None = None,
+    source: ConfigurationSource | None = None,
 ) -> int:
     """Run one broker in the foreground; return its exit code.
 
@@ -95,8 +124,11 @@ def run_instance(
         instance: The broker.
         policy: Which filesystems are taken; None takes the defaults.
         is_ephemeral: Losing the data is fine.
+        waits_for_aio: Wait for AIO requests that the machine lacks, rather than take NIO.
         is_json: Print events as JSON.
-        log_level: Least level of log lines; None decides by who reads them.
+        log_level: Least level of log lines; None leaves it to the configuration, and then to who
+            reads them.
+        source: Where the configuration comes from, to be read again; None: from nowhere.
 
     Raises:
         VespiaryError: It could not start; says why.
@@ -104,7 +136,11 @@ def run_instance(
     # Imports make much that lives and nothing that a collection would find.
     gc.set_threshold(*_GC_THRESHOLDS_OF_START)
     verified = begin_verification(
-        instance.configuration, instance.data, policy, is_ephemeral=is_ephemeral
+        instance.configuration,
+        instance.data,
+        policy,
+        is_ephemeral=is_ephemeral,
+        waits_for_aio=waits_for_aio,
     )
     # Only now: most of a start's time goes by here, while the volumes are verified.
     import asyncio
@@ -115,14 +151,21 @@ def run_instance(
     from vespiary_broker.app.broker import BrokerApp
 
     is_watched = not is_json and sys.stderr.isatty()
-    log_lines.set_up((log_level or ("warning" if is_watched else "info")).upper())
+    default = "warning" if is_watched else "info"
+    source = source or ConfigurationSource()
+    if log_level is None:
+        source = replace(source, log_level=lambda found: found.log_level or default)
+        log_level = instance.configuration.log_level or default
+    log_lines.set_up(log_level.upper())
     app = BrokerApp(
         instance.configuration,
         base=instance.data,
         on_event=terminal.show_json if is_json else event_printer(),
         policy=policy,
         is_ephemeral=is_ephemeral,
+        waits_for_aio=waits_for_aio,
         verified=verified,
+        source=source,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(app.run())

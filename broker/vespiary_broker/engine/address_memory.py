@@ -217,22 +217,36 @@ class AddressMemory:
                 self.on_paging(state)
 
     def _open(self, name: str) -> AddressState:
-        settings = self._settings.settings_for(name)
-        policy = settings.address_full_policy
-        assert policy is not None
-        max_bytes, reject_bytes = _limit(settings.max_size_bytes), None
-        if policy is AddressFullPolicy.BLOCK:
-            reject_bytes = _limit(settings.max_size_bytes_reject_threshold)
         state = AddressState(
-            name, self._core.open_account(), policy, max_bytes,
-            _limit(settings.max_size_messages), reject_bytes,
-        )  # fmt: skip
-        if policy is AddressFullPolicy.PAGE:
-            state.pages = page_limits_of(settings)
+            name, self._core.open_account(), AddressFullPolicy.BLOCK, None, None, None
+        )
         self._by_name[name] = self._by_account[state.account] = state
-        self._limit(state)
+        self._take_settings(state)
         self._note_paging(state)
         return state
+
+    def _take_settings(self, state: AddressState) -> None:
+        """Give an address the limits and the policy that its settings say now."""
+        settings = self._settings.settings_for(state.name)
+        assert settings.address_full_policy is not None
+        state.policy = settings.address_full_policy
+        state.max_bytes = _limit(settings.max_size_bytes)
+        state.max_messages = _limit(settings.max_size_messages)
+        state.reject_bytes = state.pages = None
+        if state.policy is AddressFullPolicy.BLOCK:
+            state.reject_bytes = _limit(settings.max_size_bytes_reject_threshold)
+        elif state.policy is AddressFullPolicy.PAGE:
+            state.pages = page_limits_of(settings)
+        self._limit(state)
+
+    def settings_changed(self) -> None:
+        """Take other settings for all addresses that have queues.
+
+        Senders that wait are let go on with the next turn, as when room is made.
+        """
+        for state in list(self._by_name.values()):
+            self._take_settings(state)
+            self._note(state)
 
     def _limit(self, state: AddressState) -> None:
         """Tell the core the limits of an address, and whether it leaves messages to us then."""

@@ -183,6 +183,13 @@ class AddressTable:
             if name in self.by_name and name != address.name:
                 self._lead(self.by_name[name])
 
+    def lead_anew(self) -> None:
+        """Have all senders ask again where their messages go: settings have changed."""
+        for address in self.by_name.values():
+            for route in address.routes.values():
+                route.close()
+            self._lead(address)
+
     def refresh_all_routes(self) -> None:
         """Lead senders elsewhere after diverts have changed."""
         for address in self.by_name.values():

@@ -1,14 +1,15 @@
-"""What was configured and is not any more: left alone, or deleted at the start, as settings say.
+"""What was configured and is not any more: left alone, or deleted, as settings say.
 
 Owns `config-delete-addresses`, `config-delete-queues` and `config-delete-diverts`. Must never
 touch what was made by other ways than the configuration. Called by `app` at the start, before
-clients come.
+clients come, and by `reconfiguration` while they are there.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.queues import Queue
@@ -33,20 +34,45 @@ async def configure_diverts(registry: Registry, configured: Sequence[ConfiguredD
 
     Durability: on return all of it survives a power loss.
     """
+    await registry.diverts.configure(configured, partial(_deletes_diverts, registry))
 
-    def is_deleted(address: str) -> bool:
-        return registry.settings_for(address).config_delete_diverts is DeletionPolicy.FORCE
 
-    await registry.diverts.configure(configured, is_deleted)
+def _deletes_diverts(registry: Registry, address: str) -> bool:
+    return registry.settings_for(address).config_delete_diverts is DeletionPolicy.FORCE
+
+
+def unconfigured(registry: Registry, configured: Iterable[ConfiguredAddress]) -> list[str]:
+    """Return what the configuration had and has no more, and what is there all the same.
+
+    Args:
+        registry: Addresses and queues.
+        configured: `addresses` of the configuration.
+
+    Returns:
+        Such as `queue orders`, sorted.
+    """
+    configured = list(configured)
+    names = {address.name for address in configured}
+    queue_names = {queue.name for address in configured for queue in address.queues}
+    addresses = (a for a in registry.addresses.values() if a.is_configured and a.name not in names)
+    queues = (
+        queue
+        for queue in registry.queues.values()
+        if queue.traits.is_configured and queue.name not in queue_names
+    )
+    return sorted(
+        [*(f"address {a.name}" for a in addresses), *(f"queue {queue.name}" for queue in queues)]
+    )
 
 
 async def delete_unconfigured(registry: Registry, configured: Iterable[ConfiguredAddress]) -> int:
     """Delete addresses and queues that the configuration had and has no more.
 
     Queues that prepared transactions need stay, which is logged: the next start tries again.
+    Consumers of a queue that goes are disconnected.
 
     Args:
-        registry: Addresses and queues; nobody uses them yet.
+        registry: Addresses and queues.
         configured: `addresses` of the configuration.
 
     Returns:
@@ -87,7 +113,10 @@ def _drop_queue(registry: Registry, queue: Queue) -> list[str]:
         log.warning("a queue that is not configured any more stays: %s", error)
         return []
     log.info("queue deleted, it is not configured any more name=%r", queue.name)
-    registry.drop_queue(queue)
+    for consumer in list(queue.consumers):
+        consumer.output.refuse(f"the queue {queue.name} is not configured any more")
+    if not queue.is_deleted:  # the last consumer may have taken it along
+        registry.drop_queue(queue)
     return [queue.key]
 
 

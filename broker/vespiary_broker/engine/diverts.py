@@ -281,6 +281,36 @@ class Diverts:
                     f"the divert {each.name} cannot be made: {error}", path="diverts"
                 ) from error
 
+    def check_configured(
+        self,
+        wanted: Sequence[ConfiguredDivert],
+        is_deleted: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """Refuse what `configure` could not make, before anything is changed.
+
+        Args:
+            wanted: `diverts` of the configuration.
+            is_deleted: As for `configure`.
+
+        Raises:
+            ConfigError: One cannot be made.
+        """
+        names = {each.name for each in wanted}
+        table = {
+            name: found
+            for name, found in self._table.items()
+            if name not in names and not (found.is_configured and is_deleted(found.address))
+        }
+        for each in wanted:
+            try:
+                divert = make_divert(each, is_configured=True)
+                self._check(divert, table)
+            except (InvalidSelector, RemoteProtocolError) as error:
+                raise ConfigError(
+                    f"the divert {each.name} cannot be made: {error}", path="diverts"
+                ) from error
+            table[divert.name] = divert
+
     async def create(self, wanted: ConfiguredDivert) -> Divert:
         """Make a divert; one that exists just so is fine.
 
@@ -307,7 +337,7 @@ class Diverts:
 
     async def _put(self, divert: Divert) -> None:
         async with self._lock:
-            self._check(divert)
+            self._check(divert, self._table)
             await self._bindings.put(divert.key, divert.to_binding())
             self._leave(divert.name)
             self._enter(divert)
@@ -348,14 +378,14 @@ class Diverts:
 
     # --- what may be ----------------------------------------------------------------------------
 
-    def _check(self, divert: Divert) -> None:
-        """Refuse a divert that leads back, to no address, or too far."""
+    def _check(self, divert: Divert, table: Mapping[str, Divert]) -> None:
+        """Refuse a divert that leads back, to no address, or too far, beside those of a table."""
         if self._syntax.is_wildcard(divert.forwarding_address):
             raise RemoteProtocolError(
                 f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
                 cure="give one address without wildcards",
             )
-        others = [each for name, each in self._table.items() if name != divert.name]
+        others = [each for name, each in table.items() if name != divert.name]
         if len(others) >= limits.DIVERTS_MAX:
             raise LimitExceeded(
                 "there are too many diverts",

@@ -123,6 +123,12 @@ class DuplicateIds:
 
     # --- deciding -------------------------------------------------------------------------------
 
+    def change_sizes(self, size_for: Callable[[str], int]) -> None:
+        """Remember more or fewer ids from now on; what is too much goes with the next id."""
+        self._size_for = size_for
+        for address, cache in self._caches.items():
+            cache.size = size_for(address)
+
     def is_on(self, address: str) -> bool:
         """Return whether messages of an address are looked at."""
         return self._size_for(address) > 0

@@ -43,14 +43,18 @@ class Limits:
     """
 
     def __init__(self, rules: NamingRules) -> None:
+        self.change(rules)
+        self.subscriptions = 0
+        self.refused = 0
+        self._sessions: Counter[str] = Counter()
+        self._queues: Counter[str] = Counter()
+
+    def change(self, rules: NamingRules) -> None:
+        """Take other bounds; what is there beyond them stays."""
         self.addresses_max = rules.addresses_max
         self.queues_max = rules.queues_max
         self.subscriptions_max = rules.subscriptions_max
-        self.subscriptions = 0
-        self.refused = 0
         self._by_user = rules.users
-        self._sessions: Counter[str] = Counter()
-        self._queues: Counter[str] = Counter()
 
     def is_full(self, addresses: int) -> bool:
         """Return whether there is no room for one more address beside so many."""

@@ -101,10 +101,23 @@ def changed_traits(
             f"the queue {queue.name} never goes by itself: it is configured, or a subscription",
             cure="take it out of the configuration, or unsubscribe",
         )
-    after = kind_of(settings, traits.kind)
+    check_kind(core, queue, kind_of(settings, traits.kind))
+    return traits
+
+
+def check_kind(core: Core, queue: Queue, after: QueueKind) -> None:
+    """Refuse a kind that a queue cannot become as it is now.
+
+    Args:
+        core: The core.
+        queue: A queue that is there.
+        after: What it is to be.
+
+    Raises:
+        RemoteProtocolError: It has consumers, or messages in pages, that stand against it.
+    """
     _check_consumers(queue, after)
     _check_pages(core, queue, after)
-    return traits
 
 
 def differences(kind: QueueKind, wishes: QueueWishes) -> list[str]:

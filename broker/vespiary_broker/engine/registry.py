@@ -13,7 +13,7 @@ messages whose records still stand in the journal's files. Who promises more tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -213,6 +213,19 @@ class Registry:
     def settings_for(self, address: str) -> AddressSettings:
         """Return the settings of an address; no field is None."""
         return self._settings.settings_for(address)
+
+    def change_settings(self, matches: Mapping[str, AddressSettings]) -> None:
+        """Take other settings by address from now on, for what there is as well."""
+        self._settings.replace(matches)
+        self._memory.settings_changed()
+        for queue in self.queues.values():
+            set_kind(self._core, queue, self.settings_for(queue.address.name))
+            queue.rota.kind_changed()
+            self.usage.open_or_close(queue)
+            if queue.route is not None:
+                queue.route.close()
+                queue.route.lead(reach_of_queue(queue))
+        self._table.lead_anew()
 
     def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
         """Return whether settings of an address come from a match that another one is not in."""

@@ -95,7 +95,8 @@ class SlowConsumers:
         settings: AddressSettingsTable,
         clock_s: Callable[[], float],
     ) -> None:
-        self.period_s = _TICK_S if settings.has_slow_consumer_thresholds else 0.0
+        self._settings = settings
+        self.settings_changed()
         self.detected = 0
         self.killed = 0
         self._core = core
@@ -103,6 +104,10 @@ class SlowConsumers:
         self._clock_s = clock_s
         self._periods: dict[Queue, _Period] = {}
         self._told: set[Consumer] = set()
+
+    def settings_changed(self) -> None:
+        """Take note of whether any address has a threshold now."""
+        self.period_s = _TICK_S if self._settings.has_slow_consumer_thresholds else 0.0
 
     def statistics(self) -> SlowConsumerStatistics:
         """Return the counters."""

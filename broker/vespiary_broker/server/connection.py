@@ -115,7 +115,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(OUTPUT_BYTES_MAX - 1, OUTPUT_BYTES_MAX // 4)
         listener.add(self)
         cycle.connections_total += 1
-        if cycle.failure or len(listener.connections) > listener.acceptor.connections_allowed:
+        if (
+            cycle.failure
+            or cycle.cordon
+            or len(listener.connections) > listener.acceptor.connections_allowed
+        ):
             self._turn_away()
             return
         self.handle = cycle.core.open_connection()
@@ -454,9 +458,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _turn_away(self) -> None:
         """Refuse a connection that never was one."""
-        failure = self._cycle.failure
-        if failure:
-            self.refuse(failure)
+        reason = self._cycle.failure or self._cycle.cordon
+        if reason:
+            self.refuse(reason)
             return
         error = LimitExceeded(
             "too many connections",

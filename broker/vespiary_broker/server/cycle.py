@@ -70,6 +70,7 @@ class Cycle:
         self.connections_total = 0
         self.failure = ""
         self.is_stopping = False
+        self.cordon = ""  # why nobody is let in; empty: everybody is
         self._journal = journal
         self._is_scheduled = False
         self._blocked: set[Connection] = set()
@@ -93,6 +94,11 @@ class Cycle:
         self._reaping.start()
         self._measuring.start()
         self.touch()  # what was restored may be due, or have expired
+
+    def settings_changed(self) -> None:
+        """Go on by other settings: what waited may go on, and consumers may have to be measured."""
+        self._measuring.begin_again()
+        self.touch()
 
     def close(self) -> None:
         """Stop watching, and let go of who waits for room; the listeners close connections."""

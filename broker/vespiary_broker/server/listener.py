@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
+import socket
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from vespiary_broker.server.certificates import Certificate, read_certificate
 from vespiary_broker.server.connection import Connection
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError
@@ -74,6 +78,10 @@ class Listener:
 
     Owner: the event loop.
 
+    Attributes:
+        certificate: The certificate that connections to come are shown; None without TLS.
+        certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
+
     Args:
         acceptor: Its settings.
         record_bytes_max: Limit of a record of the journal; a body cannot be larger.
@@ -102,16 +110,18 @@ class Listener:
         if large is not None:
             self.scanned_body_bytes = min(self.scanned_body_bytes, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self.certificate: Certificate | None = None
+        self.certificate_refused = ""
+        self._cycle: Cycle | None = None
+        self._servers: list[asyncio.Server] = []
         self._all_gone = asyncio.Event()
         self._all_gone.set()
 
     @property
     def port(self) -> int:
         """The port that it really listens on; that of the settings before `start`."""
-        if self._server is None or not self._server.sockets:
-            return self.acceptor.port
-        return int(self._server.sockets[0].getsockname()[1])
+        sockets = [each for server in self._servers for each in server.sockets]
+        return int(sockets[0].getsockname()[1]) if sockets else self.acceptor.port
 
     async def start(self, cycle: Cycle) -> None:
         """Begin to listen.
@@ -123,17 +133,12 @@ class Listener:
             ConfigError: The address cannot be listened on, or the TLS files are wrong.
         """
         acceptor = self.acceptor
-        context = None if acceptor.tls is None else make_tls_context(acceptor.tls, acceptor.name)
+        self._cycle = cycle
+        context, self.certificate = self._make_context()
         try:
-            self._server = await cycle.loop.create_server(
-                lambda: Connection(cycle, self),
-                acceptor.host,
-                acceptor.port,
-                ssl=context,
-                ssl_handshake_timeout=acceptor.handshake_timeout or None if context else None,
-                reuse_address=True,
-                backlog=_BACKLOG,
-            )
+            self._servers = [
+                await self._serve(context, host=acceptor.host, port=acceptor.port, backlog=_BACKLOG)
+            ]
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {acceptor.host}:{acceptor.port}: {error.strerror or error}",
@@ -141,10 +146,65 @@ class Listener:
                 cure="choose another port or address, or stop the program that has it",
             ) from error
 
+    def _make_context(self) -> tuple[ssl.SSLContext, Certificate] | tuple[None, None]:
+        """Return a context of the TLS files as they are now, and its certificate."""
+        tls = self.acceptor.tls
+        if tls is None:
+            return None, None
+        context = make_tls_context(tls, self.acceptor.name)
+        return context, read_certificate(tls.certificate, self.acceptor.name)
+
+    async def _serve(self, context: ssl.SSLContext | None, **place: Any) -> asyncio.Server:
+        """Begin to accept connections at a place."""
+        assert self._cycle is not None
+        cycle, timeout_s = self._cycle, self.acceptor.handshake_timeout
+        return await cycle.loop.create_server(
+            lambda: Connection(cycle, self),
+            ssl=context,
+            ssl_handshake_timeout=timeout_s or None if context else None,
+            **place if "sock" in place else {**place, "reuse_address": True},
+        )
+
+    async def reload_tls(self) -> bool:
+        """Take the TLS files as they are now for connections to come; those that are open stay.
+
+        Files that cannot be used change nothing: `certificate_refused` says why.
+
+        Returns:
+            Whether they were taken; False for an acceptor that speaks in clear, too.
+        """
+        if self.acceptor.tls is None or not self._servers:
+            return False
+        try:
+            context, certificate = self._make_context()
+            # The same sockets, so that nobody is turned away in between; a new context, so that
+            # neither a session ticket nor an authority of the old one counts any more.
+            servers = [
+                await self._serve(
+                    context, sock=socket.socket(fileno=os.dup(each.fileno())), backlog=_BACKLOG
+                )
+                for server in self._servers
+                for each in server.sockets
+            ]
+        except (ConfigError, OSError) as error:
+            self.certificate_refused = str(error)
+            return False
+        for server in self._servers:
+            server.close()
+        self._servers, self.certificate, self.certificate_refused = servers, certificate, ""
+        return True
+
+    @property
+    def tls_files(self) -> tuple[Path, ...]:
+        """The files that its TLS comes from; none for an acceptor that speaks in clear."""
+        tls = self.acceptor.tls
+        names = () if tls is None else (tls.certificate, tls.key, tls.client_ca)
+        return tuple(Path(name) for name in names if name is not None)
+
     def stop(self) -> None:
         """Take no more connections; those that are open stay."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all connections are closed; cut off those that are not.
@@ -159,8 +219,8 @@ class Listener:
             for connection in list(self.connections):
                 connection.abort()
             await self._all_gone.wait()
-        if self._server is not None:
-            await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
 
     def add(self, connection: Connection) -> None:
         """Take a connection into the set."""

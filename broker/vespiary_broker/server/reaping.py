@@ -49,6 +49,11 @@ class Reaping:
         if self._reaper.period_s > 0:
             self._timer = self._loop.call_later(self._reaper.period_s, self._begin)
 
+    def begin_again(self) -> None:
+        """Begin anew: the period may be another one."""
+        self.close()
+        self.start()
+
     def close(self) -> None:
         """Stop."""
         if self._timer is not None:

@@ -130,7 +130,7 @@ class StompSession:
         self.drop_bodies(self.transactions.large_ids)
         self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
         self._cycle.engine.branches.closed(self._connection)
-        is_orderly = self._is_leaving or self._cycle.is_stopping
+        is_orderly = self._is_leaving or self._cycle.is_stopping or bool(self._cycle.cordon)
         self._subscriptions.close_all(counted=not is_orderly)
         if self._is_counted:
             self._is_counted = False

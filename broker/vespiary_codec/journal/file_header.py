@@ -16,6 +16,7 @@ from vespiary_codec.journal.errors import JournalFormatError
 
 MAGIC: Final = b"VSPYJRNL"
 FORMAT_VERSION: Final = 1
+READABLE_VERSIONS: Final = (1,)
 SOFTWARE_FORMAT: Final = 1
 """Lowest reader version for the files that this code writes, and the highest that it knows."""
 
@@ -160,8 +161,8 @@ def decode_file_header(data: bytes | bytearray | memoryview) -> FileHeader | Non
     if magic != MAGIC:
         _refuse("magic", "another magic", "the magic of a Vespiary journal")
     # The version comes before the checksum: a newer format may keep its checksum elsewhere.
-    if version != FORMAT_VERSION:
-        _refuse("format version", version, FORMAT_VERSION)
+    if version not in READABLE_VERSIONS:
+        _refuse("format version", version, " or ".join(map(str, READABLE_VERSIONS)))
     (crc,) = _CRC.unpack_from(sector, _CRC_AT)
     computed = crc32c(sector[:_CRC_AT])
     if crc != computed:

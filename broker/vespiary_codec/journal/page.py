@@ -34,6 +34,8 @@ TRAILER_MAGIC: Final = 0x54475056
 FORMAT_VERSION: Final = 1
 SKETCH_FORMAT_VERSION: Final = 2
 """Format version of headers with a sketch."""
+
+READABLE_VERSIONS: Final = (FORMAT_VERSION, SKETCH_FORMAT_VERSION)
 ALIGNMENT: Final = 4096
 HEADER_BYTES: Final = 4096
 TRAILER_BYTES: Final = 64
@@ -172,8 +174,8 @@ def decode_page_header(data: bytes | bytearray | memoryview) -> PageHeader:
     )
     if magic != MAGIC:
         _refuse_header("magic", "another magic", "the magic of a page")
-    if version not in (FORMAT_VERSION, SKETCH_FORMAT_VERSION):
-        expected = f"{FORMAT_VERSION} or {SKETCH_FORMAT_VERSION}"
+    if version not in READABLE_VERSIONS:
+        expected = " or ".join(map(str, READABLE_VERSIONS))
         _refuse_header("format version", version, expected)
     (crc,) = _CRC.unpack_from(octets, _HEADER_CRC_AT)
     computed = crc32c(octets[:_HEADER_CRC_AT])

@@ -26,6 +26,21 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "vespiary.tuningNamespace" -}}
+{{- default (printf "%s-node-tuning" (include "vespiary.fullname" .)) .Values.nodeTuning.namespace }}
+{{- end }}
+
+{{- /* Fails when the Prometheus operator's API is not there: nothing is left out in silence. */ -}}
+{{- define "vespiary.needsMonitoring" -}}
+{{- $root := index . 1 }}
+{{- if not ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
+{{- fail (printf "%s needs the API monitoring.coreos.com/v1, which the cluster does not serve. Install the Prometheus operator first, or switch it off; `helm template` takes --api-versions monitoring.coreos.com/v1." (index . 0)) }}
+{{- end }}
 {{- end }}
 
 {{- define "vespiary.serviceAccountName" -}}
@@ -44,4 +59,58 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}
 {{- printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) }}
 {{- end }}
+{{- end }}
+
+{{- define "vespiary.testLabels" -}}
+app.kubernetes.io/name: {{ include "vespiary.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: check
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The rest of a pod that runs one command of the operator's image and ends. */ -}}
+{{- define "vespiary.checkPod" -}}
+{{- $root := index . 0 -}}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- with $root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: check
+    image: {{ include "vespiary.image" (list $root.Values.image $root) }}
+    imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+    args: {{ index . 1 | toJson }}
+    env:
+      - name: VESPIARY_OWN_NAMESPACE
+        valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+      {{- if eq $root.Values.scope "namespaces" }}
+      - name: VESPIARY_NAMESPACES
+        value: {{ join "," (default (list $root.Release.Namespace) $root.Values.namespaces) | quote }}
+      {{- end }}
+    resources:
+      requests: {cpu: 20m, memory: 96Mi, ephemeral-storage: 16Mi}
+      limits: {memory: 256Mi, ephemeral-storage: 64Mi}
+    securityContext:
+      allowPrivilegeEscalation: false
+      capabilities: {drop: [ALL]}
+      readOnlyRootFilesystem: true
+    volumeMounts:
+      - {name: tmp, mountPath: /tmp}
+volumes:
+  - name: tmp
+    emptyDir: {sizeLimit: 32Mi}
 {{- end }}

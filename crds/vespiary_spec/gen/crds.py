@@ -13,19 +13,32 @@ import yaml
 
 from vespiary_spec import limits
 from vespiary_spec.gen.schema import Target, struct_schema, validations
+from vespiary_spec.pod_extras import STRUCT_RULES
+from vespiary_spec.pod_template import TEMPLATE_STRUCT_RULES
 from vespiary_spec.resources import (
     BrokerNodeTuningSpec,
     BrokerSpec,
 )
 from vespiary_spec.rules import CONFIG_RULES, ROOT_RULES, SPEC_RULES, TUNING_RULES
+from vespiary_spec.services import SERVICE_STRUCT_RULES
 from vespiary_spec.settings import BrokerSettings
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
+from vespiary_spec.volumes import VOLUME_STRUCT_RULES
 
 
 def _column(name: str, path: str, kind: str = "string", *, is_wide: bool = False) -> dict[str, Any]:
     column: dict[str, Any] = {"name": name, "type": kind, "jsonPath": path}
     return column | {"priority": 1} if is_wide else column
 
+
+_STRUCT_RULES: dict[type, tuple[tuple[str, str], ...]] = {
+    BrokerSettings: CONFIG_RULES,
+    BrokerSpec: SPEC_RULES,
+    **STRUCT_RULES,
+    **TEMPLATE_STRUCT_RULES,
+    **VOLUME_STRUCT_RULES,
+    **SERVICE_STRUCT_RULES,
+}
 
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
@@ -62,9 +75,7 @@ def _definition(
     columns: list[dict[str, Any]],
     subresources: dict[str, Any],
 ) -> dict[str, Any]:
-    spec_schema = struct_schema(
-        spec, Target.CRD, {BrokerSettings: CONFIG_RULES, BrokerSpec: SPEC_RULES}
-    )
+    spec_schema = struct_schema(spec, Target.CRD, _STRUCT_RULES)
     if "scale" in subresources:
         # The scale subresource answers with an error where the number is not written down, so
         # this is the one default that the API server fills in.

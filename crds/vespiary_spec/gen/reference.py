@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import inspect
 
+from vespiary_spec.changes import class_of
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.conversion import usable_fields
 from vespiary_spec.error_catalogue import CATALOGUE
 from vespiary_spec.gen.schema import shown_default
-from vespiary_spec.model import FieldModel, Spelling, Unit, unwrap
+from vespiary_spec.model import Change, FieldModel, Spelling, Unit, fields_of, unwrap
 from vespiary_spec.refusals import NOT_YET, NOT_YET_VALUES, POINTLESS, RENAMED
 from vespiary_spec.resources import (
     API_VERSION,
@@ -30,6 +31,7 @@ from vespiary_spec.settings import (
     AddressSettings,
     Admin,
     BrokerSettings,
+    Configuration,
     Divert,
     Queue,
     ResourceLimit,
@@ -130,6 +132,7 @@ def configuration() -> str:
         "next start, `immutable` never, once the data exist.",
         "",
     ]
+    lines += _change_classes()
     for title, where, struct in _SECTIONS:
         lines += [f"## {title}", "", where, ""]
         lines += _table("Name", "In a resource", "Default", "Allowed", "Change", "Meaning")
@@ -147,6 +150,23 @@ def configuration() -> str:
             )
         lines.append("")
     return "\n".join([*lines, *_refused()])
+
+
+def _change_classes() -> list[str]:
+    """Return the table of what a change of each top-level setting needs."""
+    names: dict[Change, list[str]] = {change: [] for change in Change}
+    for field in fields_of(Configuration):
+        names[class_of(field)].append(f"`{field.spelled(Spelling.KEBAB)}`")
+    return [
+        "## What a change needs",
+        "",
+        "What stands below a name needs what the name needs; "
+        "[configuration changes](../howto/configuration-changes.md) has the rest.",
+        "",
+        *_table("Change", "Settings"),
+        *(_row(f"`{change}`", ", ".join(names[change])) for change in reversed(Change)),
+        "",
+    ]
 
 
 def _refused() -> list[str]:

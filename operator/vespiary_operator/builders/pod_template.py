@@ -1,6 +1,6 @@
 """The pod of a broker: the verification, the broker, and what they mount.
 
-Owns: the `restricted` profile that every pod has, the probes, and the verification's command.
+Owns: the containers, their commands and mounts, and the defaults of scheduling.
 Never: reads the cluster; gives the pod a token.
 Called by: `builders.statefulset`.
 """
@@ -11,12 +11,12 @@ import json
 from typing import Any
 
 from vespiary_operator import names
-from vespiary_operator.builders import services
-from vespiary_operator.builders.settings_map import FILE
+from vespiary_operator.builders import pod_extras, services
+from vespiary_operator.builders.settings_map import FILE, LIVE_FILE
 from vespiary_spec import configuration
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
-from vespiary_spec.resources import Broker
+from vespiary_spec.resources import AioShortage, Broker
 
 _VOLUMES = ("bindings", "journal", "paging", "large-messages")
 RETENTION = "retention"
@@ -24,6 +24,8 @@ _OPTIONAL_VOLUMES = ("jms", RETENTION)
 
 CONFIG_FOLDER = "/etc/vespiary"
 CONFIG_PATH = f"{CONFIG_FOLDER}/{FILE}"
+LIVE_FOLDER = f"{CONFIG_FOLDER}/live"
+LIVE_PATH = f"{LIVE_FOLDER}/{LIVE_FILE}"
 USERS_FOLDER = configuration.USERS_FILE.rpartition("/")[0]
 TERMINATION_MESSAGE = "/dev/termination-log"
 
@@ -31,8 +33,8 @@ START_LIMIT_S = 3600
 """A broker that reads a large journal may take this long before the kubelet restarts it."""
 
 
-def volumes_of(broker: Broker) -> tuple[str, ...]:
-    """Return the volumes of a pod, as the design names them; each has its own claim.
+def roles_of(broker: Broker) -> tuple[str, ...]:
+    """Return the kinds of data that a pod has a folder for, as the design names them.
 
     `jms` is there when the JMS journal was given a volume of its own, `retention` when copies of
     full journal files are kept.
@@ -41,36 +43,25 @@ def volumes_of(broker: Broker) -> tuple[str, ...]:
     return (*_VOLUMES, *(name for name in _OPTIONAL_VOLUMES if getattr(volumes, name) is not None))
 
 
+def shared_volume(broker: Broker, role: str) -> str:
+    """Return the volume whose claim a kind of data shares; empty if it has its own."""
+    spec = getattr(broker.spec.storage.volumes, role.replace("-", "_"))
+    if spec is None or spec.share_with is None:
+        return ""
+    return str(spec.share_with.name.lower().replace("_", "-"))
+
+
+def volumes_of(broker: Broker) -> tuple[str, ...]:
+    """Return the volumes of a pod; each has its own claim."""
+    return tuple(role for role in roles_of(broker) if not shared_volume(broker, role))
+
+
 def aio_demand(broker: Broker) -> int:
     """Return how many requests of `fs.aio-max-nr` one pod reserves."""
     settings = broker.spec.config
     if not settings.persistence_enabled or not settings.journal_type.may_use_aio:
         return 0
     return settings.effective_journal_max_io(settings.journal_type)
-
-
-def container_security() -> dict[str, Any]:
-    """Return the security context that the `restricted` profile asks of a container."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "runAsUser": names.UID,
-        "runAsGroup": names.UID,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _pod_security() -> dict[str, Any]:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": names.UID,
-        "runAsGroup": names.UID,
-        "fsGroup": names.UID,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
 
 
 def verify_command(broker: Broker) -> list[str]:
@@ -95,7 +86,7 @@ def verify_command(broker: Broker) -> list[str]:
 
 def run_command(broker: Broker) -> list[str]:
     """Return the command of the broker, which looks at its volumes by the same policy."""
-    return ["vespiary", "run", *_volume_options(broker), "--json"]
+    return ["vespiary", "run", *_volume_options(broker), "--live-config", LIVE_PATH, "--json"]
 
 
 def _volume_options(broker: Broker) -> list[str]:
@@ -103,15 +94,24 @@ def _volume_options(broker: Broker) -> list[str]:
     options = ["--config", CONFIG_PATH, "--filesystem-policy", json.dumps(policy, sort_keys=True)]
     if broker.spec.storage.ephemeral:
         options.append("--ephemeral")
+    if aio_demand(broker) and broker.spec.aio_shortage is AioShortage.WAIT:
+        options += ["--aio-shortage", "wait"]
     return options
 
 
 def _mounts(broker: Broker) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": name, "mountPath": f"{configuration.VOLUME_ROOT}/{name}"}
-        for name in volumes_of(broker)
-    ]
+    roles = roles_of(broker)
+    shared = {shared_volume(broker, role) for role in roles}
+    mounts: list[dict[str, Any]] = []
+    for role in roles:
+        volume = shared_volume(broker, role) or role
+        mount = {"name": volume, "mountPath": f"{configuration.VOLUME_ROOT}/{role}"}
+        if volume in shared:
+            # Each has a folder of its own on it, the one whose claim it is as well.
+            mount["subPath"] = role
+        mounts.append(mount)
     mounts.append({"name": "config", "mountPath": CONFIG_PATH, "subPath": FILE, "readOnly": True})
+    mounts.append({"name": "live-config", "mountPath": LIVE_FOLDER, "readOnly": True})
     mounts.append({"name": "users", "mountPath": USERS_FOLDER, "readOnly": True})
     mounts += [
         {
@@ -129,6 +129,13 @@ def _volumes(broker: Broker, config_map: str) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": "config", "configMap": {"name": config_map, "defaultMode": 0o444}},
         {
+            "name": "live-config",
+            "configMap": {
+                "name": names.live_config(broker.metadata.name),
+                "defaultMode": 0o444,
+            },
+        },
+        {
             "name": "users",
             "secret": {
                 "secretName": names.users_secret(broker.metadata.name),
@@ -143,17 +150,7 @@ def _volumes(broker: Broker, config_map: str) -> list[dict[str, Any]]:
     volumes.append({"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}})
     if broker.spec.storage.ephemeral:
         volumes += [{"name": name, "emptyDir": {}} for name in volumes_of(broker)]
-    return volumes
-
-
-def _probe(path: str, port: str, *, period_s: int, failures: int) -> dict[str, Any]:
-    return {
-        "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
-        "periodSeconds": period_s,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-        "successThreshold": 1,
-    }
+    return [*volumes, *pod_extras.volumes(broker)]
 
 
 def _containers(
@@ -163,7 +160,7 @@ def _containers(
     shared: dict[str, Any] = {
         "image": image,
         "imagePullPolicy": pull_policy,
-        "securityContext": container_security(),
+        "securityContext": pod_extras.container_security(broker.spec.pod_template.security_context),
         "volumeMounts": _mounts(broker),
     }
     if broker.spec.resources is not None:
@@ -186,17 +183,26 @@ def _containers(
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    probes = broker.spec.probes
     http = services.admin_port_name(broker)
     ports = [(name, port) for name, port, _ in services.acceptor_ports(broker)]
     ports.append((http, broker.spec.admin.port))
     main = {
         "name": names.BROKER_CONTAINER,
         **shared,
+        "volumeMounts": [*_mounts(broker), *pod_extras.mounts(broker)],
+        **pod_extras.environment(broker),
         "command": run_command(broker),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
-        "startupProbe": _probe("/healthz", http, period_s=2, failures=START_LIMIT_S // 2),
-        "livenessProbe": _probe("/healthz", http, period_s=10, failures=6),
-        "readinessProbe": _probe("/readyz", http, period_s=2, failures=3),
+        "startupProbe": pod_extras.probe(
+            probes.startup, "/healthz", http, period_s=2, failures=START_LIMIT_S // 2
+        ),
+        "livenessProbe": pod_extras.probe(
+            probes.liveness, "/healthz", http, period_s=10, failures=6
+        ),
+        "readinessProbe": pod_extras.probe(
+            probes.readiness, "/readyz", http, period_s=2, failures=3
+        ),
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -256,19 +262,23 @@ def pod_template(
     spec = broker.spec
     verify, main = _containers(broker, image, pull_policy)
     pod: dict[str, Any] = {
-        "serviceAccountName": names.service_account(broker.metadata.name),
+        "serviceAccountName": spec.service_account.name
+        or names.service_account(broker.metadata.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _pod_security(),
+        "securityContext": pod_extras.pod_security(spec.pod_template.security_context),
         "terminationGracePeriodSeconds": spec.shutdown_timeout,
         "initContainers": [verify],
         "containers": [main],
         "volumes": _volumes(broker, config_map),
         **_scheduling(broker),
+        **pod_extras.template(broker),
     }
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
+    inherited = spec.inherited_metadata
     annotations = {
+        **(inherited.annotations or {}),
         **(spec.pod_annotations or {}),
         names.ANNOTATION_DEMAND: str(aio_demand(broker)),
         "kubectl.kubernetes.io/default-container": names.BROKER_CONTAINER,
@@ -277,7 +287,11 @@ def pod_template(
     }
     return {
         "metadata": {
-            "labels": {**(spec.pod_labels or {}), **names.labels(broker)},
+            "labels": {
+                **(inherited.labels or {}),
+                **(spec.pod_labels or {}),
+                **names.labels(broker),
+            },
             "annotations": annotations,
         },
         "spec": pod,

@@ -11,12 +11,14 @@ from vespiary_operator import names
 from vespiary_operator.builders.services import acceptor_ports
 from vespiary_spec.resources import Broker
 
+_DNS_PORT = 53
+
 
 def service_account(broker: Broker) -> dict[str, Any]:
     """Return the ServiceAccount; it has no rights, and no pod mounts its token."""
     metadata = names.metadata(broker, names.service_account(broker.metadata.name))
     if broker.spec.service_account.annotations:
-        metadata["annotations"] = dict(broker.spec.service_account.annotations)
+        metadata.setdefault("annotations", {}).update(broker.spec.service_account.annotations)
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -26,13 +28,13 @@ def service_account(broker: Broker) -> dict[str, Any]:
 
 
 def disruption_budget(broker: Broker) -> dict[str, Any]:
-    """Return the PodDisruptionBudget: one broker at a time; a broken one may always go."""
+    """Return the PodDisruptionBudget; a broken broker may always go."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": names.metadata(broker, names.stateful_set(broker.metadata.name)),
         "spec": {
-            "maxUnavailable": 1,
+            "maxUnavailable": broker.spec.disruption_budget.max_unavailable,
             "selector": {"matchLabels": names.selector_labels(broker)},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
@@ -40,7 +42,10 @@ def disruption_budget(broker: Broker) -> dict[str, Any]:
 
 
 def network_policy(broker: Broker) -> dict[str, Any]:
-    """Return the NetworkPolicy: the acceptors and the HTTP listener are open, nothing else is."""
+    """Return the NetworkPolicy: in come clients and the HTTP API, out go names and its own brokers.
+
+    A broker calls nobody but another one of the same Broker, so a stolen one cannot either.
+    """
     ports = [port for _, port, _ in acceptor_ports(broker)] + [broker.spec.admin.port]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -48,7 +53,14 @@ def network_policy(broker: Broker) -> dict[str, Any]:
         "metadata": names.metadata(broker, names.stateful_set(broker.metadata.name)),
         "spec": {
             "podSelector": {"matchLabels": names.selector_labels(broker)},
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+            "egress": [
+                {"ports": [{"protocol": name, "port": _DNS_PORT} for name in ("UDP", "TCP")]},
+                {
+                    "to": [{"podSelector": {"matchLabels": names.selector_labels(broker)}}],
+                    "ports": [{"protocol": "TCP", "port": port} for port in ports],
+                },
+            ],
         },
     }

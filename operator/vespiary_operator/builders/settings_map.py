@@ -1,7 +1,9 @@
-"""The ConfigMap with `broker.yaml`, named after its content and immutable.
+"""The ConfigMaps with the configuration: what needs a restart, and what does not.
 
-A pod that restarts while a change is rolled out so still reads the settings that its own
-template names, whatever the newest ones are.
+What needs a restart is in a ConfigMap that is named after its content and immutable. A pod that
+restarts while a change is rolled out so still reads the settings that its own template names,
+whatever the newest ones are. What a running broker can take is in another one, which changes in
+place and is mounted as a folder, so that the kubelet brings changes to running pods.
 
 Never: reads the cluster. Called by: `plan`.
 """
@@ -12,10 +14,11 @@ import hashlib
 from typing import Any
 
 from vespiary_operator import names
-from vespiary_spec import configuration
+from vespiary_spec import changes, configuration
 from vespiary_spec.resources import Broker
 
 FILE = "broker.yaml"
+LIVE_FILE = "live.yaml"
 
 
 def digest(text: str) -> str:
@@ -23,17 +26,41 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def config_map(broker: Broker) -> dict[str, Any]:
-    """Return the ConfigMap.
+def texts(broker: Broker) -> tuple[str, str]:
+    """Return what is in `broker.yaml`, and what in `live.yaml`.
 
     Raises:
         ConfigError: Settings contradict each other; with the path in the resource's spelling.
     """
-    text = configuration.dump(configuration.from_broker(broker))
+    fixed, live = changes.parts(configuration.from_broker(broker))
+    return configuration.dump(fixed), configuration.dump(live)
+
+
+def config_map(broker: Broker) -> dict[str, Any]:
+    """Return the ConfigMap with what needs a restart.
+
+    Raises:
+        ConfigError: Settings contradict each other; with the path in the resource's spelling.
+    """
+    text = texts(broker)[0]
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": names.metadata(broker, names.config_map(broker.metadata.name, digest(text))),
         "immutable": True,
         "data": {FILE: text},
+    }
+
+
+def live_map(broker: Broker) -> dict[str, Any]:
+    """Return the ConfigMap with what a running broker takes.
+
+    Raises:
+        ConfigError: Settings contradict each other; with the path in the resource's spelling.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": names.metadata(broker, names.live_config(broker.metadata.name)),
+        "data": {LIVE_FILE: texts(broker)[1]},
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 from vespiary_operator import names
 from vespiary_operator.builders.pod_template import pod_template, volumes_of
+from vespiary_operator.scaling import Scale
 from vespiary_spec import units
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
@@ -57,12 +58,27 @@ def claim_template(broker: Broker, name: str) -> dict[str, Any]:
         spec["storageClassName"] = wanted.storage_class_name
     if wanted.selector is not None:
         spec["selector"] = to_plain(wanted.selector, spelling=Spelling.CAMEL)
+    if wanted.volume_attributes_class_name is not None:
+        spec["volumeAttributesClassName"] = wanted.volume_attributes_class_name
+    labels, annotations = claim_metadata(broker, name)
+    metadata: dict[str, Any] = {"name": name, "labels": {**labels, **names.labels(broker)}}
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": names.labels(broker)},
+        "metadata": metadata,
         "spec": spec,
     }
+
+
+def claim_metadata(broker: Broker, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels and annotations that people give to the claims of one volume."""
+    inherited, own = broker.spec.inherited_metadata, volume_spec(broker, name).metadata
+    return (
+        {**(inherited.labels or {}), **(own.labels or {})},
+        {**(inherited.annotations or {}), **(own.annotations or {})},
+    )
 
 
 def grown_claim(broker: Broker, volume: str, claim: str) -> dict[str, Any]:
@@ -83,7 +99,10 @@ def stateful_set(
     pull_policy: str,
     config_map: str,
     partition: int,
+    scale: Scale | None = None,
     claim_templates: list[dict[str, Any]] | None = None,
+    template: dict[str, Any] | None = None,
+    annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the StatefulSet.
 
@@ -93,25 +112,31 @@ def stateful_set(
         pull_policy: When it is pulled.
         config_map: Name of the ConfigMap with `broker.yaml`.
         partition: Pods from this ordinal on may have the newest template.
+        scale: How many pods and brokers there are; None: as many as the Broker says.
         claim_templates: Those of the StatefulSet that is there, which can't be changed; None makes
             them new.
+        template: Template of the pods; None makes it new.
+        annotations: More annotations of the StatefulSet.
     """
+    scale = scale or Scale(broker.spec.replicas, broker.spec.replicas)
+    metadata = names.metadata(broker, names.stateful_set(broker.metadata.name))
+    more = {**(annotations or {}), names.ANNOTATION_MEMBERS: str(scale.members)}
+    metadata.setdefault("annotations", {}).update(more)
     spec: dict[str, Any] = {
-        "replicas": broker.spec.replicas,
+        "replicas": scale.pods,
         "serviceName": names.headless_service(broker.metadata.name),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
         "revisionHistoryLimit": 5,
         "selector": {"matchLabels": names.selector_labels(broker)},
-        "template": pod_template(
-            broker, image=image, pull_policy=pull_policy, config_map=config_map
-        ),
+        "template": template
+        or pod_template(broker, image=image, pull_policy=pull_policy, config_map=config_map),
     }
     if not broker.spec.storage.ephemeral:
         retention = broker.spec.storage.retention
         spec["persistentVolumeClaimRetentionPolicy"] = {
             "whenDeleted": retention.when_deleted.value,
-            "whenScaled": retention.when_scaled.value,
+            "whenScaled": "Retain" if scale.keeps_claims else retention.when_scaled.value,
         }
         spec["volumeClaimTemplates"] = (
             [claim_template(broker, name) for name in volumes_of(broker)]
@@ -121,6 +146,6 @@ def stateful_set(
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": names.metadata(broker, names.stateful_set(broker.metadata.name)),
+        "metadata": metadata,
         "spec": spec,
     }

@@ -1,8 +1,8 @@
 """The DaemonSet and the orders of a BrokerNodeTuning in mode Raise.
 
 Owns: how little the pods may do: uid 0 without capabilities, a read-only root, no token, no host
-network or PIDs, and one file of the host. Pod security calls any hostPath `privileged`, so the
-operator's namespace has to allow that; no broker's namespace has.
+network or PIDs, and one file of the host. Pod security calls any hostPath `privileged`, so they
+have a namespace of their own that allows it; neither the operator's nor any broker's does.
 Never: reads the cluster. Called by: `tuning`.
 """
 
@@ -20,6 +20,7 @@ from vespiary_spec.resources import BrokerNodeTuning
 PORT = 8083
 HOST_FILE = "/proc/sys/fs/aio-max-nr"
 KNOB = "/host/aio-max-nr"
+ORDERS_KEY = "nodes.json"
 ORDERS_FOLDER = "/etc/vespiary/node-tuning"
 
 
@@ -33,14 +34,14 @@ def _metadata(tuning: BrokerNodeTuning, namespace: str) -> dict[str, Any]:
 
 
 def orders(
-    tuning: BrokerNodeTuning, namespace: str, nodes: Mapping[str, Mapping[str, int]]
+    tuning: BrokerNodeTuning, namespace: str, nodes: Mapping[str, Mapping[str, int | bool]]
 ) -> dict[str, Any]:
     """Return the ConfigMap with the orders.
 
     Args:
         tuning: The resource.
-        namespace: The operator's own namespace.
-        nodes: `demand` and `reserved` of each node with brokers.
+        namespace: The node tuning's namespace.
+        nodes: `demand` and `reserved` of each node with brokers, `excluded` for another's.
     """
     spec = tuning.spec
     text = json.dumps(
@@ -56,7 +57,7 @@ def orders(
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(tuning, namespace),
-        "data": {"nodes.json": text},
+        "data": {ORDERS_KEY: text},
     }
 
 
@@ -71,7 +72,7 @@ def _container(image: str, pull_policy: str) -> dict[str, Any]:
                 "name": "NODE_NAME",
                 "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}},
             },
-            {"name": "VESPIARY_ORDERS", "value": f"{ORDERS_FOLDER}/nodes.json"},
+            {"name": "VESPIARY_ORDERS", "value": f"{ORDERS_FOLDER}/{ORDERS_KEY}"},
             {"name": "VESPIARY_KNOB", "value": KNOB},
             {"name": "VESPIARY_PORT", "value": str(PORT)},
         ],
@@ -104,7 +105,7 @@ def daemon_set(
 
     Args:
         tuning: The resource.
-        namespace: The operator's own namespace.
+        namespace: The node tuning's namespace.
         image: Image of the operator.
         pull_policy: When it is pulled.
     """

@@ -109,3 +109,29 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_another_tunings_node_is_left_alone(tmp_path: Path) -> None:
+    node = Node(tmp_path, value=100)
+    orders = {"floor": 65536, "margin": 1, "max": 10**6, "nodes": {"n": {"excluded": True}}}
+    node.orders.write_text(json.dumps(orders))
+    report = node.tuner.look()
+    assert node.knob.read_text() == "100\n"
+    assert report.is_satisfied
+
+
+def test_a_report_says_by_which_orders_it_went(tmp_path: Path) -> None:
+    node = Node(tmp_path, value=65536)
+    first = node.tuner.look().orders
+    node.order(demand=501)
+    second = node.tuner.look().orders
+    assert first != second
+    assert second == order_of(node.orders.read_text(), "n").digest
+
+
+def test_the_value_before_the_first_raise_is_told(tmp_path: Path) -> None:
+    node = Node(tmp_path, value=65536)
+    node.tuner.look()
+    node.order(demand=1500)
+    report = node.tuner.look()
+    assert (report.raised_from, report.aio_max_nr) == (65536, 65536 + 1500)

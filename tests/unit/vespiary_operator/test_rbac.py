@@ -16,12 +16,20 @@ def test_every_rule_of_the_table_is_in_the_chart_with_its_reason() -> None:
         assert f"resources: [{rule.resource}]" in text
 
 
+def test_every_rule_is_on_the_page_of_rights() -> None:
+    page = rbac.rights_page()
+    for rule in rbac.RULES:
+        assert f"| `{rule.resource}` |" in page
+        assert rule.reason in page
+    assert page.count("\n| `") == len(rbac.RULES)
+
+
 def test_nothing_may_do_everything() -> None:
     assert "*" not in {verb for rule in rbac.RULES for verb in rule.verbs}
     assert not rbac.is_allowed("delete", kinds.CLAIM)
     assert not rbac.is_allowed("delete", kinds.BROKER)
     assert not rbac.is_allowed("update", kinds.BROKER)
-    assert not rbac.is_allowed("create", kinds.POD)
+    assert not rbac.is_allowed("update", kinds.POD)
 
 
 def test_the_template_is_yaml_once_helm_has_gone_over_it() -> None:

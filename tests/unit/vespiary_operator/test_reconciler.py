@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vespiary_operator import kinds, names, rbac
-from vespiary_operator.cluster import ApiRefusedError
+from vespiary_operator import kinds, rbac
+from vespiary_operator.api_errors import ApiRefusedError
+from vespiary_operator.cache import Cache
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerAnswer
 from vespiary_operator.options import Options
@@ -24,7 +25,9 @@ from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.fake_disks import FakeDisks
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
+from vespiary_testkit.upgrade_world import says
 
 KEY = Key("Broker", "ns", "orders")
 TUNING = Key("BrokerNodeTuning", "", "default")
@@ -69,7 +72,21 @@ class World:
         self.remote = FakeRemote()
         self.queue = WorkQueue()
         self.metrics = Metrics()
-        self.reconciler = Reconciler(self.cluster, self.remote, self.queue, options, self.metrics)
+        self.options = options
+        self.restart()
+
+    def restart(self) -> None:
+        """Put a new operator, whose cache is empty, in the place of the one that there is."""
+        self.cache = Cache()
+        self.reconciler = Reconciler(
+            self.cluster,
+            self.remote,
+            self.queue,
+            self.options,
+            self.metrics,
+            self.cache,
+            now=lambda: self.cluster.now,
+        )
 
     async def until_quiet(self, key: Key = KEY, *, passes: int = 12) -> None:
         """Make passes, and let controllers work between them, until nothing is written."""
@@ -101,11 +118,16 @@ def test_a_broker_becomes_all_its_objects_and_then_nothing_is_written() -> None:
         world.cluster.put(broker())
         await world.until_quiet()
         assert world.conditions()["Ready"] == ("True", "Serving")
-        made = {(k, n) for k, ns, n in world.cluster.objects if ns == "ns" and k != "Event"}
-        (config,) = (n for k, n in made if k == "ConfigMap")
+        made = {
+            (k, n)
+            for k, ns, n in world.cluster.objects
+            if ns == "ns" and k not in ("Event", "ControllerRevision")
+        }
+        (config,) = (n for k, n in made if k == "ConfigMap" and n != "orders-live-config")
         assert config.startswith("orders-config-")
         assert made == {
             ("Broker", "orders"),
+            ("ConfigMap", "orders-live-config"),
             ("StatefulSet", "orders"),
             ("Service", "orders"),
             ("Service", "orders-headless"),
@@ -137,6 +159,7 @@ CHILDREN = [
     ("StatefulSet", "orders"),
     ("Service", "orders"),
     ("Service", "orders-headless"),
+    ("Service", "orders-1"),
     ("ServiceAccount", "orders-broker"),
     ("PodDisruptionBudget", "orders"),
     ("Secret", "orders-users"),
@@ -145,6 +168,8 @@ CHILDREN = [
 
 EDITS: list[tuple[tuple[str, str], Callable[[dict[str, Any]], None]]] = [
     (("StatefulSet", "orders"), lambda o: o["spec"].update(replicas=7)),
+    (("StatefulSet", "orders"), lambda o: o["metadata"].pop("annotations")),
+    (("Service", "orders-1"), lambda o: o["spec"]["selector"].popitem()),
     (("StatefulSet", "orders"), lambda o: o["spec"]["template"]["spec"].pop("initContainers")),
     (
         ("StatefulSet", "orders"),
@@ -172,7 +197,9 @@ def test_any_edit_or_deletion_is_put_back(
     deletions: list[tuple[str, str]], edits: list[int]
 ) -> None:
     async def test(world: World) -> None:
-        world.cluster.put(broker(replicas=2, networkPolicy={"enabled": True}))
+        world.cluster.put(
+            broker(replicas=2, topology="Independent", networkPolicy={"enabled": True})
+        )
         await world.until_quiet()
 
         def wanted() -> dict[str, Any]:
@@ -233,7 +260,9 @@ def test_the_password_is_made_once_and_never_again() -> None:
         await world.until_quiet()
         first = json.dumps(world.cluster.one(kinds.SECRET, "orders-credentials"))
         users = json.dumps(world.cluster.one(kinds.SECRET, "orders-users"))
-        again = Reconciler(world.cluster, world.remote, world.queue, OPTIONS, world.metrics)
+        again = Reconciler(
+            world.cluster, world.remote, world.queue, OPTIONS, world.metrics, Cache()
+        )
         await again.reconcile(KEY)
         assert json.dumps(world.cluster.one(kinds.SECRET, "orders-credentials")) == first
         assert json.dumps(world.cluster.one(kinds.SECRET, "orders-users")) == users
@@ -263,7 +292,7 @@ def test_paused_changes_nothing_and_still_reports() -> None:
     async def test(world: World) -> None:
         world.cluster.put(broker())
         await world.until_quiet()
-        world.cluster.put(broker(paused=True, replicas=3))
+        world.cluster.put(broker(paused=True, replicas=3, topology="Independent"))
         world.cluster.writes.clear()
         await world.until_quiet()
         assert [w for w in world.cluster.writes if "Event" not in w] == []
@@ -393,7 +422,7 @@ def test_the_next_look_is_soon_while_something_moves() -> None:
 
 # --- rights ---------------------------------------------------------------------------------------
 
-WATCHED = (kinds.BROKER, kinds.NODE_TUNING, *kinds.WATCHED_CHILDREN)
+WATCHED = (kinds.BROKER, kinds.NODE_TUNING, kinds.NODE, *kinds.WATCHED_CHILDREN)
 
 
 def test_every_right_is_used_and_every_call_has_one() -> None:
@@ -401,28 +430,46 @@ def test_every_right_is_used_and_every_call_has_one() -> None:
 
     async def test(world: World) -> None:
         world.cluster.put({"kind": "Node", "metadata": {"name": "node-1"}})
-        world.cluster.put(broker(networkPolicy={"enabled": True}))
+        world.cluster.put(
+            broker(
+                networkPolicy={"enabled": True},
+                topology="Independent",
+                storage={"volumes": {"journal": {"volumeAttributesClassName": "quick"}}},
+                metrics={"podMonitor": {"credentialsSecretName": "watcher"}},
+                tlsRoute={
+                    "parentRefs": [{"name": "gate"}],
+                    "hostnames": ["mq.example.com"],
+                    "acceptor": "all",
+                },
+            )
+        )
         world.cluster.put(tuning(mode="Raise"))
         await world.reconciler.enqueue_all()
         await world.until_quiet()
         await world.until_quiet(TUNING)
-        for ordinal in range(1):
-            world.cluster.put(
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": {
-                        "name": f"journal-orders-{ordinal}",
-                        "namespace": "ns",
-                        "labels": names_labels(),
-                    },
-                    "spec": {"resources": {"requests": {"storage": "1Gi"}}},
-                }
+        await grow_at_rest(world)
+        world.cluster.put(
+            broker(
+                networkPolicy={"enabled": False},
+                disruptionBudget={"enabled": False},
+                config={"journalMinFiles": 3},
             )
-        world.cluster.put(broker(networkPolicy={"enabled": False}, config={"journalMinFiles": 3}))
+        )
+        for field in ("topology", "metrics", "tlsRoute"):
+            world.cluster.one(kinds.BROKER, "orders")["spec"].pop(field)
+        world.cluster.put(tuning_pod(world))
+        await world.until_quiet(TUNING)
+        world.cluster.put(tuning(mode="Tuned"))
+        await world.until_quiet(TUNING)
+        assert world.cluster.of(kinds.TUNED)
         world.cluster.put(tuning(mode="Off"))
         await world.until_quiet()
         await world.until_quiet(TUNING)
+        assert not world.cluster.of(kinds.TUNED)
+        image = OPTIONS.broker_image
+        world.cluster.compatibility = {image: says("1.0.0"), "new:2": says("2.0.0")}
+        world.cluster.put(broker(image="new:2"))
+        await world.until_quiet()
         used = {(verb, kind.plural, sub) for verb, kind, sub in world.cluster.calls}
         used |= {(verb, kind.plural, "") for kind in WATCHED for verb in ("list", "watch")}
         granted = {
@@ -434,12 +481,22 @@ def test_every_right_is_used_and_every_call_has_one() -> None:
     in_world(test)
 
 
-def names_labels() -> dict[str, str]:
-    return {
-        names.LABEL_NAME: "vespiary",
-        names.LABEL_INSTANCE: "orders",
-        names.LABEL_COMPONENT: names.COMPONENT_BROKER,
-    }
+async def grow_at_rest(world: World) -> None:
+    """Let a volume grow that needs its pod started again, and then the StatefulSet replaced."""
+    world.cluster.disks = FakeDisks(world.cluster)
+    world.restart()
+    for size in ("1Gi", "2Gi"):
+        journal = {"size": size, "storageClassName": "offline"}
+        world.cluster.put(
+            broker(networkPolicy={"enabled": True}, storage={"volumes": {"journal": journal}})
+        )
+        for kind in (kinds.STATEFUL_SET, kinds.POD) if size == "1Gi" else ():
+            for found in world.cluster.of(kind):  # made before there were claims
+                del world.cluster.objects[kind.name, "ns", found["metadata"]["name"]]
+        world.cluster.now = "2026-01-01T00:01:00Z"
+        await world.until_quiet()
+    world.cluster.now = "2026-01-01T00:03:00Z"
+    await world.until_quiet()
 
 
 def test_without_cluster_wide_rights_the_pods_decide_alone() -> None:
@@ -452,6 +509,21 @@ def test_without_cluster_wide_rights_the_pods_decide_alone() -> None:
     in_world(test, Options(namespaces=("ns",), broker_image="b:1"))
 
 
+def tuning_pod(world: World) -> dict[str, Any]:
+    daemon_set = world.cluster.one(kinds.DAEMON_SET, "vespiary-node-tuning-default", "system")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "tuner-x",
+            "namespace": "system",
+            "labels": daemon_set["spec"]["template"]["metadata"]["labels"],
+        },
+        "spec": {"nodeName": "node-1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
 def test_node_tuning_reports_what_the_pods_answer() -> None:
     async def test(world: World) -> None:
         world.cluster.put({"kind": "Node", "metadata": {"name": "node-1"}})
@@ -459,20 +531,7 @@ def test_node_tuning_reports_what_the_pods_answer() -> None:
         await world.until_quiet(TUNING)
         status = world.cluster.one(kinds.NODE_TUNING, "default", "")["status"]
         assert status["conditions"][0]["status"] == "Unknown"
-        daemon_set = world.cluster.one(kinds.DAEMON_SET, "vespiary-node-tuning-default", "system")
-        world.cluster.put(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": "tuner-x",
-                    "namespace": "system",
-                    "labels": daemon_set["spec"]["template"]["metadata"]["labels"],
-                },
-                "spec": {"nodeName": "node-1"},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            }
-        )
+        world.cluster.put(tuning_pod(world))
         world.remote.node = NodeReport(
             aio_max_nr=131072, aio_nr=10, raised_from=65536, message="raised", is_satisfied=True
         )

@@ -13,11 +13,12 @@ from aiohttp import web
 
 from vespiary_operator import announcements, handlers, http_endpoint, kinds, names
 from vespiary_operator.__main__ import main
+from vespiary_operator.actions import Apply
 from vespiary_operator.apply import Outcome
+from vespiary_operator.cache import Cache
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerAnswer
 from vespiary_operator.options import Options, from_environment
-from vespiary_operator.plan import Apply
 from vespiary_operator.remote import Remote, broker_answer_of
 from vespiary_operator.work import Key
 from vespiary_spec.errors import ConfigError
@@ -62,12 +63,15 @@ def test_kopf_leaves_objects_alone_and_watches_only_ours() -> None:
     assert not settings.posting.enabled
     assert settings.networking.request_timeout == 60
     for kind in kinds.WATCHED_CHILDREN:
-        assert settings.watching.label_selectors[kind.plural] == names.MANAGED_SELECTOR
-    registry = handlers.registry(lambda _: None, lambda: True, is_cluster_wide=True)
+        wanted = names.CLAIM_SELECTOR if kind is kinds.CLAIM else names.MANAGED_SELECTOR
+        assert settings.watching.label_selectors[kind.plural] == wanted
+    registry = handlers.registry(
+        lambda key, after_s=0.0: None, Cache(), lambda: True, is_cluster_wide=True
+    )
     assert not list(registry._changing.get_all_handlers()), "these would write annotations"
     assert not list(registry._spawning.get_all_handlers()), "these would add finalizers"
     watched = [handler.selector for handler in registry._watching.get_all_handlers()]
-    assert len(watched) == 2 + len(kinds.WATCHED_CHILDREN)
+    assert len(watched) == 3 + len(kinds.WATCHED_CHILDREN)
     assert all(isinstance(selector, kopf.EVERYTHING.__class__) is False for selector in watched)
 
 

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from vespiary_operator.actions import Block
+from vespiary_operator.conditions import merged
+from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import Observed
 from vespiary_operator.options import Options
-from vespiary_operator.plan import Block, Plan, plan
+from vespiary_operator.plan import Plan, plan
 from vespiary_operator.rollout import Rollout
-from vespiary_operator.status import compute, merged
+from vespiary_operator.status import compute
+from vespiary_operator.storage_checks import Declared
+from vespiary_spec.filesystems import Verdict
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_spec.status import Condition, ConditionStatus, ConditionType, VerdictLevel
 from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
@@ -122,11 +127,15 @@ def test_before_there_are_pods_nothing_is_claimed() -> None:
         "Progressing": "True",
         "Degraded": "False",
         "StorageVerified": "Unknown",
+        "VolumesSized": "Unknown",
         "JournalEngine": "Unknown",
         "NodeTuned": "Unknown",
         "ConfigApplied": "Unknown",
+        "CertificateValid": "True",
         "UpToDate": "Unknown",
         "Paused": "False",
+        "Draining": "False",
+        "Integrated": "True",
     }
     assert (found.summary, found.replicas, found.observed_generation) == ("0/1", 0, 4)
 
@@ -171,3 +180,64 @@ def test_tls_is_told_with_the_endpoints() -> None:
     observed = Observed(broker=broker(tls={"secretName": "cert"}))
     found = compute(observed, Plan(actions=(), reason="", image=""), now=NOW)
     assert {e.name: e.tls for e in found.endpoints} == {"all": True, "stomp": True, "http": False}
+
+
+def test_an_override_is_told_for_ever_in_reason_and_metric() -> None:
+    sentence = "The volume journal is on nfs4, which is refused by default."
+    answer = summarise(
+        volumes(filesystem="nfs4", verdict=VerdictLevel.WARN, reason=sentence),
+        AioResult(max_nr=65536, nr=0, demand=500),
+        engine="ASYNCIO",
+    )
+    policy = {"filesystemPolicy": {"allow": ["ext4", "nfs4"]}}
+    found = said(answer, storage=policy)["StorageVerified"]
+    assert (found.status, found.reason) == (ConditionStatus.TRUE, "FilesystemOverridden")
+    assert found.message == sentence
+
+    asked = broker(storage=policy)
+    planned = Plan(actions=(), reason="", image="b:1", rollout=DONE)
+    observed = Observed(broker=asked, pods=(pod(answer),))
+    metrics = Metrics()
+    metrics.broker(asked, compute(observed, planned, now=NOW))
+    line = (
+        'vespiary_operator_broker_filesystem_overridden{broker="orders",filesystem="nfs4",'
+        'namespace="ns",pod="orders-0",volume="journal"} 1.0'
+    )
+    assert line in metrics.text().decode()
+    metrics.broker(broker(), compute(observed, planned, now=NOW))
+    assert line not in metrics.text().decode()
+    metrics.broker(asked, compute(observed, planned, now=NOW))
+    metrics.forget("ns", "orders")
+    assert line not in metrics.text().decode()
+
+
+def test_warnings_are_told_before_any_pod_has_looked() -> None:
+    warning = Declared("journal", None, Verdict(VerdictLevel.WARN, "They bind at once."))
+    planned = Plan(actions=(), reason="", image="b:1", declared=(warning,))
+    found = compute(Observed(broker=broker()), planned, now=NOW)
+    verified = next(c for c in found.conditions if c.type == "StorageVerified")
+    assert verified.status is ConditionStatus.UNKNOWN
+    assert verified.message.endswith("They bind at once.")
+
+
+def test_a_broker_that_waits_for_its_node_says_so_and_is_not_stuck() -> None:
+    sentence = "The broker waits for AIO requests: 500 are needed."
+    answer = summarise(
+        volumes(filesystem="ext4"),
+        AioResult(max_nr=65536, nr=65400, demand=500),
+        engine="ASYNCIO",
+        waits=sentence,
+    )
+    found = said(answer, is_ready=False)
+    assert (found["NodeTuned"].status, found["NodeTuned"].reason) == (
+        ConditionStatus.FALSE,
+        "AioShortage",
+    )
+    assert sentence in found["NodeTuned"].message
+    assert found["Ready"].reason == "WaitingForNode"
+    assert sentence in found["Ready"].message
+    assert found["Degraded"].status is ConditionStatus.FALSE
+    assert found["StorageVerified"].status is ConditionStatus.TRUE
+    served = said(answer)
+    assert served["NodeTuned"].status is ConditionStatus.TRUE, "it got what it waited for"
+    assert served["Ready"].status is ConditionStatus.TRUE

@@ -143,5 +143,7 @@ def test_the_policy_may_allow_it_and_ephemeral_brokers_claim_nothing() -> None:
             "volumes": {"journal": {"storageClassName": "shared"}},
         }
     )
-    assert declared(allowed, classes={"shared": NFS}, volumes=()) == ()
+    (found,) = declared(allowed, classes={"shared": NFS}, volumes=())
+    assert not found.verdict.is_denied
+    assert "taken only because filesystemPolicy names it" in found.verdict.sentence
     assert declared(broker(storage={"ephemeral": True}), classes={"shared": NFS}, volumes=()) == ()

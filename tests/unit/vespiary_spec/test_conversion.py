@@ -126,7 +126,7 @@ def test_a_name_in_the_files_spelling_is_corrected_in_a_resource() -> None:
     [
         ({"config": {"journalDirectory": "/x"}}, "spec.config.journalDirectory"),
         ({"config": {"journalType": "MAPPED"}}, "spec.config.journalType"),
-        ({"upgrade": {"strategy": "Canary"}}, "spec.upgrade.strategy"),
+        ({"upgrade": {"strategy": "OnDelete"}}, "spec.upgrade.strategy"),
         (
             {"addressSettings": [{"match": "#", "autoCreateJmsQueues": True}]},
             "spec.addressSettings[0].autoCreateJmsQueues",

@@ -1,19 +1,15 @@
-"""Verdicts on filesystems: the default policy, the user's, and the early hints."""
+"""Verdicts on filesystems: the default policy, and the user's."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from vespiary_spec import filesystems
 from vespiary_spec.filesystems import (
-    Driver,
     effective,
+    is_overridden,
     types_of_magic,
     verdict,
-    verdict_from_persistent_volume,
-    verdict_from_provisioner,
 )
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.status import VerdictLevel
@@ -72,13 +68,13 @@ def test_memory_is_taken_only_when_it_was_asked_for() -> None:
     ("policy", "kind", "level"),
     [
         (FilesystemPolicy(allow=("xfs",)), "ext4", DENY),
-        (FilesystemPolicy(allow=("xfs", "nfs4")), "nfs4", ALLOW),
+        (FilesystemPolicy(allow=("xfs", "nfs4")), "nfs4", WARN),
         (FilesystemPolicy(warn=("nfs4",)), "nfs4", WARN),
         (FilesystemPolicy(warn=("nfs4",)), "btrfs", DENY),
         (FilesystemPolicy(warn=("ext4",)), "ext4", WARN),
         (FilesystemPolicy(allow=("btrfs",)), "btrfs", ALLOW),
         (FilesystemPolicy(deny=("xfs",)), "xfs", DENY),
-        (FilesystemPolicy(allow=("fuse",)), "fuse.juicefs", ALLOW),
+        (FilesystemPolicy(allow=("fuse",)), "fuse.juicefs", WARN),
         (FilesystemPolicy(allow=("fuse.juicefs",)), "fuse.s3fs", DENY),
         (FilesystemPolicy(deny=("tmpfs",)), "tmpfs", DENY),
     ],
@@ -103,7 +99,7 @@ def test_mount_table_and_kernel_have_to_agree() -> None:
     found = verdict("ext4", 0x6969, volume="journal")
     assert found.is_denied
     assert "nfs" in found.sentence
-    assert verdict("minix", 0x137F, FilesystemPolicy(allow=("minix",))).level is ALLOW
+    assert verdict("minix", 0x137F, FilesystemPolicy(allow=("minix",))).level is WARN
 
 
 def test_magic_numbers() -> None:
@@ -121,66 +117,20 @@ def test_every_type_that_is_not_allowed_has_a_reason() -> None:
             assert kind in (*filesystems.ALLOWED, "overlay") or kind in filesystems.REASONS
 
 
-@pytest.mark.parametrize(
-    ("provisioner", "parameters", "is_shared", "level"),
-    [
-        ("nfs.csi.k8s.io", {}, False, DENY),
-        ("cluster.local/nfs-subdir-external-provisioner", {}, False, DENY),
-        ("efs.csi.aws.com", {}, False, DENY),
-        ("file.csi.azure.com", {"protocol": "nfs"}, False, DENY),
-        ("rook-ceph.cephfs.csi.ceph.com", {}, False, DENY),
-        ("rook-ceph.rbd.csi.ceph.com", {"csi.storage.k8s.io/fstype": "ext4"}, False, None),
-        ("driver.longhorn.io", {}, False, None),
-        ("driver.longhorn.io", {}, True, DENY),
-        ("csi.trident.netapp.io", {"backendType": "ontap-nas-economy"}, False, DENY),
-        ("csi.trident.netapp.io", {"backendType": "ontap-san"}, False, None),
-        ("ebs.csi.aws.com", {"csi.storage.k8s.io/fstype": "btrfs"}, False, WARN),
-        ("ebs.csi.aws.com", {"fsType": "ext3"}, False, DENY),
-        ("ebs.csi.aws.com", {}, False, None),
-        ("rancher.io/local-path", {}, False, None),
-        ("example.com/unknown", {}, False, None),
-    ],
-)
-def test_hints_of_a_storage_class(
-    provisioner: str, parameters: dict[str, str], is_shared: bool, level: VerdictLevel | None
-) -> None:
-    found = verdict_from_provisioner(provisioner, parameters, volume="journal", is_shared=is_shared)
-    assert (found.level if found else None) is level
-    if found:
-        assert f"provisioner {provisioner}" in found.sentence
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "fuse.gcsfuse", "ceph", "ext3", "minix"])
+def test_an_override_is_a_warning_for_ever(kind: str) -> None:
+    policy = FilesystemPolicy(allow=("ext4", kind))
+    found = verdict(kind, None, policy, volume="journal")
+    assert found.level is WARN
+    assert "refused by default and taken only because filesystemPolicy names it" in found.sentence
+    assert "Give it a volume with xfs or ext4." in found.sentence
+    assert is_overridden(kind, policy)
+    assert not is_overridden(kind, None)
+    assert not is_overridden(kind, FilesystemPolicy(allow=(kind,), deny=(kind,)))
 
 
-def test_users_can_add_drivers() -> None:
-    own = (Driver("files.example.com", "nfs4"), Driver("ebs.csi.aws.com", "cifs"))
-    found = verdict_from_provisioner("files.example.com", more_drivers=own)
-    assert found is not None
-    assert found.is_denied
-    found = verdict_from_provisioner("ebs.csi.aws.com", more_drivers=own)
-    assert found is not None
-    assert "cifs" in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("spec", "level"),
-    [
-        ({"nfs": {"server": "a", "path": "/"}}, DENY),
-        ({"cephfs": {"monitors": []}}, DENY),
-        ({"azureFile": {"shareName": "a"}}, DENY),
-        ({"csi": {"driver": "nfs.csi.k8s.io"}}, DENY),
-        ({"csi": {"driver": "ebs.csi.aws.com", "fsType": "ext4"}}, None),
-        ({"csi": {"driver": "ebs.csi.aws.com", "fsType": "btrfs"}}, WARN),
-        ({"csi": {"driver": "example.com", "fsType": "nfs"}}, DENY),
-        ({"csi": {"driver": "example.com"}}, None),
-        ({"csi": {"driver": "driver.longhorn.io"}, "accessModes": ["ReadWriteMany"]}, DENY),
-        ({"local": {"path": "/mnt", "fsType": "xfs"}}, None),
-        ({"local": {"path": "/mnt", "fsType": "tmpfs"}}, DENY),
-        ({"volumeMode": "Block", "local": {"path": "/dev/sdb"}}, DENY),
-        ({}, None),
-    ],
-)
-def test_hints_of_a_bound_volume(spec: dict[str, Any], level: VerdictLevel | None) -> None:
-    volume = {"metadata": {"name": "pv-1"}, "spec": spec}
-    found = verdict_from_persistent_volume(volume, volume="journal")
-    assert (found.level if found else None) is level
-    if found:
-        assert "pv-1" in found.sentence or "provisioner" in found.sentence
+def test_what_is_warned_of_may_be_taken_without_a_word() -> None:
+    policy = FilesystemPolicy(allow=("btrfs",))
+    assert verdict("btrfs", None, policy).level is ALLOW
+    assert not is_overridden("btrfs", policy)
+    assert not is_overridden("", policy)

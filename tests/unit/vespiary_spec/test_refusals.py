@@ -143,7 +143,6 @@ def test_no_refused_name_is_offered_in_a_schema() -> None:
     offered |= names(struct_schema(BrokerNodeTuningSpec, Target.CRD))
     for missing in (
         "autoCreateJmsQueues",
-        "hibernate",
         "redistributionDelay",
     ):
         assert missing not in offered

@@ -24,6 +24,7 @@ kind: Broker
 metadata: {name: orders, labels: {team: shop}}
 spec:
   replicas: 2
+  topology: Independent
   storage:
     filesystemPolicy: {allow: [xfs, ext4], warn: [btrfs, zfs, f2fs, jfs]}
     volumes:

@@ -22,11 +22,14 @@ class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
         asked: What the configuration asks for.
         effective: What will be used; None when that is refused.
         reason: One sentence.
+        waits: What the broker waits for before it can have the engine, as one sentence; empty if
+            it need not wait.
     """
 
     asked: JournalType
     effective: JournalType | None
     reason: str
+    waits: str = ""
 
     @property
     def is_as_asked(self) -> bool:
@@ -42,6 +45,7 @@ def choose(
     limits: AioLimits,
     is_strict: bool,
     uring: Capability = UNTRIED,
+    waits_for_aio: bool = False,
 ) -> EngineChoice:
     """Choose the journal engine from what was measured on the journal's volume.
 
@@ -56,6 +60,7 @@ def choose(
         is_strict: The configuration's `journal-type-strict`: refuse rather than take another
             engine.
         uring: Outcome of the io_uring trial.
+        waits_for_aio: A lack of AIO requests is waited for; it is no reason for another engine.
     """
     if asked is JournalType.NIO:
         return EngineChoice(
@@ -64,7 +69,16 @@ def choose(
             reason="NIO was asked for and needs nothing but pwrite and fdatasync.",
         )
     if asked is JournalType.IO_URING:
+        if waits_for_aio and uring.works is False and not is_strict and _lacks_room(direct, limits):
+            waits = (
+                f"The broker waits for AIO requests, for io_uring can't be had: {limits.sentence}"
+            )
+            engine = JournalType.ASYNCIO
+            return EngineChoice(asked=asked, effective=engine, reason=waits, waits=waits)
         return _choose_uring(direct, aio, uring, limits, is_strict=is_strict)
+    if waits_for_aio and _lacks_room(direct, limits):
+        waits = f"The broker waits for AIO requests: {limits.sentence}"
+        return EngineChoice(asked=asked, effective=asked, reason=waits, waits=waits)
     obstacle = _obstacle(direct, aio, limits)
     if not obstacle:
         untried = next((trial.reason for trial in (direct, aio) if trial.works is None), None)
@@ -113,6 +127,11 @@ def _choose_uring(
         obstacle = f"{obstacle.rstrip('.')}; and {_obstacle(direct, aio, limits)}"
     reason = f"NIO is used instead of {asked}: {obstacle}"
     return EngineChoice(asked=asked, effective=JournalType.NIO, reason=reason)
+
+
+def _lacks_room(direct: Capability, limits: AioLimits) -> bool:
+    """Return whether more AIO requests would help."""
+    return not limits.is_enough and direct.works is not False
 
 
 def _no_direct(direct: Capability) -> str:

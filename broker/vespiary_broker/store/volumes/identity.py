@@ -24,6 +24,7 @@ import msgspec
 
 STAMP_NAME = ".vespiary-volume.json"
 FORMAT = 1
+READABLE_FORMATS = (1,)
 
 _STAMP_BYTES_MAX = 16 * 1024
 # mkfs makes it; everything of ours that is not the store itself begins with the prefix.
@@ -172,9 +173,10 @@ def _read(directory: str) -> Stamp | None:
         stamp = msgspec.json.decode(data, type=Stamp)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedStamp(f"{path} is no volume stamp: {error}") from error
-    if stamp.format != FORMAT:
+    if stamp.format not in READABLE_FORMATS:
         raise DamagedStamp(
-            f"{path} has format {stamp.format}, this version of Vespiary reads {FORMAT}"
+            f"{path} has format {stamp.format}, this version of Vespiary reads "
+            f"{', '.join(map(str, READABLE_FORMATS))}"
         )
     return stamp
 

@@ -148,6 +148,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "volumes": [volume.to_dict() for volume in self.volumes],
         }
 
+    def takes_direct_io(self, volume: str) -> bool:
+        """Return whether nothing speaks against direct I/O on a volume."""
+        return all(
+            found.result.direct_io is not False
+            for found in self.volumes
+            if found.result.name == volume
+        )
+
+    def is_in_memory(self, volume: str) -> bool:
+        """Return whether a volume is memory."""
+        return any(
+            found.result.filesystem in ("tmpfs", "ramfs")
+            for found in self.volumes
+            if found.result.name == volume
+        )
+
     @property
     def sentences(self) -> tuple[str, ...]:
         """Everything worth telling, refusals first, each once."""
@@ -156,6 +172,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         told = [finding.sentence for finding in found]
         if self.answer.refusal and self.answer.refusal not in told:
             told.insert(0, self.answer.refusal)
-        if self.engine is not None and not self.engine.is_as_asked:
+        if self.engine is not None and (self.engine.waits or not self.engine.is_as_asked):
             told.append(self.engine.reason)
         return tuple(dict.fromkeys(told))

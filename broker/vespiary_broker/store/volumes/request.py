@@ -55,6 +55,7 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
         adopts: Take files without a stamp, and blank volumes beside full ones, as this broker's.
         is_ephemeral: Losing the data with the pod was asked for.
         flush_samples: Durable writes to time on each filesystem; 0 times none.
+        waits_for_aio: A lack of AIO requests is waited for; it is no reason for another engine.
     """
 
     volumes: tuple[VolumeRequest, ...]
@@ -66,6 +67,7 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     adopts: bool = False
     is_ephemeral: bool = False
     flush_samples: int = FLUSH_SAMPLES
+    waits_for_aio: bool = False
 
     def __post_init__(self) -> None:
         names = [volume.name for volume in self.volumes]
@@ -82,6 +84,7 @@ def of_settings(
     adopts: bool = False,
     is_ephemeral: bool = False,
     flush_samples: int = FLUSH_SAMPLES,
+    waits_for_aio: bool = False,
 ) -> VerificationRequest:
     """Make the request that belongs to a broker's settings.
 
@@ -93,6 +96,7 @@ def of_settings(
         adopts: See `VerificationRequest`.
         is_ephemeral: See `VerificationRequest`.
         flush_samples: See `VerificationRequest`.
+        waits_for_aio: See `VerificationRequest`.
 
     Returns:
         The request; without volumes when `persistence-enabled` is false, since nothing is written.
@@ -136,4 +140,5 @@ def of_settings(
         adopts=adopts,
         is_ephemeral=is_ephemeral,
         flush_samples=flush_samples,
+        waits_for_aio=waits_for_aio,
     )

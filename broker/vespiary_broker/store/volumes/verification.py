@@ -115,7 +115,10 @@ def verify(request: VerificationRequest, machine: Machine = THIS_MACHINE) -> Rep
                 uring=trials[JOURNAL].uring,
                 limits=limits,
                 is_strict=request.is_strict,
+                waits_for_aio=request.waits_for_aio,
             )
+            if choice.waits:
+                reports = tuple(_without_aio(report) for report in reports)
             refused_at = Stage.ENGINE if choice.effective is None else None
     if refused_at is None and request.owner is not None:
         reports = _identify(request, request.owner, reports, machine)
@@ -126,8 +129,16 @@ def verify(request: VerificationRequest, machine: Machine = THIS_MACHINE) -> Rep
         engine=str(choice.effective) if choice is not None and choice.effective else "",
         engine_reason="" if choice is None or choice.is_as_asked else choice.reason,
         refusal=choice.reason if choice is not None and choice.effective is None else "",
+        waits=choice.waits if choice is not None and refused_at is None else "",
     )
     return Report(answer=answer, volumes=reports, engine=choice, refused_at=refused_at)
+
+
+def _without_aio(report: VolumeReport) -> VolumeReport:
+    """Take back a trial that failed for lack of requests: it says nothing of the volume."""
+    if report.result.aio is not False:
+        return report
+    return msgspec.structs.replace(report, result=msgspec.structs.replace(report.result, aio=None))
 
 
 def _is_refused(reports: tuple[VolumeReport, ...]) -> bool:

@@ -55,6 +55,7 @@ def test_nothing_is_counted_unless_that_is_wished_for() -> None:
     rig = Rig()
     rig.send("/queue/q", b"x")
     counting = CountingMessages(rig.engine, configuration)
-    run_virtual(counting.run())
+    with pytest.raises(TimeoutError):
+        run_virtual(asyncio.wait_for(counting.run(), 3600))
     with pytest.raises(RemoteProtocolError, match="message-counter-enabled: false"):
         counting.queue("q")

@@ -60,12 +60,21 @@ def test_without_a_folder_it_is_named_after_the_broker(tmp_path: Path, monkeypat
 
 def test_what_has_no_effect_here_is_named(tmp_path: Path):
     document = broker(
-        replicas=3, image="other/broker:1", nodeSelector={"disk": "fast"}, auth={"secretName": "s"}
+        replicas=3,
+        topology="Independent",
+        image="other/broker:1",
+        nodeSelector={"disk": "fast"},
+        auth={"secretName": "s"},
     )
     first, second, third = local_broker(document, data=tmp_path).remarks
-    assert first == "has a meaning in Kubernetes only: spec.image, spec.nodeSelector"
+    assert first == "has a meaning in Kubernetes only: spec.topology, spec.image, spec.nodeSelector"
     assert "spec.replicas is 3" in second
     assert "vespiary user add" in third
+
+
+def test_several_brokers_without_a_topology_are_refused_here_too(tmp_path: Path):
+    with pytest.raises(ConfigError, match="topology: Independent"):
+        local_broker(broker(replicas=2), data=tmp_path)
 
 
 def test_users_of_a_secret_are_not_replaced_by_nobody(tmp_path: Path):
@@ -91,7 +100,7 @@ def test_tls_needs_its_files(tmp_path: Path):
         ({"colour": "red"}, "spec.colour"),
         ({"config": {"journalType": "FAST"}}, "spec.config.journalType"),
         ({"config": {"jmsDirectory": "x"}}, "spec.config.jmsDirectory"),
-        ({"upgrade": {"strategy": "Canary"}}, "spec.upgrade.strategy"),
+        ({"upgrade": {"strategy": "OnDelete"}}, "spec.upgrade.strategy"),
     ],
 )
 def test_fields_that_cannot_be_had_are_refused_by_name(tmp_path: Path, spec: Any, says: str):

@@ -109,7 +109,7 @@ def test_a_new_operator_renders_the_same_pods_for_the_example() -> None:
     found = Broker.from_dict(document)
     template = rendered(found)["spec"]["template"]
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
-    assert digest == "d543480414ab9a0e"
+    assert digest == "82c090b067af4b35"
 
 
 def test_the_config_map_is_named_after_its_content() -> None:
@@ -140,6 +140,18 @@ def test_an_acceptor_may_be_called_http() -> None:
 def test_the_network_policy_opens_the_acceptors_and_http() -> None:
     (rule,) = policies.network_policy(broker())["spec"]["ingress"]
     assert [p["port"] for p in rule["ports"]] == [61616, 61613, 8161]
+
+
+def test_the_network_policy_lets_a_broker_call_its_own_kind_alone() -> None:
+    spec = policies.network_policy(broker())["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    names_of_hosts, brokers = spec["egress"]
+    assert {(p["protocol"], p["port"]) for p in names_of_hosts["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+    assert brokers["to"] == [{"podSelector": spec["podSelector"]}], "not those of other Brokers"
+    assert [p["port"] for p in brokers["ports"]] == [61616, 61613, 8161]
 
 
 def test_users_and_credentials_are_apart() -> None:

@@ -18,9 +18,16 @@ def choose(
     limits: AioLimits = ROOM,
     is_strict: bool = False,
     uring: Capability = WORKS,
+    waits_for_aio: bool = False,
 ) -> EngineChoice:
     return engine_choice.choose(
-        asked, direct=direct, aio=aio, limits=limits, is_strict=is_strict, uring=uring
+        asked,
+        direct=direct,
+        aio=aio,
+        limits=limits,
+        is_strict=is_strict,
+        uring=uring,
+        waits_for_aio=waits_for_aio,
     )
 
 
@@ -130,3 +137,19 @@ def test_strict_io_uring_takes_nothing_else() -> None:
     assert choice.effective is None
     assert "journal-type-strict forbids another engine" in choice.reason
     assert "a filter forbids io_uring_setup" in choice.reason
+
+
+def test_a_lack_of_requests_may_be_waited_for() -> None:
+    for is_strict in (False, True):
+        choice = choose(limits=NO_ROOM, waits_for_aio=True, is_strict=is_strict)
+        assert choice.effective is JournalType.ASYNCIO
+        assert choice.waits.startswith("The broker waits for AIO requests: ")
+        assert "sysctl -w fs.aio-max-nr=" in choice.waits
+    assert not choose(waits_for_aio=True).waits, "there is room"
+    without = choose(limits=NO_ROOM, waits_for_aio=True, direct=Capability(False, "EINVAL"))
+    assert (without.effective, without.waits) == (JournalType.NIO, ""), "room would not help"
+    uring = JournalType.IO_URING
+    choice = choose(uring, uring=FORBIDDEN, limits=NO_ROOM, waits_for_aio=True)
+    assert choice.effective is JournalType.ASYNCIO
+    assert "for io_uring can't be had" in choice.waits
+    assert not choose(uring, limits=NO_ROOM, waits_for_aio=True).waits, "it needs none of them"

@@ -105,6 +105,7 @@ class PaperMachine:
         is_created: bool = False,
         adopts: bool = False,
         flush_samples: int = 0,
+        waits_for_aio: bool = False,
     ) -> Report:
         request = VerificationRequest(
             volumes=tuple(
@@ -126,6 +127,7 @@ class PaperMachine:
             is_ephemeral=is_ephemeral,
             # Not timed by default: what the folders really lie on is not the test's business.
             flush_samples=flush_samples,
+            waits_for_aio=waits_for_aio,
         )
         return verify(
             request,
@@ -492,3 +494,17 @@ def test_this_machine_is_the_default(tmp_path: Path) -> None:
     assert report.volumes[0].result.filesystem == mount.filesystem
     assert number
     assert statfs.read(str(tmp_path)).magic
+
+
+def test_a_lack_of_requests_that_is_waited_for_is_no_refusal(tmp_path: Path) -> None:
+    machine = PaperMachine(tmp_path)
+    machine.add("journal")
+    machine.set_aio(65400, 65536)
+    report = machine.verify(journal_type=JournalType.ASYNCIO, is_strict=True, waits_for_aio=True)
+    assert report.refused_at is None
+    answer = decode(encode(report.answer))
+    assert answer.exit_code is ExitCode.GOOD
+    assert answer.engine == "ASYNCIO"
+    assert answer.waits.startswith("The broker waits for AIO requests: 500 AIO operations are")
+    assert answer.volumes[0].aio is None, "the trial failed for want of requests, not of the volume"
+    assert answer.waits in report.sentences

@@ -1,0 +1,224 @@
+"""Taking messages over from another broker, which is drained into this one.
+
+Owns the waiting: for room in the journal, for memory of the address, for the flush. Must never hold
+a rule: `engine.transfers` has those. Called by the HTTP API; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.engine.address_memory import Verdict
+from vespiary_broker.engine.core import LargeBody, NoRoom
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.transfers import Origin, Taken, TransferIntake
+from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, decode_batch
+from vespiary_spec.errors import JournalFull, RemoteProtocolError
+from vespiary_spec.settings import RoutingType
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.engine.queues import Queue
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.store.journal import Journal
+
+_ROOM_S: Final = 5.0
+
+
+class Transfers:
+    """Takes messages over.
+
+    Args:
+        engine: The engine.
+        cycle: The server's turn.
+        journal: The message journal.
+    """
+
+    def __init__(self, engine: Engine, cycle: Cycle, journal: Journal) -> None:
+        self._engine = engine
+        self._cycle = cycle
+        self._journal = journal
+        self._intake = TransferIntake(engine.core, engine.registry, engine.duplicates)
+
+    async def make_queue(self, binding: dict[str, Any], *, is_durable: bool) -> bool:
+        """Make a queue as it was in the other broker, if there is none of its name.
+
+        Args:
+            binding: What the other broker's bindings say of it.
+            is_durable: Whether it survives a restart.
+
+        Returns:
+            Whether it was made; one that is there stays as it is.
+
+        Raises:
+            RemoteProtocolError: The binding says too little, or a queue of this name has another
+                address.
+        """
+        registry = self._engine.registry
+        try:
+            name, address = str(binding["name"]), str(binding["address"])
+            kind = RoutingType(binding["routing-type"])
+            traits = replace(
+                QueueTraits.from_binding(binding), is_configured=False, is_internal=False
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"a queue's definition is not understood: {error}") from error
+        if registry.queue_of(address, name) is not None:
+            return False
+        await registry.create_queue(
+            name,
+            address,
+            kind,
+            is_durable=is_durable,
+            is_auto_created=bool(binding.get("auto-created", False)),
+            client_id=str(binding.get("client-id", "")),
+            traits=traits,
+        )
+        return True
+
+    async def take(self, origin: Origin, queue: str, data: bytes) -> Taken:
+        """Take a batch of messages over.
+
+        Args:
+            origin: Where they come from.
+            queue: Name of the queue, which is there.
+            data: The batch.
+
+        Raises:
+            RemoteProtocolError: There is no such queue, or the batch is none.
+            LimitExceeded: A message does not fit into this journal.
+            JournalFull: There is no room now.
+
+        Durability: on return all of them survive a power loss, those that had come before included.
+        """
+        messages = decode_batch(data)
+        if any(one.flags & TransferFlag.LARGE for one in messages):
+            raise RemoteProtocolError("a large message came in a batch, without its body")
+        taken = seen = 0
+        for group in self._intake.pieces(messages):
+            one = await self._stage(origin, queue, group, None)
+            taken, seen = taken + one.taken, seen + one.seen
+        await self._journal.wait_durable()
+        return Taken(taken, seen)
+
+    async def take_large(
+        self, origin: Origin, queue: str, data: bytes, body: AsyncIterator[bytes]
+    ) -> Taken:
+        """Take a large message over.
+
+        Args:
+            origin: Where it comes from.
+            queue: Name of the queue, which is there.
+            data: A batch of this message alone, without its body.
+            body: The pieces of its body.
+
+        Raises:
+            RemoteProtocolError: See `take`; or this broker keeps no large messages.
+            StorageError: The body could not be stored.
+            JournalFull: There is no room now.
+
+        Durability: as for `take`; the body is flushed before it is referred to.
+        """
+        messages = decode_batch(data)
+        if len(messages) != 1 or self._cycle.large is None:
+            raise RemoteProtocolError("a large message comes by itself, to a broker that keeps any")
+        (message,) = messages
+        if self._intake.is_seen(origin, message.sequence):
+            await self._journal.wait_durable()
+            return Taken(0, 1)
+        writer = self._cycle.large.begin()
+        room = asyncio.Event()
+        writer.on_room = room.set
+        writer.on_failed = lambda _: room.set()  # `finish` tells it
+        large: LargeBody | None = None
+        is_taken = False
+        try:
+            async for piece in body:
+                writer.put(piece)
+                room.clear()
+                if writer.is_full:
+                    await room.wait()
+            is_persistent = bool(message.flags & TransferFlag.JOURNALLED)
+            large = await writer.finish(is_persistent=is_persistent)
+            if large is None:
+                raise JournalFull("there is no room for a large message that is handed over")
+            _check_body(message, large)
+            found = await self._stage(origin, queue, [message], large)
+            is_taken = found.taken > 0
+        finally:
+            if large is None:
+                writer.discard()
+            elif not is_taken:
+                self._cycle.large.remove([large.large_id])
+        await self._journal.wait_durable()
+        return found
+
+    async def _stage(
+        self, origin: Origin, name: str, group: list[TransferMessage], large: LargeBody | None
+    ) -> Taken:
+        """Stage a group as soon as there is room.
+
+        Raises:
+            JournalFull: There is none for some seconds; nothing of the group was staged.
+        """
+        end_s = self._cycle.loop.time() + _ROOM_S
+        while True:
+            queue = self._queue(name)
+            self._check_room(queue)
+            try:
+                taken = self._intake.stage(queue, origin, group, large)
+            except NoRoom:
+                left_s = end_s - self._cycle.loop.time()
+                if left_s <= 0:
+                    raise JournalFull(
+                        f"the journal has no room for messages of the queue {name} now",
+                        cure="let consumers take messages, or give the journal more room",
+                    ) from None
+                try:
+                    await asyncio.wait_for(self._cycle.space(), left_s)
+                except TimeoutError:
+                    continue
+            else:
+                if any(one.flags & TransferFlag.SPECIAL for one in group):
+                    self._engine.fates.special_sent()
+                self._cycle.touch()
+                return taken
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._engine.registry.queues.get(name)
+        if queue is None:
+            raise RemoteProtocolError(f"there is no queue {name} to take messages over into")
+        return queue
+
+    def _check_room(self, queue: Queue) -> None:
+        """Refuse messages of an address that has no room; none of them may be dropped.
+
+        Raises:
+            AddressFull: Its policy is FAIL.
+            JournalFull: It has none now.
+        """
+        verdict, state = self._engine.memory.decide(queue.address)
+        if state is not None and verdict is not Verdict.TAKE:
+            raise JournalFull(
+                f"the address {state.name} is full and takes nothing over",
+                cure="let consumers take messages, or raise its max-size-bytes",
+            )
+
+
+def _check_body(message: TransferMessage, large: LargeBody) -> None:
+    """Compare what came with what the other broker says of it.
+
+    Raises:
+        JournalFull: Not all of it came; worth another try.
+    """
+    said = decode_large_reference(message.body)
+    if (said.size_bytes, said.crc) != (large.size_bytes, large.crc):
+        raise JournalFull(
+            "a large message that is handed over did not come whole",
+            measured=f"{large.size_bytes} bytes, checksum {large.crc:08x}",
+            allowed=f"{said.size_bytes} bytes, checksum {said.crc:08x}",
+        )

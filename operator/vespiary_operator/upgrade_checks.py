@@ -1,0 +1,172 @@
+"""What has to hold before a new version reaches the first broker.
+
+Owns: the checks, in their order: whether restarts are allowed now, brokers and volumes that are
+well, and what the images say about formats of files.
+Never: changes anything but the pod that asks the images. Called by: `upgrade`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from vespiary_operator import kinds, maintenance, pods, templates
+from vespiary_operator.actions import Action, Create, deletion
+from vespiary_operator.builders import compatibility_pod
+from vespiary_operator.observation import Observed
+from vespiary_operator.pods import Pod
+from vespiary_operator.templates import Kept
+from vespiary_spec import compatibility
+from vespiary_spec.compatibility import Compatibility, FormatMove
+from vespiary_spec.errors import ConfigError
+from vespiary_spec.status import VerdictLevel
+
+
+class Checked(NamedTuple):
+    """What was found.
+
+    Attributes:
+        is_passed: Whether every check says yes.
+        reason: One word, where one does not.
+        sentence: Which one, and what to do.
+        is_refusal: Whether it stays so until the Broker is changed; otherwise it is waited for.
+        actions: What has to be done to find out.
+        moves: Kinds of files that get a format which the version before does not read.
+        from_version: Version before, as its image says; empty if it was not asked.
+        to_version: Version that is wanted, as its image says.
+    """
+
+    is_passed: bool
+    reason: str = ""
+    sentence: str = ""
+    is_refusal: bool = False
+    actions: tuple[Action, ...] = ()
+    moves: tuple[FormatMove, ...] = ()
+    from_version: str = ""
+    to_version: str = ""
+
+
+def _waits(reason: str, sentence: str, *actions: Action) -> Checked:
+    return Checked(False, reason, sentence, actions=actions)
+
+
+def checked(
+    observed: Observed, kept: Kept, image: str, *, pull_policy: str, hold: str = ""
+) -> Checked:
+    """Check whether an upgrade may begin.
+
+    Args:
+        observed: What was found.
+        kept: The templates so far.
+        image: The image that is wanted.
+        pull_policy: When it is pulled.
+        hold: What else is under way that an upgrade waits for; empty if nothing is.
+    """
+    hold = maintenance.no_restart(observed.broker, observed.time) or hold
+    if hold:
+        return _waits("RestartsHeld", hold)
+    for pod in observed.pods:
+        ill = _illness(pod, observed)
+        if ill:
+            return _waits("BrokersUnhealthy", f"The upgrade waits for {pods.name(pod)}: {ill}")
+    before = opened_images(observed.pods, kept)
+    return _formats(observed, before - {image}, image, pull_policy=pull_policy)
+
+
+def opened_images(running: Iterable[Pod], kept: Kept) -> set[str]:
+    """Return the images that may have written files: those with which a broker began to run.
+
+    One that could not be pulled has written none, and need not be asked.
+    """
+    images = {templates.image_of(pod) for pod in running if pods.has_begun(pod)}
+    if kept.has_run:
+        images.add(kept.image)
+    if kept.before is not None:
+        images.add(templates.image_of(kept.before))
+    return images - {""}
+
+
+def _illness(pod: Pod, observed: Observed) -> str:
+    """Return why a broker is not well; empty if it is, or if a new version may be the cure."""
+    answer = observed.answers.get(pods.name(pod))
+    if answer is not None and answer.journal_failed_reason:
+        return f"it fenced its journal: {answer.journal_failed_reason}"
+    if not pods.is_ready(pod) and not pods.is_stuck(pod):
+        return pods.waits_for(pod)
+    verified = pods.verified(pod)
+    if verified is not None and verified.verdict is VerdictLevel.DENY:
+        return verified.refusal
+    return ""
+
+
+def _formats(observed: Observed, before: set[str], image: str, *, pull_policy: str) -> Checked:
+    """Ask the images, and compare what they say."""
+    wanted = compatibility_pod.pod(observed.broker, {*before, image}, pull_policy=pull_policy)
+    name = wanted["metadata"]["name"]
+    found = next((pod for pod in observed.checks if pods.name(pod) == name), None)
+    if found is None:
+        sentence = f"The pod {name} asks {image} which formats of files it reads and writes."
+        return _waits(
+            "AskingImages", sentence, Create(manifest=wanted, reason="Checking", sentence=sentence)
+        )
+    if pods.is_terminating(found):
+        return _waits("AskingImages", f"The pod {name} is being deleted and made anew.")
+    if _is_late(found):
+        return _waits(
+            "AskingImages",
+            f"The pod {name} could not be started in time and is made anew.",
+            deletion(kinds.POD, found, "it could not be started in time."),
+        )
+    said: dict[str, Compatibility] = {}
+    for asked in (*sorted(before), image):
+        message = _termination(found, compatibility_pod.container_of(asked))
+        if message is None:
+            where = pods.waits_for(found)
+            return _waits("AskingImages", f"The pod {name} asks {asked}. {where}".strip())
+        try:
+            said[asked] = compatibility.decode(message)
+        except ConfigError as error:
+            return Checked(
+                False, "ImageSaysNothing", f"{asked} cannot be judged: {error}", is_refusal=True
+            )
+    return _compared(observed, [said[one] for one in sorted(before)], said[image])
+
+
+def _compared(observed: Observed, before: list[Compatibility], after: Compatibility) -> Checked:
+    versions = ", ".join(sorted({one.version for one in before}))
+    found = compatibility.compare_all(before, after)
+    moves = ", ".join(map(str, found.moves))
+    told = Checked(True, moves=found.moves, from_version=versions, to_version=after.version)
+    if found.refusal:
+        return told._replace(
+            is_passed=False,
+            is_refusal=True,
+            reason="FormatUnreadable",
+            sentence=f"{found.refusal} Nothing was changed. Choose a version that reads it.",
+        )
+    if found.moves and not observed.broker.spec.upgrade.allow_format_change:
+        return told._replace(
+            is_passed=False,
+            is_refusal=True,
+            reason="FormatChange",
+            sentence=f"Version {after.version} changes the format of files "
+            f"({moves}), which version {versions} does not read, so there is no way back by "
+            "itself. Nothing was changed. Set spec.upgrade.allowFormatChange to true to take it: "
+            "each broker's journals are copied first.",
+        )
+    return told
+
+
+def _is_late(pod: Pod) -> bool:
+    status = pod.get("status") or {}
+    return status.get("phase") == "Failed" and status.get("reason") == "DeadlineExceeded"
+
+
+def _termination(pod: Pod, container: str) -> str | None:
+    """Return what a container left when it ended; None while it has not."""
+    statuses: Iterable[Mapping[str, Any]] = (pod.get("status") or {}).get("containerStatuses") or ()
+    for status in statuses:
+        ended = (status.get("state") or {}).get("terminated")
+        if status.get("name") == container and ended:
+            return str(ended.get("message") or "")
+    return None

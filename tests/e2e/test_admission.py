@@ -1,0 +1,220 @@
+"""The chart's admission policies on a real API server: what each refuses, and what it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import (
+    BROKER,
+    SYSTEM_NAMESPACE,
+    KubernetesCluster,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SETTINGS = (
+    "admissionPolicies.confirmDeletion=true",
+    "admissionPolicies.allowedImages={vespiary,registry.example.com/team/}",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def policies(cluster: KubernetesCluster) -> Iterator[None]:
+    """Have every policy switched on; wait until the API server holds to them."""
+    cluster.install(*SETTINGS)
+    bad = small_broker("probe", image="elsewhere/broker:1")
+    wait_for(
+        "the API server holds to the policies",
+        lambda: "images of Brokers come from" in create(cluster, bad, "default").stderr,
+        60,
+    )
+    time.sleep(1)  # the others were made in the same breath, and are read one after the other
+    yield
+    cluster.install()
+
+
+def create(
+    cluster: KubernetesCluster, document: dict[str, Any], namespace: str, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    return cluster.kubectl(
+        *("-n", namespace, "create", "--dry-run=server", "-f", "-", *flags),
+        stdin=json.dumps(document),
+        check=False,
+    )
+
+
+def test_the_api_server_finds_nothing_wrong_with_their_expressions(
+    cluster: KubernetesCluster,
+) -> None:
+    def checked() -> list[dict[str, Any]] | None:
+        found = json.loads(
+            cluster.kubectl("get", "validatingadmissionpolicies", "-o", "json").stdout
+        )["items"]
+        ours = [p for p in found if p["metadata"]["name"].startswith("vespiary-")]
+        done = [p for p in ours if "typeChecking" in (p.get("status") or {})]
+        return ours if len(done) == 4 else None
+
+    for policy in wait_for("the types of four policies are checked", checked, 60):
+        warnings = policy["status"]["typeChecking"].get("expressionWarnings")
+        assert not warnings, json.dumps(warnings, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("image", "is_taken"),
+    [
+        ("vespiary/broker:1", True),
+        ("registry.example.com/team/broker@sha256:" + "0" * 64, True),
+        ("registry.example.com/team-b/broker:1", False),
+        ("registry.example.com/broker:1", False),
+        ("vespiary-evil/broker:1", False),
+    ],
+)
+def test_images_come_from_the_places_that_are_allowed(
+    cluster: KubernetesCluster, image: str, is_taken: bool
+) -> None:
+    done = create(cluster, small_broker("orders", image=image), "default")
+    assert (done.returncode == 0) is is_taken, done.stderr
+    if not is_taken:
+        assert f"spec.image is {image}; images of Brokers come from vespiary, " in done.stderr
+
+
+@pytest.fixture
+def editor(cluster: KubernetesCluster, namespace: str) -> str:
+    """Return an account that may edit everything in the namespace, as people may."""
+    cluster.kubectl("-n", namespace, "create", "serviceaccount", "editor")
+    cluster.kubectl(
+        *("-n", namespace, "create", "rolebinding", "editor", "--clusterrole=edit"),
+        f"--serviceaccount={namespace}:editor",
+    )
+    account = f"system:serviceaccount:{namespace}:editor"
+    wait_for(
+        "the cluster's role edit lets people make Brokers",
+        lambda: (
+            cluster.kubectl(
+                *("-n", namespace, "auth", "can-i", "create", BROKER, "--as", account), check=False
+            ).returncode
+            == 0
+        ),
+        30,
+    )
+    return account
+
+
+def test_unsafe_filesystems_take_a_right_of_their_own(
+    cluster: KubernetesCluster, namespace: str, editor: str
+) -> None:
+    broker = small_broker("orders")
+    policy = broker["spec"]["storage"].setdefault("filesystemPolicy", {})
+    policy["allow"] = ["ext4", "xfs", "nfs4"]
+    done = create(cluster, broker, namespace, "--as", editor)
+    assert done.returncode != 0
+    assert "spec.storage.filesystemPolicy lets in nfs4" in done.stderr
+    assert (
+        f'the verb "override" on brokers.vespiary.dev in the namespace {namespace}' in done.stderr
+    )
+    policy["allow"] = ["xfs"]
+    policy["warn"] = ["btrfs"]
+    assert create(cluster, broker, namespace, "--as", editor).returncode == 0, "it only narrows"
+    policy["warn"] = ["nfs"]
+    assert create(cluster, broker, namespace, "--as", editor).returncode != 0
+    cluster.kubectl(
+        *("-n", namespace, "create", "rolebinding", "override"),
+        "--clusterrole=vespiary-override",
+        f"--serviceaccount={namespace}:editor",
+    )
+    wait_for(
+        "whoever has the verb may do it",
+        lambda: create(cluster, broker, namespace, "--as", editor).returncode == 0,
+        20,
+    )
+
+
+def test_what_somebody_else_let_in_may_stay_when_others_edit(
+    cluster: KubernetesCluster, namespace: str, editor: str
+) -> None:
+    broker = small_broker("orders", replicas=0)
+    broker["spec"]["storage"]["filesystemPolicy"] = {"allow": ["nfs4"]}
+    cluster.apply(broker, namespace)  # the tests' own account may do everything
+    done = patch(cluster, namespace, editor, {"spec": {"podLabels": {"team": "red"}}})
+    assert done.returncode == 0, done.stderr
+    more = {"spec": {"storage": {"filesystemPolicy": {"allow": ["nfs4", "cifs"]}}}}
+    done = patch(cluster, namespace, editor, more)
+    assert done.returncode != 0
+    assert "lets in cifs," in done.stderr
+
+
+def patch(
+    cluster: KubernetesCluster, namespace: str, account: str, change: dict[str, Any]
+) -> subprocess.CompletedProcess[str]:
+    return cluster.kubectl(
+        *("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", json.dumps(change)),
+        *("--as", account),
+        check=False,
+    )
+
+
+def delete(
+    cluster: KubernetesCluster, namespace: str, kind: str, name: str
+) -> subprocess.CompletedProcess[str]:
+    return cluster.kubectl(
+        *("-n", namespace, "delete", kind, name, "--dry-run=server"), check=False
+    )
+
+
+def test_what_holds_messages_is_deleted_by_those_who_say_its_name(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    broker = small_broker("orders")
+    broker["spec"]["storage"]["retention"] = {"whenDeleted": "Delete"}
+    cluster.apply(broker, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    for kind, name in ((BROKER, "orders"), ("pvc", "journal-orders-0")):
+        done = delete(cluster, namespace, kind, name)
+        assert done.returncode != 0, kind
+        assert f"vespiary.dev/confirm-deletion={name}" in done.stderr
+        for value, is_taken in (("yes", False), (name, True)):
+            cluster.kubectl(
+                *("-n", namespace, "annotate", "--overwrite", kind, name),
+                f"vespiary.dev/confirm-deletion={value}",
+            )
+            done = delete(cluster, namespace, kind, name)
+            assert (done.returncode == 0) is is_taken, done.stderr
+    # A claim of somebody else's is nobody's business here, and neither is a Broker that keeps its.
+    cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", KEEP)
+    cluster.kubectl("-n", namespace, "annotate", BROKER, "orders", "vespiary.dev/confirm-deletion-")
+    assert delete(cluster, namespace, BROKER, "orders").returncode == 0
+
+
+KEEP = '{"spec": {"storage": {"retention": {"whenDeleted": "Retain"}}}}'
+
+
+def test_a_namespace_takes_its_brokers_and_claims_with_it(cluster: KubernetesCluster) -> None:
+    name = "e2e-admission-gone"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    broker = small_broker("orders")
+    broker["spec"]["storage"]["retention"] = {"whenDeleted": "Delete"}
+    cluster.apply(broker, name)
+    wait_for("there are claims", lambda: cluster.items("pvc", name), 60)
+    cluster.kubectl("delete", "namespace", name, "--timeout=90s")
+    assert cluster.get("namespace", name) is None
+
+
+def test_children_go_with_their_broker_and_the_operator_is_not_held_up(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    broker = small_broker("orders")
+    broker["metadata"]["annotations"] = {"vespiary.dev/confirm-deletion": "orders"}
+    broker["spec"]["storage"]["retention"] = {"whenDeleted": "Delete"}
+    cluster.apply(broker, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--timeout=30s")
+    wait_for("the claims went with it", lambda: not cluster.items("pvc", namespace), 90)
+    assert cluster.items("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator")

@@ -1,0 +1,149 @@
+"""Settings, users and certificates that change under a running broker, on a real cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from typing import Any
+
+import pytest
+import stomp
+
+from vespiary_testkit.certificates import Authority, Signed
+from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.stomp_peer import StompPeer
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+AUTHORITY = Authority()
+PASSWORD = "correct horse"
+
+
+def secret(name: str, **data: bytes) -> dict[str, Any]:
+    encoded = {
+        key.replace("_", "."): base64.b64encode(value).decode() for key, value in data.items()
+    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+
+
+def certificate(signed: Signed) -> dict[str, Any]:
+    return secret("cert", tls_crt=signed.certificate, tls_key=signed.key)
+
+
+def users(**passwords: str) -> dict[str, Any]:
+    return secret("logins", **{name: text.encode() for name, text in passwords.items()})
+
+
+def patch(cluster: KubernetesCluster, namespace: str, spec: dict[str, Any]) -> int:
+    """Change a Broker; return its generation."""
+    text = json.dumps({"spec": spec})
+    cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", text)
+    return int(cluster.broker("orders", namespace)["metadata"]["generation"])
+
+
+def identity(cluster: KubernetesCluster, namespace: str) -> tuple[str, int]:
+    """Return the UID of the broker's pod and how often its container was started again."""
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    (broker,) = pod["status"]["containerStatuses"]
+    return pod["metadata"]["uid"], broker["restartCount"]
+
+
+def may_log_in(port: int, name: str, password: str) -> bool:
+    connection = stomp.Connection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    try:
+        connection.connect(name, password, wait=True)
+        connection.disconnect()
+    except stomp.exception.StompException:
+        return False
+    return True
+
+
+def subject_at(port: int) -> str:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+    with StompPeer(port, tls=context) as peer:
+        peer.connect(login="admin", passcode=PASSWORD)
+        assert isinstance(peer.socket, ssl.SSLSocket)
+        found: Any = peer.socket.getpeercert()
+        return str(dict(pair[0] for pair in found["subject"])["commonName"])
+
+
+@pytest.fixture
+def orders(cluster: KubernetesCluster, namespace: str) -> str:
+    """Return the namespace of a Broker with two acceptors, one of them with TLS."""
+    cluster.apply(certificate(AUTHORITY.sign("one.example", days=90)), namespace)
+    cluster.apply(users(admin=PASSWORD, guest="first"), namespace)
+    acceptors = [
+        {"name": "plain", "port": 61613},
+        {"name": "secure", "port": 61617, "tls": {"secretName": "cert"}},
+    ]
+    spec = {"acceptors": acceptors, "auth": {"secretName": "logins"}}
+    cluster.apply(small_broker("orders", **spec), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True")
+    return namespace
+
+
+def test_changes_reach_a_broker_that_goes_on_running(cluster: KubernetesCluster, orders: str):
+    before = identity(cluster, orders)
+    with (
+        cluster.forwarded("pod/orders-0", 61613, orders) as plain,
+        cluster.forwarded("pod/orders-0", 61617, orders) as secure,
+    ):
+        # Settings: a client that is connected all the time.
+        with StompPeer(plain) as peer:
+            peer.connect(login="admin", passcode=PASSWORD)
+            peer.send("SEND", {"destination": "/queue/a", "receipt": "1"}, b"x")
+            peer.receive_receipt("1")
+            limit = {"match": "#", "maxSizeMessages": 1, "addressFullPolicy": "FAIL"}
+            queue = {"name": "made", "queues": [{"name": "made"}]}
+            generation = patch(cluster, orders, {"addressSettings": [limit], "addresses": [queue]})
+            cluster.wait_for_condition(
+                "orders", orders, "ConfigApplied", "True", generation=generation, timeout_s=60
+            )
+            peer.send("SEND", {"destination": "/queue/a", "receipt": "2"}, b"y")
+            error = peer.receive_error()
+            assert "address-full-policy is FAIL" in error.get("message", "") + error.body.decode()
+        patch(cluster, orders, {"addressSettings": []})
+
+        # Users: a new password, and one that is gone.
+        assert may_log_in(plain, "guest", "first")
+        cluster.apply(users(admin=PASSWORD, guest="second"), orders)
+        wait_for("the new password", lambda: may_log_in(plain, "guest", "second"), 120, 2)
+        assert not may_log_in(plain, "guest", "first")
+        cluster.kubectl(
+            "-n", orders, "patch", "secret", "logins", "--type=json",
+            "-p", json.dumps([{"op": "remove", "path": "/data/guest"}]),
+        )  # fmt: skip
+        wait_for("the user gone", lambda: not may_log_in(plain, "guest", "second"), 120, 2)
+
+        # Certificates: the new one is shown, and one whose key does not fit is not.
+        assert subject_at(secure) == "one.example"
+        cluster.apply(certificate(AUTHORITY.sign("two.example", days=10)), orders)
+        wait_for("the new certificate", lambda: subject_at(secure) == "two.example", 120, 2)
+        soon = wait_for(
+            "a certificate that ends soon",
+            lambda: _reason(cluster, orders, "CertificateValid", "ExpiresSoon"),
+            90,
+        )
+        assert "acceptor secure (secret cert)" in soon["message"].lower()
+        found = cluster.broker("orders", orders)["status"]["certificates"]
+        assert [(each["acceptor"], each["secretName"]) for each in found] == [("secure", "cert")]
+        other = AUTHORITY.sign("three.example")
+        cluster.apply(
+            secret("cert", tls_crt=other.certificate, tls_key=AUTHORITY.sign("x").key), orders
+        )
+        wrong = cluster.wait_for_condition(
+            "orders", orders, "CertificateValid", "False", timeout_s=90
+        )
+        assert "is not the key of its tls.crt" in wrong["message"]
+        assert subject_at(secure) == "two.example"
+    assert identity(cluster, orders) == before
+
+
+def _reason(
+    cluster: KubernetesCluster, namespace: str, kind: str, reason: str
+) -> dict[str, Any] | None:
+    found = cluster.condition("orders", namespace, kind)
+    return found if found.get("reason") == reason else None

@@ -1,0 +1,198 @@
+"""The chart on a real cluster: from the one before it and back, without Helm, and its end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vespiary_spec.gen import manifests
+from vespiary_testkit import openapi_schemas
+from vespiary_testkit.chart import CHART
+from vespiary_testkit.go_tools import NoTool, tool
+from vespiary_testkit.kubernetes_cluster import (
+    BROKER,
+    RELEASE,
+    ROOT,
+    SYSTEM_NAMESPACE,
+    KubernetesCluster,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+PREVIOUS = ROOT / "tests" / "chart" / "previous" / "vespiary-0.1.0-alpha.1.tgz"
+NEW_FIELD = "topology"
+"""A field of Brokers that the chart before this one does not have."""
+
+
+@pytest.fixture(scope="module")
+def home(cluster: KubernetesCluster) -> Iterator[str]:
+    """Yield a namespace with a Broker `orders` that is ready; the chart is put back afterwards."""
+    name = "e2e-helm"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    metadata = {"name": name, "labels": labels}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    try:
+        cluster.apply(small_broker("orders"), name)
+        cluster.wait_until_ready("orders", name)
+        yield name
+    finally:
+        cluster.install()
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def pod_uid(cluster: KubernetesCluster, namespace: str) -> str:
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    statuses = pod["status"]["containerStatuses"]
+    return f"{pod['metadata']['uid']} {[s['restartCount'] for s in statuses]}"
+
+
+def has_new_field(cluster: KubernetesCluster) -> bool:
+    definition = cluster.get("crd", BROKER)
+    assert definition is not None
+    (version,) = definition["spec"]["versions"]
+    return NEW_FIELD in version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+
+def test_it_is_upgraded_from_the_chart_before_and_rolled_back(
+    cluster: KubernetesCluster, home: str
+) -> None:
+    before = pod_uid(cluster, home)
+    cluster.uninstall()
+    values = [
+        f"{prefix}.{name}={value}"
+        for prefix, image in (
+            ("image", cluster.operator_image),
+            ("brokerImage", cluster.broker_image),
+        )
+        for name, value in zip(("repository", "tag"), image.rsplit(":", 1), strict=True)
+    ]
+    chosen = [part for value in values for part in ("--set-string", value)]
+    cluster.helm(
+        *("upgrade", "--install", RELEASE, str(PREVIOUS), "--namespace", SYSTEM_NAMESPACE),
+        *("--take-ownership", *chosen),
+    )
+    assert not has_new_field(cluster), "the definitions are the old chart's"
+    cluster.install()
+    assert has_new_field(cluster), "the definitions moved along"
+    cluster.wait_until_ready("orders", home)
+    cluster.helm("test", RELEASE, "-n", SYSTEM_NAMESPACE)
+    assert pod_uid(cluster, home) == before, "the broker noticed nothing"
+    cluster.helm("rollback", RELEASE, "1", "-n", SYSTEM_NAMESPACE)
+    assert not has_new_field(cluster), "the definitions moved back"
+    assert cluster.broker("orders", home), "and no Broker went with them"
+    assert pod_uid(cluster, home) == before
+    cluster.install()
+    assert has_new_field(cluster)
+    cluster.wait_until_ready("orders", home)
+    assert pod_uid(cluster, home) == before
+
+
+def test_one_plain_file_does_the_same_without_helm(
+    cluster: KubernetesCluster, home: str, tmp_path: Path
+) -> None:
+    before = pod_uid(cluster, home)
+    operator, _, operator_tag = cluster.operator_image.rpartition(":")
+    broker, _, broker_tag = cluster.broker_image.rpartition(":")
+    path = tmp_path / "install.yaml"
+    settings = [
+        *("--set", f"image.repository={operator}", "--set", f"image.tag={operator_tag}"),
+        *("--set", f"brokerImage.repository={broker}", "--set", f"brokerImage.tag={broker_tag}"),
+    ]
+    assert manifests.main([str(path), "--chart", str(CHART), *settings]) == 0
+    cluster.uninstall()
+    try:
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+        cluster.kubectl(
+            *("-n", manifests.NAMESPACE, "rollout", "status", "deployment/vespiary"),
+            "--timeout=120s",
+            timeout_s=130,
+        )
+        cluster.apply(small_broker("plain"), home)
+        cluster.wait_until_ready("plain", home)
+        assert pod_uid(cluster, home) == before
+    finally:
+        documents = [d for d in yaml.safe_load_all(path.read_text("utf-8")) if d]
+        kept = ("CustomResourceDefinition",)  # Brokers would go with them
+        items = [d for d in documents if d["kind"] not in kept]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        cluster.kubectl(
+            "delete", "--ignore-not-found", "--timeout=90s", "-f", "-", stdin=text, check=False
+        )
+        cluster.install()
+    cluster.kubectl("-n", home, "delete", BROKER, "plain", "--timeout=30s")
+
+
+def test_an_uninstall_that_would_take_brokers_with_it_is_refused(
+    cluster: KubernetesCluster, home: str
+) -> None:
+    cluster.install("crds.keep=false")
+    try:
+        done = cluster.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, check=False)
+        assert done.returncode != 0
+        said = cluster.kubectl(
+            "-n", SYSTEM_NAMESPACE, "logs", f"job/{RELEASE}-uninstall-guard"
+        ).stdout
+        assert f"{home}/orders" in said
+        assert "`helm rollback` the release and `helm upgrade` with crds.keep=true" in said
+        assert cluster.broker("orders", home)
+    finally:
+        cluster.kubectl(
+            "-n", SYSTEM_NAMESPACE, "delete", "job", f"{RELEASE}-uninstall-guard", check=False
+        )
+        history = json.loads(
+            cluster.helm("history", RELEASE, "-n", SYSTEM_NAMESPACE, "-o", "json").stdout
+        )
+        cluster.helm(
+            "rollback", RELEASE, str(history[-1]["revision"]), "-n", SYSTEM_NAMESPACE, "--wait"
+        )
+        cluster.install()
+    wait_for(
+        "the operator works on",
+        lambda: cluster.condition("orders", home, "Ready").get("status") == "True",
+        60,
+    )
+
+
+def _kubeconform(program: str, folder: Path, document: Any) -> subprocess.CompletedProcess[str]:
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump_all(document))
+    location = folder / "{{.ResourceKind}}{{.KindSuffix}}.json"
+    return subprocess.run(
+        [program, "-strict", "-summary", "-schema-location", str(location), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_kubeconform_knows_every_object_and_field(
+    cluster: KubernetesCluster, tmp_path: Path
+) -> None:
+    try:
+        program = tool("kubeconform")
+    except NoTool as reason:
+        pytest.skip(str(reason))
+    openapi = json.loads(cluster.kubectl("get", "--raw", "/openapi/v2").stdout)
+    assert openapi_schemas.write(openapi, tmp_path) > 100
+    settings = (
+        *("networkPolicy.enabled=true", "dashboards.enabled=true", "crds.keep=false"),
+        *("admissionPolicies.confirmDeletion=true", "admissionPolicies.allowedImages={r/one}"),
+    )
+    chosen = [part for setting in settings for part in ("--set", setting)]
+    text = cluster.helm("template", RELEASE, str(CHART), *chosen).stdout
+    documents = [d for d in yaml.safe_load_all(text) if d]
+    done = _kubeconform(program, tmp_path, documents)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Valid: {len(documents)}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout
+    documents[0]["metadata"]["nmae"] = "a slip"
+    assert _kubeconform(program, tmp_path, documents).returncode != 0, "it looks at all"

@@ -1,0 +1,270 @@
+"""`fs.aio-max-nr` of a real node: brokers wait for it, tunings raise it, and nothing lowers it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import (
+    SYSTEM_NAMESPACE,
+    TUNING,
+    KubernetesCluster,
+    run,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+KNOB = "/proc/sys/fs/aio-max-nr"
+TUNER = "app.kubernetes.io/component=node-tuning"
+BROKERS = "app.kubernetes.io/component=broker"
+PUT_RIGHT_S = 60
+TUNED_S = 10
+STARTED_S = 10
+
+
+@pytest.fixture(autouse=True)
+def node_value(cluster: KubernetesCluster) -> Iterator[int]:
+    """Yield the machine's fs.aio-max-nr, and put it back: the tests change it for real."""
+    if cluster.script is None:
+        pytest.skip("raising fs.aio-max-nr would change a node that is not ours to change")
+    before = knob(cluster)
+    wait_for(
+        "brokers of earlier tests have given back what they held",
+        lambda: (
+            not json.loads(
+                cluster.kubectl("get", "pods", "-A", "-l", BROKERS, "-o", "json").stdout
+            )["items"]
+        ),
+        90,
+    )
+    try:
+        yield before
+    finally:
+        set_mode(cluster, "Verify")
+        wait_for(
+            "no tuning pod is left to raise the value again",
+            lambda: not cluster.items("pods", SYSTEM_NAMESPACE, TUNER),
+            90,
+        )
+        set_knob(cluster, before)
+        assert knob(cluster) == before
+
+
+def knob(cluster: KubernetesCluster) -> int:
+    return int(run(str(cluster.script), "enter", "cat", KNOB).stdout)
+
+
+def in_use(cluster: KubernetesCluster) -> int:
+    return int(run(str(cluster.script), "enter", "cat", "/proc/sys/fs/aio-nr").stdout)
+
+
+def set_knob(cluster: KubernetesCluster, value: int) -> None:
+    run(str(cluster.script), "enter", "sh", "-c", f"echo {value} > {KNOB}")
+
+
+def set_mode(cluster: KubernetesCluster, mode: str, name: str = "default", **spec: Any) -> None:
+    cluster.apply(
+        {
+            "apiVersion": "vespiary.dev/v1beta1",
+            "kind": "BrokerNodeTuning",
+            "metadata": {"name": name},
+            "spec": {"mode": mode, **spec},
+        }
+    )
+
+
+def status(cluster: KubernetesCluster, name: str = "default") -> dict[str, Any]:
+    found = cluster.get(TUNING, name) or {}
+    status: dict[str, Any] = found.get("status") or {}
+    return status
+
+
+def node_of(cluster: KubernetesCluster) -> dict[str, Any]:
+    nodes = status(cluster).get("nodes") or [{}]
+    found: dict[str, Any] = nodes[0]
+    return found
+
+
+def condition(cluster: KubernetesCluster, kind: str, name: str = "default") -> dict[str, Any]:
+    conditions = status(cluster, name).get("conditions") or ()
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def seconds_until(what: str, look: Any, timeout_s: float) -> float:
+    started_s = time.monotonic()
+    wait_for(what, look, timeout_s, pause_s=0.2)
+    return time.monotonic() - started_s
+
+
+def test_a_broker_waits_for_its_node_and_starts_as_soon_as_there_is_room(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    set_knob(cluster, in_use(cluster) + 100)
+    cluster.apply(small_broker("orders"), namespace)
+    tuned = cluster.wait_for_condition("orders", namespace, "NodeTuned", "False")
+    assert tuned["reason"] == "AioShortage"
+    assert "The broker waits for AIO requests: 500 AIO operations are needed" in tuned["message"]
+    ready = cluster.wait_for_condition("orders", namespace, "Ready", "False")
+    wait_for(
+        "the reason why it is not ready",
+        lambda: cluster.condition("orders", namespace, "Ready").get("reason") == "WaitingForNode",
+        30,
+    )
+    assert ready["status"] == "False"
+    wait_for(
+        "mode Verify tells of the node",
+        lambda: condition(cluster, "Ready").get("reason") == "NotEnough",
+        70,
+    )
+    assert "sysctl -w fs.aio-max-nr=" in condition(cluster, "Ready")["message"]
+
+    set_knob(cluster, in_use(cluster) + 1000)
+    took_s = seconds_until(
+        "the broker is ready",
+        lambda: cluster.condition("orders", namespace, "Ready").get("status") == "True",
+        60,
+    )
+    print(f"ready {took_s:.1f} s after there was room")
+    assert took_s <= STARTED_S
+    engine = cluster.wait_for_condition("orders", namespace, "JournalEngine", "True")
+    assert "ASYNCIO" in engine["message"]
+    cluster.wait_for_condition("orders", namespace, "NodeTuned", "True")
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    counts = [s["restartCount"] for s in pod["status"]["containerStatuses"]]
+    counts += [s["restartCount"] for s in pod["status"]["initContainerStatuses"]]
+    assert counts == [0, 0], "it waited, and was not started over and over"
+
+
+def test_raise_follows_demand_and_puts_right_what_others_change(
+    cluster: KubernetesCluster, namespace: str, node_value: int
+) -> None:
+    low = in_use(cluster) + 50
+    set_knob(cluster, low)
+    set_mode(cluster, "Raise", floor=1, margin=20)
+    wait_for(
+        "the node has what little is asked for",
+        lambda: node_of(cluster).get("satisfied") and node_of(cluster).get("aioMaxNr") == low,
+        90,
+    )
+    cluster.apply(small_broker("orders"), namespace)
+    wait_for(
+        "the pod has a node",
+        lambda: (cluster.get("pod", "orders-0", namespace) or {}).get("spec", {}).get("nodeName"),
+        60,
+        pause_s=0.1,
+    )
+    took_s = seconds_until("the value is raised", lambda: knob(cluster) >= low + 450, 60)
+    print(f"raised {took_s:.1f} s after the demand appeared")
+    assert took_s <= TUNED_S
+    cluster.wait_until_ready("orders", namespace, timeout_s=60)
+    cluster.wait_for_condition("orders", namespace, "JournalEngine", "True")
+    raised = knob(cluster)
+    wait_for("the old value is told", lambda: node_of(cluster).get("raisedFrom") == low, 30)
+    assert node_of(cluster)["demand"] == 500
+
+    set_knob(cluster, low)
+    took_s = seconds_until("drift is put right", lambda: knob(cluster) >= low + 450, PUT_RIGHT_S)
+    print(f"drift put right in {took_s:.1f} s")
+
+    # As after a reboot: the value is the kernel's again, and the tuning pod is a new one.
+    cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", TUNER, "--now")
+    set_knob(cluster, low)
+    took_s = seconds_until("a new tuning pod raises it", lambda: knob(cluster) > low, PUT_RIGHT_S)
+    print(f"put right by a new tuning pod in {took_s:.1f} s")
+    assert node_of(cluster).get("raisedFrom") == low
+
+    cluster.kubectl("-n", namespace, "delete", "brokers.vespiary.dev", "orders")
+    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 60)
+    wait_for("the demand is gone", lambda: not node_of(cluster).get("demand"), 30)
+    assert knob(cluster) >= min(raised, low + 450), "it is never lowered"
+
+
+def test_tunings_that_overlap_and_the_mode_for_openshift(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    (node,) = (item["metadata"] for item in cluster.items("nodes", ""))
+    label = {"kubernetes.io/hostname": node["labels"]["kubernetes.io/hostname"]}
+    set_mode(cluster, "Off", "special", nodeSelector=label)
+    try:
+        wait_for(
+            "the one with fewer labels says whose the node is",
+            lambda: condition(cluster, "Overlapping").get("status") == "True",
+            30,
+        )
+        message = condition(cluster, "Overlapping")["message"]
+        assert f"{node['name']} by special" in message
+        assert not status(cluster).get("nodes")
+        special = wait_for(
+            "the other one has it", lambda: condition(cluster, "Overlapping", "special"), 30
+        )
+        assert special["status"] == "False"
+    finally:
+        cluster.kubectl("delete", TUNING, "special")
+    wait_for(
+        "the node is looked after by the default one again", lambda: node_of(cluster) != {}, 30
+    )
+
+    set_mode(cluster, "Tuned", floor=70000)
+    wait_for(
+        "without OpenShift's API it says so",
+        lambda: condition(cluster, "Ready").get("reason") == "TunedNotServed",
+        30,
+    )
+    cluster.apply(TUNED_DEFINITION)
+    openshift = {"metadata": {"name": TUNED_NAMESPACE}, "apiVersion": "v1", "kind": "Namespace"}
+    try:
+        cluster.apply(openshift)
+        cluster.kubectl(
+            "wait", "--for=condition=Established", "crd/tuneds.tuned.openshift.io", "--timeout=30s"
+        )
+        profile = wait_for("the profile is made", lambda: tuned(cluster), 60)
+        assert "fs.aio-max-nr=>" in profile["spec"]["profile"][0]["data"]
+        assert status(cluster)["profile"] == profile["metadata"]["name"]
+        set_mode(cluster, "Verify")
+        wait_for("the profile is deleted", lambda: not tuned(cluster), 30)
+        wait_for("and forgotten", lambda: not status(cluster).get("profile"), 30)
+    finally:
+        set_mode(cluster, "Verify")
+        cluster.kubectl("delete", "namespace", TUNED_NAMESPACE, "--wait=false", check=False)
+        cluster.kubectl("delete", "crd", "tuneds.tuned.openshift.io", "--timeout=60s", check=False)
+
+
+TUNED_NAMESPACE = "openshift-cluster-node-tuning-operator"
+
+
+def tuned(cluster: KubernetesCluster) -> dict[str, Any] | None:
+    name = "vespiary-node-tuning-default"
+    return cluster.get("tuneds.tuned.openshift.io", name, TUNED_NAMESPACE)
+
+
+TUNED_DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "tuneds.tuned.openshift.io"},
+    "spec": {
+        "group": "tuned.openshift.io",
+        "scope": "Namespaced",
+        "names": {"kind": "Tuned", "plural": "tuneds", "singular": "tuned"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+"""As much of OpenShift's definition as a profile needs to be stored."""

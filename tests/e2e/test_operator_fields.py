@@ -1,0 +1,279 @@
+"""Volumes, Services and objects of other projects, as a Broker asks for them, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+QUICK = "quick-for-vespiary"
+
+
+@pytest.fixture
+def attributes_class(cluster: KubernetesCluster) -> Iterator[str]:
+    """Yield the name of a VolumeAttributesClass; nobody acts on it here, and claims may name it."""
+    found = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttributesClass",
+        "metadata": {"name": QUICK},
+        "driverName": "nobody.example.com",
+        "parameters": {"iops": "3000"},
+    }
+    cluster.apply(found)
+    try:
+        yield QUICK
+    finally:
+        # A claim on its way out may hold it for some time.
+        cluster.kubectl(
+            "delete", "volumeattributesclass", QUICK, "--ignore-not-found", "--wait=false"
+        )
+
+
+def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    there = cluster.get(kind, name, namespace)
+    assert there is not None, f"{kind}/{name} is not there"
+    return there
+
+
+def claims(cluster: KubernetesCluster, namespace: str) -> set[str]:
+    return {claim["metadata"]["name"] for claim in cluster.items("pvc", namespace)}
+
+
+def test_shared_claims_and_what_claims_say(
+    cluster: KubernetesCluster, namespace: str, attributes_class: str
+) -> None:
+    document = small_broker("orders")
+    spec = document["spec"]
+    volumes = spec["storage"]["volumes"]
+    volumes["paging"] = {"shareWith": "journal"}
+    volumes["journal"]["metadata"] = {"labels": {"tier": "gold"}}
+    spec["storage"]["retention"] = {"whenDeleted": "Delete"}
+    spec["inheritedMetadata"] = {
+        "labels": {"example.com/team": "blue"},
+        "annotations": {"example.com/cost": "42"},
+    }
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+
+    assert claims(cluster, namespace) == {
+        "bindings-orders-0",
+        "journal-orders-0",
+        "large-messages-orders-0",
+    }
+    (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
+    seen = {volume["name"]: volume for volume in broker["volumes"]}
+    assert set(seen) == {"bindings", "journal", "paging", "large-messages"}
+    assert seen["paging"]["dedicated"] is False
+    assert seen["paging"]["sharesWith"] == "journal", "as asked for"
+    assert seen["paging"]["device"] == seen["journal"]["device"]
+    assert "sharesWith" not in seen["bindings"]
+    assert cluster.condition("orders", namespace, "StorageVerified")["status"] == "True"
+    listed = cluster.kubectl(
+        "-n", namespace, "exec", "orders-0", "-c", "broker", "--", "python3", "-c",
+        "import os, json; print(json.dumps([sorted(os.listdir('/var/lib/vespiary/' + n)) "
+        "for n in ('journal', 'paging')]))",
+    ).stdout  # fmt: skip
+    journal, paging = json.loads(listed)
+    assert journal, "the journal has its files in a folder of its own"
+    assert not set(journal) & {"paging", "lost+found"}
+    assert set(journal) != set(paging)
+
+    for kind, name in (
+        ("statefulset", "orders"),
+        ("service", "orders"),
+        ("service", "orders-headless"),
+        ("secret", "orders-users"),
+        ("serviceaccount", "orders-broker"),
+        ("poddisruptionbudget", "orders"),
+        ("pod", "orders-0"),
+        ("pvc", "journal-orders-0"),
+        ("pvc", "bindings-orders-0"),
+    ):
+        metadata = found(cluster, kind, name, namespace)["metadata"]
+        assert metadata["labels"]["example.com/team"] == "blue", f"{kind}/{name}"
+        assert metadata["annotations"]["example.com/cost"] == "42", f"{kind}/{name}"
+    assert found(cluster, "pvc", "journal-orders-0", namespace)["metadata"]["labels"]["tier"] == (
+        "gold"
+    )
+
+    change_claims(cluster, namespace, document, attributes_class)
+
+    cluster.kubectl("-n", namespace, "delete", BROKER, "orders")
+    wait_for("whenDeleted: Delete lets the claims go", lambda: not claims(cluster, namespace), 60)
+
+
+def change_claims(
+    cluster: KubernetesCluster, namespace: str, document: dict[str, Any], attributes_class: str
+) -> None:
+    """Claims that are there get a new label and another attributes class, without a restart."""
+    journal = document["spec"]["storage"]["volumes"]["journal"]
+    pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    journal["metadata"] = {"labels": {"grade": "one"}}
+    journal["volumeAttributesClassName"] = "not-there"
+    cluster.apply(document, namespace)
+
+    def is_said() -> bool:
+        condition = cluster.condition("orders", namespace, "Degraded")
+        return "VolumeAttributesClass not-there, which does not exist" in condition["message"]
+
+    wait_for("the class that does not exist is named", is_said, 60)
+    journal["volumeAttributesClassName"] = attributes_class
+    cluster.apply(document, namespace)
+
+    def is_changed() -> bool:
+        claim = found(cluster, "pvc", "journal-orders-0", namespace)
+        labels = claim["metadata"]["labels"]
+        return (
+            claim["spec"].get("volumeAttributesClassName") == attributes_class
+            and labels.get("grade") == "one"
+            and labels["tier"] == "gold"  # the controller gave it when it made the claim
+            and labels["app.kubernetes.io/instance"] == "orders"
+        )
+
+    wait_for("the claim has what the Broker says now", is_changed, 60)
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
+
+
+# --- Services, and what a cluster may lack --------------------------------------------------------
+
+
+def definition(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    """Return a small definition in the place of another project's, with its names."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {
+                                "spec": {
+                                    "type": "object",
+                                    "x-kubernetes-preserve-unknown-fields": True,
+                                }
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+DEFINITIONS = (
+    definition("gateway.networking.k8s.io", "v1alpha2", "TLSRoute", "tlsroutes"),
+    definition("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors"),
+)
+
+
+@pytest.fixture
+def no_other_projects(cluster: KubernetesCluster) -> Iterator[None]:
+    """Begin without the definitions of other projects, and end without them."""
+    names = [document["metadata"]["name"] for document in DEFINITIONS]
+    if any(cluster.get("crd", name) is not None for name in names):
+        pytest.skip("the cluster has the Gateway API or the Prometheus operator already")
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=60s")
+
+
+def test_services_and_objects_of_other_projects(
+    cluster: KubernetesCluster, namespace: str, no_other_projects: None
+) -> None:
+    document = small_broker("orders")
+    document["spec"] |= {
+        "service": {
+            "type": "NodePort",
+            "labels": {"reach": "outside"},
+            "annotations": {"example.com/dns": "mq.example.com"},
+            "externalTrafficPolicy": "Local",
+            "ports": [{"name": "all", "port": 5000, "nodePort": 31616}],
+        },
+        "headlessService": {"annotations": {"example.com/x": "y"}},
+        "tlsRoute": {
+            "parentRefs": [{"name": "gate", "sectionName": "tls"}],
+            "hostnames": ["mq.example.com"],
+            "acceptor": "all",
+        },
+        "metrics": {"podMonitor": {"credentialsSecretName": "watcher"}},
+    }
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    missing = cluster.wait_for_condition("orders", namespace, "Integrated", "False", timeout_s=30)
+    assert missing["reason"] == "ApiMissing"
+    assert (
+        "spec.tlsRoute asks for a TLSRoute, which this API server does not know"
+        in (missing["message"])
+    )
+    assert "spec.metrics.podMonitor asks for a PodMonitor" in missing["message"]
+
+    service = found(cluster, "service", "orders", namespace)
+    assert service["spec"]["type"] == "NodePort"
+    assert service["spec"]["externalTrafficPolicy"] == "Local"
+    assert service["metadata"]["labels"]["reach"] == "outside"
+    assert service["metadata"]["annotations"]["example.com/dns"] == "mq.example.com"
+    port = next(port for port in service["spec"]["ports"] if port["name"] == "all")
+    assert (port["port"], port["targetPort"], port["nodePort"]) == (5000, 61616, 31616)
+    endpoints = cluster.broker("orders", namespace)["status"]["endpoints"]
+    assert next(e["port"] for e in endpoints if e["name"] == "all") == 5000
+    headless = found(cluster, "service", "orders-headless", namespace)
+    assert headless["metadata"]["annotations"]["example.com/x"] == "y"
+
+    for made in DEFINITIONS:
+        cluster.apply(made)
+    cluster.wait_for_condition("orders", namespace, "Integrated", "True", timeout_s=120)
+    route = found(cluster, "tlsroutes.gateway.networking.k8s.io", "orders", namespace)
+    assert route["spec"]["hostnames"] == ["mq.example.com"]
+    assert route["spec"]["parentRefs"] == [{"name": "gate", "sectionName": "tls"}]
+    assert route["spec"]["rules"][0]["backendRefs"] == [{"name": "orders", "port": 5000}]
+    monitor = found(cluster, "podmonitors.monitoring.coreos.com", "orders", namespace)
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "http"
+
+    take_back(cluster, namespace, document)
+
+
+def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, Any]) -> None:
+    """What is taken out of the Broker goes from its objects."""
+    pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    for name in ("service", "headlessService", "tlsRoute", "metrics"):
+        del document["spec"][name]
+    cluster.apply(document, namespace)
+
+    def is_plain() -> bool:
+        service = found(cluster, "service", "orders", namespace)
+        spec, metadata = service["spec"], service["metadata"]
+        return (
+            spec["type"] == "ClusterIP"
+            and {port["port"] for port in spec["ports"]} == {61616, 61613, 8161}
+            and not any("nodePort" in port for port in spec["ports"])
+            and "reach" not in metadata["labels"]
+            and not metadata.get("annotations", {}).get("example.com/dns")
+            and cluster.get("tlsroutes.gateway.networking.k8s.io", "orders", namespace) is None
+            and cluster.get("podmonitors.monitoring.coreos.com", "orders", namespace) is None
+        )
+
+    wait_for("the Services are as they were, and the rest is gone", is_plain, 60)
+    headless = found(cluster, "service", "orders-headless", namespace)
+    assert "example.com/x" not in headless["metadata"].get("annotations", {})
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
+    there = cluster.wait_for_condition("orders", namespace, "Integrated", "True", timeout_s=60)
+    assert there["reason"] == "NotAsked"

@@ -1,0 +1,196 @@
+"""Volumes that grow on a real cluster: in use and at rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+MIB = 1024 * 1024
+
+
+def grown(storage_class: str, size: str, **spec: Any) -> dict[str, Any]:
+    """Return a Broker whose journal is of a class and a size."""
+    document = small_broker("orders", **spec)
+    document["spec"]["storage"]["volumes"]["journal"] = {
+        "size": size,
+        "storageClassName": storage_class,
+    }
+    return document
+
+
+def needs(cluster: KubernetesCluster, storage_class: str) -> None:
+    if cluster.get("storageclass", storage_class) is None:
+        pytest.skip(f"the cluster has no storage class {storage_class}")
+
+
+def capacity(cluster: KubernetesCluster, namespace: str, ordinal: int = 0) -> str:
+    claim = cluster.get("pvc", f"journal-orders-{ordinal}", namespace)
+    assert claim is not None
+    return str((claim["status"].get("capacity") or {}).get("storage"))
+
+
+def uid(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> str:
+    found = cluster.get(kind, name, namespace)
+    return str(found["metadata"]["uid"]) if found is not None else ""
+
+
+def template_size(cluster: KubernetesCluster, namespace: str) -> str:
+    found = cluster.get("statefulset", "orders", namespace)
+    if found is None or found["metadata"].get("deletionTimestamp"):
+        return ""
+    templates = found["spec"]["volumeClaimTemplates"]
+    (journal,) = (t for t in templates if t["metadata"]["name"] == "journal")
+    return str(journal["spec"]["resources"]["requests"]["storage"])
+
+
+def reasons(cluster: KubernetesCluster, namespace: str) -> set[str]:
+    return {event["reason"] for event in cluster.items("events", namespace)}
+
+
+def refused(cluster: KubernetesCluster, document: dict[str, Any], namespace: str) -> str:
+    done = cluster.kubectl(
+        "apply", "-n", namespace, "-f", "-", stdin=json.dumps(document), check=False
+    )
+    assert done.returncode != 0, "the API server took it"
+    return done.stderr
+
+
+def watch_the_replacement(cluster: KubernetesCluster, namespace: str) -> None:
+    """Wait until the claim has grown and the StatefulSet has its size; see how long it is away."""
+    begun = time.monotonic()
+    wait_for(
+        "the claim of the journal has grown",
+        lambda: capacity(cluster, namespace) == "400Mi",
+        120,
+    )
+    gone_s = 0.0
+    seen_gone = 0.0
+
+    def replaced() -> bool:
+        nonlocal gone_s, seen_gone
+        now = uid(cluster, "statefulset", "orders", namespace)
+        if not now and not seen_gone:
+            seen_gone = time.monotonic()
+        if now and seen_gone and not gone_s:
+            gone_s = time.monotonic() - seen_gone
+        return bool(now) and template_size(cluster, namespace) == "400Mi"
+
+    wait_for("the StatefulSet has the new size", replaced, 90, pause_s=0.1)
+    print(f"grown and replaced within {time.monotonic() - begun:.1f} s; away {gone_s:.1f} s")
+    assert gone_s < 10
+
+
+def test_in_use_with_the_stateful_set_replaced_and_no_broker_touched(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs(cluster, "local-xfs")
+    document = grown("local-xfs", "320Mi")
+    # With `Delete` the claims belong to the StatefulSet: its replacement must not take them along.
+    document["spec"]["storage"]["retention"] = {"whenDeleted": "Delete"}
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    claims = {c["metadata"]["name"]: c["metadata"]["uid"] for c in cluster.items("pvc", namespace)}
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    former = uid(cluster, "statefulset", "orders", namespace)
+    document["spec"]["storage"]["volumes"]["journal"]["size"] = "400Mi"
+    cluster.apply(document, namespace)
+    watch_the_replacement(cluster, namespace)
+
+    def at_rest() -> bool:
+        status = cluster.broker("orders", namespace)["status"]
+        return "operation" not in status and status["summary"] == "1/1"
+
+    wait_for("nothing is under way any more", at_rest, 60)
+    after = uid(cluster, "statefulset", "orders", namespace)
+    assert after != former
+    same = cluster.get("pod", "orders-0", namespace)
+    assert same is not None
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"], "the broker was not restarted"
+    assert same["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert [o["uid"] for o in same["metadata"]["ownerReferences"]] == [after]
+    assert {
+        c["metadata"]["name"]: c["metadata"]["uid"] for c in cluster.items("pvc", namespace)
+    } == claims
+    sized = cluster.wait_for_condition("orders", namespace, "VolumesSized", "True", generation=2)
+    assert sized["reason"] == "AsAsked"
+    (journal,) = (
+        v
+        for v in cluster.broker("orders", namespace)["status"]["volumes"]
+        if v["name"] == "journal"
+    )
+    assert (journal["capacityBytes"], journal["claims"]) == (400 * MIB, "1/1")
+    assert {"Growing", "Deleted", "Recreated"} <= reasons(cluster, namespace)
+
+    document["spec"]["storage"]["volumes"]["journal"]["size"] = "350Mi"
+    assert "cannot become smaller than the claims are" in refused(cluster, document, namespace)
+
+    # Somebody takes it away from its brokers altogether.
+    cluster.kubectl("-n", namespace, "delete", "statefulset", "orders", "--cascade=orphan")
+    wait_for(
+        "the orphaned brokers have a StatefulSet again",
+        lambda: uid(cluster, "statefulset", "orders", namespace) not in ("", after),
+        60,
+    )
+    cluster.wait_until_ready("orders", namespace)
+    assert uid(cluster, "pod", "orders-0", namespace) == pod["metadata"]["uid"]
+
+
+def test_at_rest_one_broker_after_the_other(cluster: KubernetesCluster, namespace: str) -> None:
+    needs(cluster, "local-ext4")
+    document = grown("local-ext4", "256Mi", replicas=2, topology="Independent")
+    cluster.apply(document, namespace)
+    wait_for(
+        "two brokers serve",
+        lambda: cluster.broker("orders", namespace).get("status", {}).get("summary") == "2/2",
+        180,
+    )
+    before = [uid(cluster, "pod", f"orders-{n}", namespace) for n in (0, 1)]
+    document["spec"]["storage"]["volumes"]["journal"]["size"] = "320Mi"
+    cluster.apply(document, namespace)
+    waits = cluster.wait_for_condition(
+        "orders", namespace, "VolumesSized", "False", timeout_s=60, generation=2
+    )
+    wait_for(
+        "the status says that a pod has to be started again",
+        lambda: (
+            cluster.condition("orders", namespace, "VolumesSized").get("reason") == "RestartPending"
+        ),
+        60,
+    )
+    assert waits["reason"] in ("Growing", "RestartPending")
+    fewest = 2
+
+    def both_grown() -> bool:
+        nonlocal fewest
+        pods = cluster.items("pods", namespace, "app.kubernetes.io/component=broker")
+        ready = [p for p in pods if is_ready(p)]
+        fewest = min(fewest, len(ready))
+        sizes = {capacity(cluster, namespace, n) for n in (0, 1)}
+        return sizes == {"320Mi"} and len(ready) == 2
+
+    wait_for("both claims have grown", both_grown, 240, pause_s=0.3)
+    assert fewest == 1, "exactly one broker was away at a time"
+    after = [uid(cluster, "pod", f"orders-{n}", namespace) for n in (0, 1)]
+    assert not set(before) & set(after)
+    wait_for(
+        "the StatefulSet has the new size",
+        lambda: template_size(cluster, namespace) == "320Mi",
+        60,
+    )
+    assert [uid(cluster, "pod", f"orders-{n}", namespace) for n in (0, 1)] == after
+    assert "RestartedToGrow" in reasons(cluster, namespace)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

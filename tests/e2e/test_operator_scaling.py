@@ -1,0 +1,220 @@
+"""More brokers, fewer brokers, no broker for a while, on a real cluster."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import queue
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.stock_client import Client
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+PODS = "app.kubernetes.io/component=broker"
+
+
+def test_hibernating_and_waking(cluster: KubernetesCluster, namespace: str) -> None:
+    document = small_broker("orders", replicas=2, topology="Independent")
+    document["spec"]["storage"]["retention"] = {"whenScaled": "Delete"}
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    assert {s["metadata"]["name"] for s in cluster.items("service", namespace)} == {
+        "orders",
+        "orders-0",
+        "orders-1",
+        "orders-headless",
+    }
+    wait_for(
+        "the Service of the second broker leads to it alone",
+        lambda: targets(cluster, namespace, "orders-1") == ["orders-1"],
+        60,
+    )
+    claims = uids(cluster, "pvc", namespace)
+    secret = found(cluster, "secret", "orders-credentials", namespace)["metadata"]["uid"]
+    document["spec"]["hibernate"] = True
+    cluster.apply(document, namespace)
+    asleep = cluster.wait_for_condition("orders", namespace, "Available", "False", generation=2)
+    assert asleep["reason"] == "Hibernated"
+    wait_for("no pod is left", lambda: cluster.items("pods", namespace, PODS) == [], 90)
+    wait_for(
+        "the condition says so",
+        lambda: condition(cluster, namespace, "Ready") == ("True", "Hibernated"),
+        60,
+    )
+    assert condition(cluster, namespace, "Progressing") == ("False", "Hibernated")
+    assert uids(cluster, "pvc", namespace) == claims
+    del document["spec"]["hibernate"]
+    cluster.apply(document, namespace)
+    wait_for(
+        "both brokers serve again",
+        lambda: cluster.broker("orders", namespace)["status"].get("summary") == "2/2",
+        120,
+    )
+    assert uids(cluster, "pvc", namespace) == claims
+    assert found(cluster, "secret", "orders-credentials", namespace)["metadata"]["uid"] == secret
+
+
+def condition(cluster: KubernetesCluster, namespace: str, kind: str) -> tuple[str, str]:
+    conditions = cluster.broker("orders", namespace)["status"].get("conditions") or ()
+    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == kind), ("", ""))
+
+
+def uids(cluster: KubernetesCluster, kind: str, namespace: str) -> dict[str, str]:
+    return {c["metadata"]["name"]: c["metadata"]["uid"] for c in cluster.items(kind, namespace)}
+
+
+def targets(cluster: KubernetesCluster, namespace: str, service: str) -> list[str]:
+    slices = cluster.items("endpointslice", namespace, f"kubernetes.io/service-name={service}")
+    return [
+        endpoint["targetRef"]["name"] for each in slices for endpoint in each.get("endpoints") or ()
+    ]
+
+
+def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    there = cluster.get(kind, name, namespace)
+    assert there is not None, f"{kind}/{name} is not there"
+    return there
+
+
+def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, namespace: str) -> None:
+    document = small_broker("orders", replicas=3, topology="Independent")
+    document["spec"]["config"] |= {"minLargeMessageSize": "100Ki", "journalFileSize": "1Mi"}
+    document["spec"]["addressSettings"] = [
+        {"match": "#", "maxSizeBytes": "256Ki", "pageSizeBytes": "64Ki"}
+    ]
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    password = cluster.password("orders", namespace)
+    survivor = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+    sent: set[str] = set()
+    for ordinal in range(3):
+        sent |= fill(cluster, namespace, ordinal, password)
+    # The broker that stays takes nothing of that kind now, so the drain stands still.
+    set_filter(cluster, namespace, password, "colour = 'red'")
+    scale_to(cluster, namespace, 1)
+    wait_for(
+        "the drain waits, and says for what",
+        lambda: condition(cluster, namespace, "Draining") == ("True", "DrainWaits"),
+        60,
+        pause_s=0.1,
+    )
+    message = cluster.condition("orders", namespace, "Draining")["message"]
+    assert "the queue work does not take a message" in message
+    cluster.restart_operator()
+    cluster.kill_broker("orders-2", namespace)
+    assert pod_names(cluster, namespace) == ["orders-0", "orders-1", "orders-2"]
+    set_filter(cluster, namespace, password, "")
+    wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"], 240)
+    status = wait_for(
+        "nobody is leaving",
+        lambda: settled_status(cluster, namespace),
+        60,
+    )
+    assert [record["broker"] for record in status["scaleDowns"]] == ["orders-2", "orders-1"]
+    assert all(record["target"] == "orders-0" for record in status["scaleDowns"])
+    assert condition(cluster, namespace, "Draining") == ("False", "NobodyLeaves")
+    assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == survivor
+    claims = uids(cluster, "pvc", namespace)
+    assert "journal-orders-2" in claims, "the claims are kept, as retention says"
+    assert cluster.get("service", "orders-2", namespace) is None
+    bodies = received(cluster, namespace, password, len(sent))
+    assert Counter(bodies) == Counter(sent), "everything is there, and once"
+
+    # They come back with their old claims, and let clients in again; one is forced to go.
+    scale_to(cluster, namespace, 2)
+    wait_for("two brokers serve", lambda: status_of(cluster, namespace)["summary"] == "2/2", 120)
+    kept = fill(cluster, namespace, 1, password, count=3)
+    document["spec"] |= {"replicas": 1, "scaleDown": {"force": True}}
+    cluster.apply(document, namespace)
+    wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"], 90)
+    record = status_of(cluster, namespace)["scaleDowns"][-1]
+    assert (record["broker"], record["forced"]) == ("orders-1", True)
+    wait_for(
+        "an Event tells of it",
+        lambda: "ForcedScaleDown" in {e["reason"] for e in cluster.items("events", namespace)},
+        30,
+    )
+    assert uids(cluster, "pvc", namespace) == claims
+    document["spec"] |= {"replicas": 2, "scaleDown": {"force": False}}
+    cluster.apply(document, namespace)
+    wait_for("two brokers serve", lambda: status_of(cluster, namespace)["summary"] == "2/2", 120)
+    assert set(received(cluster, namespace, password, len(kept), ordinal=1)) == kept
+
+
+def set_filter(cluster: KubernetesCluster, namespace: str, password: str, text: str) -> None:
+    """Change what the queue of the first broker takes."""
+    login = base64.b64encode(f"admin:{password}".encode()).decode()
+    with cluster.forwarded("pod/orders-0", 8161, namespace) as port:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/v1/queues/work",
+            json.dumps({"filterString": text}).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Basic {login}"},
+            method="PATCH",
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+
+
+def scale_to(cluster: KubernetesCluster, namespace: str, replicas: int) -> None:
+    cluster.kubectl("-n", namespace, "scale", "broker", "orders", f"--replicas={replicas}")
+
+
+def status_of(cluster: KubernetesCluster, namespace: str) -> dict[str, Any]:
+    return dict(cluster.broker("orders", namespace).get("status") or {})
+
+
+def settled_status(cluster: KubernetesCluster, namespace: str) -> dict[str, Any] | None:
+    status = status_of(cluster, namespace)
+    is_done = status.get("members") == 1 and "scaleDown" not in status
+    return status if is_done and condition(cluster, namespace, "Draining")[0] == "False" else None
+
+
+def pod_names(cluster: KubernetesCluster, namespace: str) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in cluster.items("pods", namespace, PODS))
+
+
+@contextlib.contextmanager
+def client_of(
+    cluster: KubernetesCluster, namespace: str, ordinal: int, password: str
+) -> Iterator[Client]:
+    with cluster.forwarded(f"pod/orders-{ordinal}", 61613, namespace) as port:
+        client = Client(port, "1.2")
+        client.connection.connect("admin", password, wait=True)
+        try:
+            yield client
+        finally:
+            client.connection.disconnect()
+
+
+def fill(
+    cluster: KubernetesCluster, namespace: str, ordinal: int, password: str, *, count: int = 1000
+) -> set[str]:
+    """Send messages to one broker, so many that some are paged, and a large one; return bodies."""
+    bodies = [f"{ordinal}-{number}-{'x' * 500}" for number in range(count)]
+    bodies.append(f"{ordinal}-large-{'y' * 200_000}")
+    with client_of(cluster, namespace, ordinal, password) as client:
+        for body in bodies[:-2]:
+            client.connection.send("/queue/work", body, headers={"persistent": "true"})
+        for body in bodies[-2:]:
+            client.send("/queue/work", body)
+    return set(bodies)
+
+
+def received(
+    cluster: KubernetesCluster, namespace: str, password: str, count: int, *, ordinal: int = 0
+) -> list[str]:
+    """Receive what is there, and a moment longer."""
+    with client_of(cluster, namespace, ordinal, password) as client:
+        client.subscribe("/queue/work")
+        bodies = [frame.body for frame in client.recorder.take(count)]
+        with contextlib.suppress(queue.Empty):
+            bodies.append(client.recorder.messages.get(timeout=1.0).body)
+    return bodies

@@ -1,0 +1,84 @@
+"""The operator's benchmark: its floors, its fake pods, and how it tells that an edit was undone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.operator import fake_node, fleet, process, repair
+from benchmarks.operator.__main__ import fleet_figures, repair_figures
+from benchmarks.operator.api import path_of
+from vespiary_operator import kinds, pods
+
+GOOD = fleet.Fleet(
+    brokers=500,
+    children_s=50,
+    ready_s=60,
+    start_s=20,
+    start_cpu_s=10,
+    start_writes=0,
+    create_cpu_s=40,
+    idle_cores=0.1,
+    idle_writes=0,
+    pass_ms=9,
+    rss_bytes=150 << 20,
+    rss_peak_bytes=200 << 20,
+)
+
+
+def test_figures_are_held_against_the_floors() -> None:
+    assert not [f.name for f in fleet_figures(GOOD) if f.verdict == "MISSED"]
+    bad = msgspec.structs.replace(
+        GOOD, rss_peak_bytes=300 << 20, start_s=61, idle_writes=1, start_writes=1, pass_ms=51
+    )
+    assert len([f for f in fleet_figures(bad) if f.verdict == "MISSED"]) == 5
+    late = repair_figures(repair.Repairs(edit_s=[0.2, 6, 7], delete_s=[0.1]))
+    assert [f.verdict for f in late] == ["MISSED", "kept"]
+
+
+def test_a_fake_pod_is_one_that_the_operator_takes_for_a_serving_broker() -> None:
+    spec = {
+        "initContainers": [{"name": "verify", "image": "i"}],
+        "containers": [{"name": "broker", "image": "i"}],
+    }
+    pod = {"metadata": {"name": "fleet-0000-0"}, "spec": spec}
+    pod["status"] = fake_node.ready_status(pod)
+    assert pods.is_ready(pod)
+    answer = pods.verified(pod)
+    assert answer is not None
+    assert [volume.name for volume in answer.volumes] == list(fake_node.VOLUMES)
+    assert answer.refusal == ""
+
+
+def test_ready_counts_for_the_present_generation_alone() -> None:
+    conditions = [{"type": "Ready", "status": "True"}]
+    status = {"observedGeneration": 1, "conditions": conditions}
+    assert fleet.is_ready({"metadata": {"generation": 1}, "status": status})
+    assert not fleet.is_ready({"metadata": {"generation": 2}, "status": status})
+    assert not fleet.is_ready({"metadata": {"generation": 1}})
+
+
+def test_an_edit_is_undone_when_its_part_of_the_object_is_as_before() -> None:
+    edit = {"spec": {"selector": {"edited": "by-hand"}}}
+    before = {"spec": {"selector": {"app": "x"}, "ports": [1]}}
+    after = {"spec": {"selector": {"app": "x", "edited": "by-hand"}, "ports": [1]}}
+    wanted = repair.values_at(before, edit)
+    assert wanted == {"spec": {"selector": {"edited": None}}}
+    assert repair.values_at(after, edit) != wanted
+    assert repair.values_at(None, edit) == wanted
+
+
+def test_paths_are_those_of_the_api_server() -> None:
+    assert path_of(kinds.POD) == "/api/v1/pods"
+    assert path_of(kinds.POD, "ns", "p", "status") == "/api/v1/namespaces/ns/pods/p/status"
+    assert path_of(kinds.STATEFUL_SET, "ns") == "/apis/apps/v1/namespaces/ns/statefulsets"
+
+
+def test_an_operator_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
+    with (
+        pytest.raises(process.OperatorError, match="VESPIARY_LOG_LEVEL"),
+        process.running(tmp_path, broker_image="i", LOG_LEVEL="loud"),
+    ):
+        raise AssertionError("it has to end: there is no such log level")

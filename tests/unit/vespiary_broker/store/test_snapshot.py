@@ -1,0 +1,178 @@
+"""Copies of a stopped broker's files: whole or not at all, and put back as they were."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.store import snapshot
+from vespiary_broker.store.lock import FolderLock
+from vespiary_codec.journal import file_header
+from vespiary_spec.errors import DiskFull, JournalLocked, StorageError
+
+
+def make_folders(root: Path) -> dict[str, Path]:
+    folders = {name: root / name for name in ("bindings", "journal", "paging", "large_messages")}
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / ".vespiary-volume.json").write_text("stamp")
+        (folder / "lost+found").mkdir()
+    (folders["bindings"] / "activemq-bindings-1.bindings").write_bytes(b"b" * 5000)
+    header = file_header.MAGIC + file_header.FORMAT_VERSION.to_bytes(2, "little")
+    (folders["journal"] / "activemq-data-1.hq").write_bytes(header + os.urandom(70_000))
+    (folders["paging"] / "a1").mkdir()
+    (folders["paging"] / "a1" / "address.txt").write_text("orders")
+    (folders["paging"] / "a1" / "000000001.page").write_bytes(b"VSPYPAGE\x02\x00" + b"p" * 9000)
+    (folders["large_messages"] / "0000000000000001.msg").write_bytes(b"l" * 12_000)
+    return folders
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Return every file but those of copies and locks."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+        and path.name != "server.lock"
+        and not any(part.startswith(".vespiary-") for part in path.relative_to(root).parts)
+    }
+
+
+def test_what_was_copied_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    before = content(tmp_path)
+    parts = snapshot.take(folders, "first", before={"journal": 1})
+    assert [p.files for p in parts] == [1, 1, 2, 1]
+    assert sum(p.size_bytes for p in parts) == sum(map(len, before.values()))
+    assert content(tmp_path) == before, "the originals are as they were"
+
+    (folders["journal"] / "activemq-data-1.hq").write_bytes(b"a newer version was here")
+    (folders["journal"] / "activemq-data-2.hq").write_bytes(b"and made another file")
+    (folders["paging"] / "a1" / "000000001.page").unlink()
+    (folders["large_messages"] / "0000000000000001.msg").unlink()
+    snapshot.restore(folders, "first")
+    assert content(tmp_path) == before
+    aside = folders["journal"] / ".vespiary-replaced-first"
+    assert (aside / "activemq-data-2.hq").read_bytes() == b"and made another file"
+    assert (folders["journal"] / ".vespiary-volume.json").read_text() == "stamp"
+    assert len(snapshot.listed(folders)) == 4, "the copy is still there"
+    assert snapshot.remove(folders, "first") == 4
+    assert snapshot.listed(folders) == []
+
+
+def test_no_block_is_shared_and_the_second_time_nothing_is_written(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    first = snapshot.take(folders, "first", before={})
+    copied = folders["journal"] / ".vespiary-snapshot-first" / "files" / "activemq-data-1.hq"
+    original = folders["journal"] / "activemq-data-1.hq"
+    assert copied.stat().st_ino != original.stat().st_ino
+    original.write_bytes(b"changed")
+    assert snapshot.take(folders, "first", before={}) == first
+    assert copied.stat().st_size == 70_010
+
+
+def test_files_that_a_newer_version_opened_are_not_copied(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    newer = file_header.MAGIC + (2).to_bytes(2, "little")
+    (folders["journal"] / "activemq-data-2.hq").write_bytes(newer + bytes(5000))
+    assert snapshot.take(folders, "late", before={"journal": 1}) == []
+    assert snapshot.listed(folders) == []
+    assert len(snapshot.take(folders, "late", before={"journal": 2})) == 4
+
+
+def test_a_copy_that_was_cut_short_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = make_folders(tmp_path)
+    before = content(tmp_path)
+    done = 0
+    real = snapshot._copy
+
+    def dies(*arguments: object) -> None:
+        nonlocal done
+        done += 1
+        if done == 4:
+            raise KeyboardInterrupt
+        real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(snapshot, "_copy", dies)
+    with pytest.raises(KeyboardInterrupt):
+        snapshot.take(folders, "cut", before={})
+    assert {p.folder for p in snapshot.listed(folders)} == {
+        str(folders["bindings"]),
+        str(folders["journal"]),
+    }
+    with pytest.raises(StorageError, match="no such copy"):
+        snapshot.restore(folders, "cut")
+    monkeypatch.setattr(snapshot, "_copy", real)
+    assert len(snapshot.take(folders, "cut", before={})) == 4
+    assert not list(tmp_path.rglob("*.part"))
+    snapshot.restore(folders, "cut")
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("dies_at", range(1, 6))
+def test_a_restore_that_was_cut_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    folders = make_folders(tmp_path)
+    before = content(tmp_path)
+    snapshot.take(folders, "first", before={})
+    (folders["journal"] / "activemq-data-1.hq").write_bytes(b"newer")
+    done = 0
+    real = snapshot._copy
+
+    def dies(*arguments: object) -> None:
+        nonlocal done
+        done += 1
+        if done == dies_at:
+            raise KeyboardInterrupt
+        real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(snapshot, "_copy", dies)
+    with pytest.raises(KeyboardInterrupt):
+        snapshot.restore(folders, "first")
+    monkeypatch.setattr(snapshot, "_copy", real)
+    snapshot.restore(folders, "first")
+    assert content(tmp_path) == before
+    aside = folders["journal"].glob(".vespiary-replaced-first*/activemq-data-1.hq")
+    assert [path.read_bytes() for path in aside] == [b"newer"], "it is not overwritten"
+    assert not list(tmp_path.rglob(".vespiary-restoring-*"))
+
+
+def test_a_broker_that_runs_is_left_alone(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    lock = FolderLock(folders["journal"])
+    try:
+        with pytest.raises(JournalLocked):
+            snapshot.take(folders, "first", before={})
+        assert snapshot.listed(folders) == []
+    finally:
+        lock.close()
+    FolderLock(folders["bindings"]).close()  # the other lock was let go
+
+
+def test_a_volume_without_room_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = make_folders(tmp_path)
+    real = os.statvfs
+
+    class Full:
+        f_bavail = 10
+        f_frsize = 4096
+
+    monkeypatch.setattr(snapshot.os, "statvfs", lambda _: Full)
+    with pytest.raises(DiskFull, match=r"40 KiB free.*or more"):
+        snapshot.take(folders, "first", before={})
+    monkeypatch.setattr(snapshot.os, "statvfs", real)
+    assert snapshot.listed(folders) == []
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "-x", "x" * 64, "a.part"])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StorageError, match="no name of a copy"):
+        snapshot.take(make_folders(tmp_path), name, before={})

@@ -1,0 +1,137 @@
+"""An operator that is killed at any write, before it or after it, is followed by one that goes on.
+
+Every write of every scenario is tried; what is reached in the end is what an operator that nobody
+killed reaches, and on the way no claim is deleted and no broker restarted that need not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from vespiary_operator import kinds, templates
+from vespiary_testkit.resize_world import ResizeWorld
+
+Change = Callable[[ResizeWorld], None]
+
+SCENARIOS: dict[str, Change] = {
+    "changed": lambda world: world.ask(size="1Gi", replicas=2, config={"journalMinFiles": 3}),
+    "scaled": lambda world: world.ask(size="1Gi", replicas=3),
+    "grown": lambda world: world.ask(size="2Gi", replicas=2),
+    "grown and changed": lambda world: world.ask(
+        size="2Gi", replicas=2, config={"journalMinFiles": 3}
+    ),
+    "fixed field": lambda world: world.stateful_set()["spec"].update(serviceName="other"),
+    "opened": lambda world: world.ask(size="1Gi", replicas=2, networkPolicy={"enabled": True}),
+}
+OFFLINE: dict[str, Change] = {
+    "grown at rest": lambda world: world.ask(size="2Gi", replicas=2, storage_class="offline"),
+}
+RESTARTS_NOBODY = ("grown", "fixed field", "opened")
+
+
+def begun(storage_class: str) -> ResizeWorld:
+    """Return a world with a Broker of two brokers at rest."""
+    world = ResizeWorld()
+    world.ask(size="1Gi", replicas=2, storage_class=storage_class)
+    return world
+
+
+def reached(world: ResizeWorld) -> dict[str, Any]:
+    """Return everything that a scenario leaves but what is different each time."""
+    found = {}
+    for (kind, _, name), document in world.cluster.objects.items():
+        if kind in ("Event", "ControllerRevision", "Broker"):
+            continue
+        plain = copy.deepcopy({k: v for k, v in document.items() if k != "metadata"})
+        if kind == "Secret":
+            plain = {"data": sorted(plain["data"])}
+        if kind == "StatefulSet":
+            plain["status"].pop("observedGeneration")
+        found[f"{kind}/{name}"] = (plain, document["metadata"].get("labels"))
+    found["conditions"] = {c["type"]: c["status"] for c in world.status()["conditions"]}
+    found["operation"] = world.status().get("operation")
+    return found
+
+
+async def whole(storage_class: str, change: Change | None) -> tuple[ResizeWorld, int]:
+    """Run a scenario that nobody cuts short; return the world and the number of its writes."""
+    world = begun(storage_class)
+    if change is not None:
+        await world.until_quiet()
+        world.cluster.all_writes = 0
+        change(world)
+    await world.until_quiet()
+    return world, world.cluster.all_writes
+
+
+async def cut(
+    storage_class: str, change: Change | None, at: int, *, before: bool
+) -> tuple[ResizeWorld, set[str]]:
+    """Run a scenario with an operator that ends at a write; return also the pods that were left."""
+    world = begun(storage_class)
+    if change is not None:
+        await world.until_quiet()
+        world.cluster.all_writes = 0
+        change(world)
+    uids = {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
+    world.cluster.killed_at, world.cluster.kills_before = at, before
+    await world.until_quiet()
+    assert world.killed == 1, "the write was reached, and the operator ended there"
+    return world, uids & {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("name", ["made", *SCENARIOS, *OFFLINE])
+def test_an_operator_killed_at_any_write_is_followed_by_one_that_goes_on(
+    name: str, before: bool
+) -> None:
+    async def test() -> None:
+        change = {**SCENARIOS, **OFFLINE}.get(name)
+        storage_class = "offline" if name in OFFLINE else "online"
+        world, writes = await whole(storage_class, change)
+        wanted = reached(world)
+        assert writes >= 2
+        for at in range(writes):
+            found, kept = await cut(storage_class, change, at, before=before)
+            assert reached(found) == wanted, f"write {at}: {found.cluster.writes[-6:]}"
+            assert not any("delete PersistentVolumeClaim" in w for w in found.cluster.writes)
+            if name in RESTARTS_NOBODY:
+                assert len(kept) == 2, f"write {at} restarted a broker"
+            if name == "grown at rest":
+                deleted = [w for w in found.cluster.writes if w.startswith("delete Pod")]
+                assert sorted(deleted) == ["delete Pod/orders-0", "delete Pod/orders-1"]
+
+    run(test)
+
+
+def test_a_replaced_statefulset_keeps_the_templates_that_were_written_down() -> None:
+    async def test() -> None:
+        world = begun("online")
+        await world.until_quiet()
+        kept = dict(world.stateful_set()["metadata"]["annotations"])
+        uid = world.stateful_set()["metadata"]["uid"]
+        # What an older operator would have rendered: the new one is not to forget it.
+        was = msgspec.json.decode(kept[templates.ANNOTATION])
+        was["failure"] = "1.1.0 was taken back: it did not start."
+        kept[templates.ANNOTATION] = msgspec.json.encode(was, order="sorted").decode()
+        world.stateful_set()["metadata"]["annotations"] = kept
+        SCENARIOS["fixed field"](world)
+        await world.until_quiet()
+        assert world.stateful_set()["metadata"]["uid"] != uid
+        assert world.stateful_set()["metadata"]["annotations"] == kept
+        assert "operation" not in world.status()
+
+    run(test)

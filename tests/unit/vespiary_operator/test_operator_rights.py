@@ -1,0 +1,69 @@
+"""The judge of the operator's rights: what it takes as used, as refused, and as too much."""
+
+from __future__ import annotations
+
+from vespiary_operator import kinds, rbac
+from vespiary_operator.api_requests import ApiRequest
+from vespiary_operator.metrics import Metrics
+from vespiary_testkit.operator_rights import Asked, OperatorRights, of_page
+
+ALL_SERVED = {f"{rule.kind.plural}.{rule.kind.group}" for rule in rbac.RULES}
+
+
+def everything() -> set[Asked]:
+    """Return each right used once, with the creations seen as patches."""
+    found = set()
+    for rule in rbac.RULES:
+        for verb in rule.verbs:
+            is_made = verb == "create" and "patch" in rule.verbs
+            asked = ("patch", "201") if is_made else (verb, "200")
+            found.add(Asked(asked[0], rule.kind.plural, rule.subresource, asked[1], ""))
+    return found
+
+
+def rights(asked: set[Asked]) -> OperatorRights:
+    found = OperatorRights("1.0.0")
+    found.asked = asked
+    return found
+
+
+def test_a_page_tells_what_was_asked() -> None:
+    metrics = Metrics()
+    metrics.watch_queue(lambda: 0)
+    metrics.asked(ApiRequest("list", "pods"), 200)
+    metrics.asked(ApiRequest("patch", "brokers", "status"), 403, "Forbidden")
+    assert of_page(metrics.text().decode()) == {
+        Asked("list", "pods", "", "200", ""),
+        Asked("patch", "brokers", "status", "403", "Forbidden"),
+    }
+
+
+def test_rights_that_are_all_used_are_none_too_many() -> None:
+    assert rights(everything()).unused(ALL_SERVED) == []
+
+
+def test_a_right_that_nothing_used_is_named_with_its_reason() -> None:
+    asked = {a for a in everything() if (a.verb, a.resource) != ("delete", "configmaps")}
+    (found,) = rights(asked).unused(ALL_SERVED)
+    assert found.startswith("delete configmaps. (broker.yaml is in a ConfigMap")
+
+
+def test_a_use_that_failed_is_no_use() -> None:
+    asked = {
+        a._replace(code="409") if (a.verb, a.resource) == ("create", "events") else a
+        for a in everything()
+    }
+    assert len(rights(asked).unused(ALL_SERVED)) == 1
+
+
+def test_rights_for_what_the_cluster_lacks_are_excused() -> None:
+    plural = kinds.DAEMON_SET.plural
+    asked = {a for a in everything() if a.resource != plural}
+    assert rights(asked).unused(ALL_SERVED)
+    assert not rights(asked).unused(ALL_SERVED - {f"{plural}.{kinds.DAEMON_SET.group}"})
+
+
+def test_a_refusal_counts_unless_the_namespace_was_going() -> None:
+    going = Asked("patch", "services", "", "403", "NamespaceTerminating")
+    missing = Asked("list", "nodes", "", "403", "Forbidden")
+    assert rights({going, missing}).refused() == {missing}

@@ -1,0 +1,119 @@
+"""What the operator asked of the API server during a whole run of the e2e tests.
+
+Owns: the sum over all operator pods that there were, read from their `/metrics` every two seconds
+through the API server. What a process did in its last moments before a kill may be missed.
+Never: counts requests of the tests themselves. Called by: tests/e2e/conftest.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import kubernetes
+import urllib3
+from prometheus_client.parser import text_string_to_metric_families
+
+from vespiary_operator import kinds, rbac
+
+PAUSE_S = 2.0
+OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
+
+
+class Asked(NamedTuple):
+    """One kind of request with its outcome, as the metric has it."""
+
+    verb: str
+    resource: str
+    subresource: str
+    code: str
+    reason: str
+
+
+def of_page(text: str) -> set[Asked]:
+    """Return the requests that a page of metrics tells of."""
+    return {
+        Asked(*(sample.labels[name] for name in Asked._fields))
+        for family in text_string_to_metric_families(text)
+        if family.name == "vespiary_operator_api_requests"
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.value > 0
+    }
+
+
+class OperatorRights:
+    """Collects in a thread of its own; owned by the test session.
+
+    Attributes:
+        asked: Everything that was asked.
+        pages: How many pages of metrics were read.
+    """
+
+    def __init__(self, chart_version: str) -> None:
+        self.asked: set[Asked] = set()
+        self.pages = 0
+        self._chart = f"vespiary-{chart_version}"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="operator-rights", daemon=True)
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[OperatorRights]:
+        """Collect as long as the context lasts."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join(30)
+
+    def refused(self) -> set[Asked]:
+        """Return what the operator was not allowed to do.
+
+        A namespace on its way out takes no new objects, which is no matter of rights.
+        """
+        return {a for a in self.asked if a.code == "403" and a.reason != "NamespaceTerminating"}
+
+    def unused(self, served: set[str]) -> list[str]:
+        """Return the rights that nothing used.
+
+        Args:
+            served: `plural.group` of what the cluster serves; a right for anything else is
+                excused, as OpenShift's are on another Kubernetes.
+        """
+        used = {(a.verb, a.resource, a.subresource) for a in self.asked if a.code[:1] == "2"}
+        # A patch that made an object needed the right to create it.
+        used |= {
+            ("create", a.resource, a.subresource)
+            for a in self.asked
+            if (a.verb, a.code) == ("patch", "201")
+        }
+        # kopf's own watches: without one of them the operator does not get ready.
+        watched = (kinds.BROKER, kinds.NODE_TUNING, *kinds.WATCHED_CHILDREN)
+        used |= {(verb, kind.plural, "") for kind in watched for verb in ("list", "watch")}
+        return [
+            f"{verb} {rule.resource}.{rule.kind.group} ({rule.reason})"
+            for rule in rbac.RULES
+            if f"{rule.kind.plural}.{rule.kind.group}" in served
+            for verb in rule.verbs
+            if (verb, rule.kind.plural, rule.subresource) not in used
+        ]
+
+    def _run(self) -> None:
+        client = kubernetes.config.new_client_from_config()
+        core = kubernetes.client.CoreV1Api(client)
+        while not self._stop.wait(PAUSE_S):
+            with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+                for pod in core.list_pod_for_all_namespaces(label_selector=OPERATORS).items:
+                    if pod.metadata.labels.get("helm.sh/chart") in (self._chart, None):
+                        self._read(core, pod.metadata.namespace, pod.metadata.name)
+
+    def _read(self, core: kubernetes.client.CoreV1Api, namespace: str, name: str) -> None:
+        """Read one page; a pod that is not up yet, or no longer, has none."""
+        with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+            page = core.connect_get_namespaced_pod_proxy_with_path(
+                f"{name}:8080", namespace, "metrics", _preload_content=False, _request_timeout=5
+            )
+            self.asked |= of_page(page.data.decode())
+            self.pages += 1

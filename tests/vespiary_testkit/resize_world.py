@@ -1,0 +1,127 @@
+"""An operator, an API server in memory and disks that grow: for tests of sizes and interruptions.
+
+Called by tests/unit/vespiary_operator.
+"""
+
+from __future__ import annotations
+
+import copy
+from datetime import datetime, timedelta
+from typing import Any
+
+from vespiary_operator import kinds
+from vespiary_operator.metrics import Metrics
+from vespiary_operator.options import Options
+from vespiary_operator.reconciler import Reconciler
+from vespiary_operator.work import Key, WorkQueue
+from vespiary_spec.resources import API_VERSION
+from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.fake_disks import FakeDisks
+from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
+
+KEY = Key("Broker", "ns", "orders")
+OPTIONS = Options(own_namespace="system", broker_image="registry:5000/vespiary/broker:1.0.0")
+GOOD = encode(
+    summarise(
+        tuple(
+            VolumeResult(name=name, filesystem="ext4")
+            for name in ("bindings", "journal", "paging", "large-messages")
+        ),
+        AioResult(max_nr=65536, nr=100, demand=500),
+        engine="ASYNCIO",
+    )
+).decode()
+
+
+class ResizeWorld:
+    """The parts of an operator around an API server in memory.
+
+    Attributes:
+        cluster: The API server.
+        killed: How often the operator was killed.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = FakeKubernetes()
+        self.cluster.verification = GOOD
+        self.cluster.disks = FakeDisks(self.cluster)
+        self.killed = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Put a new operator in the place of the one that there is."""
+        self.reconciler = Reconciler(
+            self.cluster,
+            FakeRemote(),
+            WorkQueue(),
+            OPTIONS,
+            Metrics(),
+            now=lambda: self.cluster.now,
+        )
+
+    def ask(self, *, size: str, storage_class: str = "online", **spec: Any) -> None:
+        """Apply the Broker `orders` with a journal of a size."""
+        journal = {"size": size, "storageClassName": storage_class}
+        storage = {"volumes": {"journal": journal}}
+        self.cluster.put(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "Broker",
+                "metadata": {"name": "orders", "namespace": "ns", "uid": "the-same-each-time"},
+                "spec": {"topology": "Independent", "storage": storage, **spec},
+            }
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        now = datetime.fromisoformat(self.cluster.now) + timedelta(seconds=seconds)
+        self.cluster.now = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def look(self) -> float | None:
+        """Make one pass; an operator that is killed in it is followed by another.
+
+        Returns:
+            Seconds until it wants to look again; None to wait for an event.
+        """
+        try:
+            return await self.reconciler.reconcile(KEY)
+        except Killed:
+            self.killed += 1
+            self.restart()
+            return 0.0
+
+    async def until_quiet(self, *, passes: int = 80, is_ready: bool = True) -> None:
+        """Make passes, and let controllers and drivers work, until nothing is written.
+
+        An operator that wants to look again soon is given more than a minute for it.
+        """
+        quiet_s = 0
+        for _ in range(passes):
+            before = copy.deepcopy(self.cluster.objects)
+            again_s = await self.look()
+            self.cluster.settle(steps=3, is_ready=is_ready)
+            quiet_s = quiet_s + 5 if self.cluster.objects == before else 0
+            if quiet_s and (again_s is None or quiet_s > 75):
+                return
+            self.pass_time(5)
+        raise AssertionError(f"it does not come to rest: {self.cluster.writes[-8:]}")
+
+    def pod(self, ordinal: int = 0) -> dict[str, Any]:
+        return self.cluster.one(kinds.POD, f"orders-{ordinal}")
+
+    def stateful_set(self) -> dict[str, Any]:
+        return self.cluster.one(kinds.STATEFUL_SET, "orders")
+
+    def journal(self, ordinal: int = 0) -> dict[str, Any]:
+        return self.cluster.one(kinds.CLAIM, f"journal-orders-{ordinal}")
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cluster.one(kinds.BROKER, "orders")["status"]
+        return found
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        (found,) = (c for c in self.status()["conditions"] if c["type"] == kind)
+        return found["status"], found["reason"], found["message"]
+
+    def volume(self, name: str = "journal") -> dict[str, Any]:
+        (found,) = (v for v in self.status()["volumes"] if v["name"] == name)
+        return dict(found)
