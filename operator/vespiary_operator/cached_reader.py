@@ -66,6 +66,10 @@ class Shared:
         self._known: dict[str, tuple[float, list[dict[str, Any]] | None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
+    def forget(self) -> None:
+        """Have the next reads ask the API server, however young the lists are."""
+        self._known.clear()
+
     async def items_if_allowed(self, kind: Kind, max_age_s: float) -> list[dict[str, Any]] | None:
         """Return all objects of a kind as they were at most so many seconds ago.
 

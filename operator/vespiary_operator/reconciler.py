@@ -155,9 +155,9 @@ class Reconciler:
         self._now = now
         cache = cache if cache is not None else Cache()
         self._cache = cache
-        shared = Shared(api)
-        self._live = LiveReader(api, cache, shared)
-        self._cached = CachedReader(api, cache, shared)
+        self._shared = Shared(api)
+        self._live = LiveReader(api, cache, self._shared)
+        self._cached = CachedReader(api, cache, self._shared)
         users = HashedUsers()
         self._observer = Observer(self._live, remote, users)
         self._first_look = Observer(self._cached, remote, users)
@@ -243,6 +243,10 @@ class Reconciler:
                 self._metrics.broker(look.broker, look.status)
                 return self._next_look(key, look)
         look = await self._look(key, self._live, self._observer)
+        if look is not None and _is_refused_by_lists(look):
+            # The volume may have been made together with the Broker, a moment after the lists.
+            self._shared.forget()
+            look = await self._look(key, self._live, self._observer)
         if look is None:
             return None
         versions = _versions(look.observed)
@@ -411,6 +415,11 @@ def key_of(kind: Kind, document: Object) -> Key:
 
 def _shown(key: Key) -> str:
     return f"{key.kind} {key.namespace}/{key.name}" if key.namespace else f"{key.kind} {key.name}"
+
+
+def _is_refused_by_lists(look: Look) -> bool:
+    """Return whether pods are not made for what the lists of classes and volumes say."""
+    return any(item.verdict.is_denied for item in look.plan.declared)
 
 
 def _plain(status_: Any) -> Any:

@@ -55,6 +55,11 @@ def pod_uid(cluster: KubernetesCluster, namespace: str) -> str:
     return f"{pod['metadata']['uid']} {[s['restartCount'] for s in statuses]}"
 
 
+def brokers(cluster: KubernetesCluster) -> list[str]:
+    found = json.loads(cluster.kubectl("get", BROKER, "-A", "-o", "json").stdout)["items"]
+    return [f"{b['metadata']['namespace']}/{b['metadata']['name']}" for b in found]
+
+
 def has_new_field(cluster: KubernetesCluster) -> bool:
     definition = cluster.get("crd", BROKER)
     assert definition is not None
@@ -134,6 +139,9 @@ def test_one_plain_file_does_the_same_without_helm(
 def test_an_uninstall_that_would_take_brokers_with_it_is_refused(
     cluster: KubernetesCluster, home: str
 ) -> None:
+    wait_for(
+        "the Brokers of other tests are gone", lambda: brokers(cluster) == [f"{home}/orders"], 120
+    )
     cluster.install("crds.keep=false")
     try:
         done = cluster.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, check=False)

@@ -147,6 +147,42 @@ def test_a_deletion_that_no_watch_told_is_found_by_the_next_resync() -> None:
     asyncio.run(test())
 
 
+def test_a_volume_made_a_moment_ago_is_seen_before_anything_is_refused() -> None:
+    async def test() -> None:
+        world = World()
+        journal = {"size": "1Gi", "storageClassName": "by-hand"}
+        world.broker(storage={"volumes": {"journal": journal}})
+        await world.reconciler.enqueue_all()
+        await world.reconciler.reconcile(KEY)
+        assert _reason(world) == "StorageClassMissing", "and both lists are a moment old now"
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "by-hand",
+            "nfs": {"server": "192.0.2.1", "path": "/export"},
+        }
+        world.cluster.put(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": "disk", "labels": {}},
+                "spec": spec,
+                "status": {"phase": "Available"},
+            }
+        )
+        world.broker(storage={"volumes": {"journal": journal}}, paused=False)
+        world.tell()
+        await world.reconciler.reconcile(KEY)
+        assert _reason(world) == "VolumeRefused"
+
+    asyncio.run(test())
+
+
+def _reason(world: World) -> str:
+    found = world.cluster.one(kinds.BROKER, "orders")["status"]["conditions"]
+    return next(str(c["reason"]) for c in found if c["type"] == "StorageVerified")
+
+
 # A failing history is long, and shrinking it takes minutes.
 @settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
