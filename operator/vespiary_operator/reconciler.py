@@ -32,6 +32,7 @@ from vespiary_operator import (
     scaling,
     size_status,
     status,
+    storage_preflight,
     tuning,
     tuning_observation,
     tuning_status,
@@ -243,8 +244,8 @@ class Reconciler:
                 self._metrics.broker(look.broker, look.status)
                 return self._next_look(key, look)
         look = await self._look(key, self._live, self._observer)
-        if look is not None and _is_refused_by_lists(look):
-            # The volume may have been made together with the Broker, a moment after the lists.
+        if look is not None and storage_preflight.leans_on_lists(look.observed, look.plan.declared):
+            # A volume may have been made with the Broker, or taken by another, since the lists.
             self._shared.forget()
             look = await self._look(key, self._live, self._observer)
         if look is None:
@@ -415,11 +416,6 @@ def key_of(kind: Kind, document: Object) -> Key:
 
 def _shown(key: Key) -> str:
     return f"{key.kind} {key.namespace}/{key.name}" if key.namespace else f"{key.kind} {key.name}"
-
-
-def _is_refused_by_lists(look: Look) -> bool:
-    """Return whether pods are not made for what the lists of classes and volumes say."""
-    return any(item.verdict.is_denied for item in look.plan.declared)
 
 
 def _plain(status_: Any) -> Any:

@@ -57,6 +57,25 @@ def judge(observed: Observed, options: Options) -> tuple[Declared, ...]:
     return tuple(sorted(found, key=lambda item: not item.verdict.is_denied))
 
 
+def leans_on_lists(observed: Observed, found: Iterable[Declared]) -> bool:
+    """Return whether another look at classes and PersistentVolumes might change what was found.
+
+    Args:
+        observed: What was found.
+        found: What was made of it.
+
+    Returns:
+        True for a refusal, and for a volume that nobody has claimed yet: somebody may have made or
+        taken it since.
+    """
+    here = places(observed.broker, classes=observed.classes, volumes=observed.volumes)
+    return any(item.verdict.is_denied for item in found) or any(
+        place.persistent_volume is not None
+        and not (place.persistent_volume.get("spec") or {}).get("claimRef")
+        for place in here
+    )
+
+
 def _is_bound(observed: Observed, place: Place) -> bool:
     claim = observed.claims.get(
         names.claim(observed.broker.metadata.name, place.volume, place.ordinal)

@@ -8,6 +8,7 @@ Never: counts requests of the tests themselves. Called by: tests/e2e/conftest.py
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -101,7 +102,8 @@ class OperatorRights:
         ]
 
     def _run(self) -> None:
-        client = kubernetes.config.new_client_from_config()
+        # The client's default is what KUBECONFIG was when the module was loaded, before `cluster`.
+        client = kubernetes.config.new_client_from_config(os.environ.get("KUBECONFIG"))
         core = kubernetes.client.CoreV1Api(client)
         while not self._stop.wait(PAUSE_S):
             with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):

@@ -178,6 +178,33 @@ def test_a_volume_made_a_moment_ago_is_seen_before_anything_is_refused() -> None
     asyncio.run(test())
 
 
+def test_a_volume_taken_a_moment_ago_is_not_given_twice() -> None:
+    async def test() -> None:
+        world = World()
+        disk = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk", "labels": {}},
+            "spec": {
+                "capacity": {"storage": "10Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "by-hand",
+            },
+            "status": {"phase": "Available"},
+        }
+        world.cluster.put(disk)
+        await world.reconciler._shared.items_if_allowed(kinds.PERSISTENT_VOLUME, 0)
+        taken = {"namespace": "ns", "name": "journal-first-0"}
+        world.cluster.put(disk | {"spec": {**disk["spec"], "claimRef": taken}})  # type: ignore[dict-item]
+        world.broker(storage={"volumes": {"journal": {"storageClassName": "by-hand"}}})
+        await world.reconciler.enqueue_all()
+        await world.reconciler.reconcile(KEY)
+        assert _reason(world) == "NoVolumeFits"
+        assert not world.cluster.of(kinds.STATEFUL_SET)
+
+    asyncio.run(test())
+
+
 def _reason(world: World) -> str:
     found = world.cluster.one(kinds.BROKER, "orders")["status"]["conditions"]
     return next(str(c["reason"]) for c in found if c["type"] == "StorageVerified")
