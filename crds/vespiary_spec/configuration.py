@@ -24,6 +24,7 @@ from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
 from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
 from vespiary_spec.object_metadata import check_metadata
+from vespiary_spec.per_broker import PerBroker
 from vespiary_spec.pod_checks import check_pods
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
 from vespiary_spec.service_checks import check_services
@@ -468,6 +469,59 @@ def from_broker(
         error.where = f"spec.{error.path}" if beside else f"spec.config.{error.path}"
         raise
     return configuration
+
+
+def overrides_of(broker: Broker) -> dict[int, dict[str, Any]]:
+    """Return what single brokers have otherwise than the rest, as `broker.yaml` spells it.
+
+    Args:
+        broker: The resource.
+
+    Raises:
+        ConfigError: As `from_broker`; or a broker's own settings contradict those of all.
+    """
+    common = from_broker(broker)
+    found = {}
+    for index, entry in enumerate(broker.spec.per_broker):
+        _with_own(common, entry, index)
+        found[entry.ordinal] = to_plain(entry.config, spelling=Spelling.KEBAB)
+    return found
+
+
+def with_overrides(configuration: Configuration, broker: Broker, ordinal: int) -> Configuration:
+    """Return the configuration of one broker of a Broker.
+
+    Args:
+        configuration: What all of them have.
+        broker: The resource.
+        ordinal: Number of the broker.
+
+    Raises:
+        ConfigError: Its own settings contradict those of all.
+    """
+    for index, entry in enumerate(broker.spec.per_broker):
+        if entry.ordinal == ordinal:
+            configuration = _with_own(configuration, entry, index)
+    return configuration
+
+
+def _with_own(configuration: Configuration, entry: PerBroker, index: int) -> Configuration:
+    own = {f.name: getattr(entry.config, f.name) for f in fields_of(type(entry.config))}
+    own = {name: value for name, value in own.items() if value is not None}
+    whole = msgspec.structs.replace(configuration, **own)
+    try:
+        check(whole, Spelling.CAMEL)
+    except ConfigError as error:
+        error.where = f"spec.perBroker[{index}].config.{error.path}"
+        raise
+    return whole
+
+
+def dump_plain(plain: Mapping[str, Any]) -> str:
+    """Write settings that are plain data already, as `broker.yaml` has them."""
+    from vespiary_spec import yaml_text  # as in `parse_yaml`
+
+    return yaml_text.dump(dict(plain))
 
 
 def _pod_acceptor(

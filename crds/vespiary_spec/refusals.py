@@ -52,8 +52,35 @@ NOT_YET: dict[str, dict[str, str]] = {
     "BrokerSpec": {
         "backup": "backups",
         "restore": "restoring from backups",
-        "per-broker": "settings by pod",
         "ingress": "ingress",
+    },
+    "PerBroker": {
+        name: f"{what} by broker: all pods of a StatefulSet have one template"
+        for name, what in (
+            ("resources", "resources"),
+            ("node-selector", "node selectors"),
+            ("affinity", "affinity"),
+            ("tolerations", "tolerations"),
+            ("topology-spread-constraints", "spreading"),
+            ("storage", "volumes"),
+            ("image", "images"),
+            ("version", "versions"),
+            ("env", "variables"),
+            ("acceptors", "acceptors"),
+        )
+    }
+    | {
+        "address-settings": "settings of addresses by broker",
+        "addresses": "addresses by broker; make them through the API of the one broker",
+    },
+    "BrokerOverrides": {
+        "persistence-enabled": "persistence by broker: all pods have the same volumes",
+        "journal-type": "journal engines by broker: all pods ask the same of their node",
+        "journal-type-strict": "journal engines by broker: all pods ask the same of their node",
+        "journal-max-io": "AIO requests by broker: all pods ask the same of their node",
+        "wildcard-addresses": "wildcards by broker: clients may reach any of them",
+        "resource-limit-settings": "limits of users by broker: all have the same users",
+        "diverts": "diverts by broker; make them through the API of the one broker",
     },
     "Upgrade": {
         "max-unavailable": "more than one restart at a time",
@@ -109,8 +136,13 @@ RENAMED: dict[str, dict[str, str]] = {
 """For each Struct: deprecated names of the reference → the name that took their place there."""
 
 
+_MADE_FROM = {"BrokerOverrides": BROKER}
+"""Structs that are made of another one's fields, and know what that one knows."""
+
+
 def _families(struct: type) -> list[str]:
-    return [base.__name__ for base in struct.__mro__]
+    own = [base.__name__ for base in struct.__mro__]
+    return [_MADE_FROM[name] for name in own if name in _MADE_FROM] + own
 
 
 def refused_names(struct: type) -> dict[str, str]:

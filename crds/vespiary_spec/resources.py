@@ -19,6 +19,7 @@ from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, Unit, setting
 from vespiary_spec.object_metadata import InheritedMetadata
+from vespiary_spec.per_broker import BrokerOverrides, PerBroker
 from vespiary_spec.pod_extras import ExtraVolume, ExtraVolumeMount, Variable, VariablesSource
 from vespiary_spec.pod_template import (
     DisruptionBudget,
@@ -86,11 +87,13 @@ __all__ = [
     "BrokerAdmin",
     "BrokerNodeTuning",
     "BrokerNodeTuningSpec",
+    "BrokerOverrides",
     "BrokerSpec",
     "FilesystemPolicy",
     "MaintenanceWindow",
     "Metadata",
     "NetworkPolicySwitch",
+    "PerBroker",
     "PullPolicy",
     "Retention",
     "RetentionPolicy",
@@ -234,6 +237,15 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     ] = ()
     storage: Annotated[Storage, setting("Where the data lie.")] = Storage()
     config: Annotated[BrokerSettings, setting("Settings of the broker.")] = BrokerSettings()
+    per_broker: Annotated[
+        tuple[PerBroker, ...],
+        setting(
+            "What single brokers have otherwise than the rest. A change of it restarts, if it has "
+            "to, that broker alone.",
+            key="ordinal",
+            max_length=100,
+        ),
+    ] = ()
     address_settings: Annotated[
         tuple[AddressSettingsEntry, ...],
         setting("Settings by match of an address.", key="match", max_length=1000),

@@ -84,7 +84,9 @@ class RestartRecord(Part, frozen=True, kw_only=True, rename="camel", omit_defaul
     at: Annotated[str, setting("When it was noticed, RFC 3339.")]
     reason: Annotated[
         str,
-        setting("Upgrade, Rollback, SettingsChanged, Replaced, or how the container ended."),
+        setting(
+            "Upgrade, Rollback, SettingsChanged, Restarted, Replaced, or how the container ended."
+        ),
     ]
     actor: Annotated[
         str, setting("`vespiary-operator`, `kubelet`, or `unknown` for a pod that others deleted.")
@@ -103,3 +105,7 @@ class KnownPod(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     container_restarts: Annotated[
         int, setting("How often its broker was started again.", minimum=0)
     ] = 0
+    leaves_for: Annotated[
+        str,
+        setting("Why the operator deleted it, to be made again as it was.", max_length=512),
+    ] = ""

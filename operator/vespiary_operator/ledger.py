@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from vespiary_operator import names, pods
+import msgspec
+
+from vespiary_operator import kinds, names, pods
+from vespiary_operator.actions import Action, Delete
 from vespiary_operator.pods import Pod
 from vespiary_spec.status import BrokerStatus
 from vespiary_spec.upgrade_status import (
@@ -35,7 +38,11 @@ class Ledger(NamedTuple):
 
 
 def noticed(
-    before: BrokerStatus, running: Iterable[Pod], upgrade: UpgradeStatus | None, now: str
+    before: BrokerStatus,
+    running: Iterable[Pod],
+    upgrade: UpgradeStatus | None,
+    now: str,
+    actions: Iterable[Action] = (),
 ) -> Ledger:
     """Return the ledger after a look at the pods.
 
@@ -44,7 +51,13 @@ def noticed(
         running: Pods as they are.
         upgrade: Where an upgrade stands.
         now: The time, RFC 3339.
+        actions: What is done now; a pod that is deleted is known to be restarted by us.
     """
+    deleted = {
+        action.uid: action.sentence
+        for action in actions
+        if isinstance(action, Delete) and action.kind is kinds.POD
+    }
     known = {pod.name: pod for pod in before.known_pods}
     if upgrade is not None and upgrade.stage is UpgradeStage.COMPLETE:
         # The last restart of an upgrade is seen in the pass that finds it complete.
@@ -55,6 +68,10 @@ def noticed(
     for pod in running:
         seen = _seen(pod)
         old = known.get(seen.name)
+        why = deleted.get(seen.uid, "")
+        if not why and old is not None and old.uid == seen.uid and pods.is_terminating(pod):
+            why = old.leaves_for
+        seen = msgspec.structs.replace(seen, leaves_for=why[:_MESSAGE_CHARACTERS])
         if old is not None and old != seen:
             record = _record(pod, old, seen, upgrade, now)
             if record is not None:
@@ -128,6 +145,8 @@ def _why(
             f"The container of the broker ended with exit code {code}; it has been started again "
             f"{times} {'time' if times == 1 else 'times'}.",
         )
+    if old.revision == new.revision and old.leaves_for:
+        return "Restarted", names.MANAGER, old.leaves_for
     if old.revision == new.revision:
         return (
             "Replaced",

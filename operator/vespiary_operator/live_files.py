@@ -12,10 +12,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vespiary_operator import certificates, kinds, names, pods
+from vespiary_operator import certificates, kinds, maintenance, names, pods
 from vespiary_operator.actions import Action, Apply, Block
 from vespiary_operator.builders import settings_map
-from vespiary_operator.builders.pod_template import LIVE_PATH
+from vespiary_operator.builders.pod_template import LIVE_PATH, own_path
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding
 from vespiary_operator.observation import ConfigurationAnswer, Observed
 from vespiary_operator.pods import Pod
@@ -43,7 +43,7 @@ def nudges(observed: Observed) -> Iterator[Action]:
         if answer is None or answer.configuration is None or pods.is_terminating(pod):
             continue
         told = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_MOUNTED)
-        if told == digest or not missing(observed, answer.configuration):
+        if told == digest or not missing(observed, answer.configuration, pods.ordinal(pod)):
             continue
         yield Apply(
             manifest={
@@ -63,21 +63,25 @@ def nudges(observed: Observed) -> Iterator[Action]:
 
 def _mounted_digest(observed: Observed) -> str:
     """Return the digest of all that running pods have mounted and may change."""
-    parts = [settings_map.texts(observed.broker)[1], observed.credentials.users_file]
+    parts = [str(settings_map.live_map(observed.broker)["data"]), observed.credentials.users_file]
     parts += [found.fingerprint for _, found in certificates.found_by_acceptor(observed).values()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def missing(observed: Observed, told: ConfigurationAnswer) -> str:
+def missing(observed: Observed, told: ConfigurationAnswer, ordinal: int) -> str:
     """Return which file a broker has yet to take; empty if it has taken all.
 
     Args:
         observed: What was found.
         told: What the broker says.
+        ordinal: Number of the broker.
     """
     wanted = settings_map.digest(settings_map.texts(observed.broker)[1])
     if told.digests.get(LIVE_PATH) != wanted:
         return "settings"
+    own = settings_map.own_texts(observed.broker).get(ordinal)
+    if told.digests.get(own_path(ordinal), "") != ("" if own is None else settings_map.digest(own)):
+        return "settings of its own"
     users = hashlib.sha256(observed.credentials.users_file.encode()).hexdigest()
     if observed.credentials.users_file and told.users_digest != users:
         return "users"
@@ -89,11 +93,35 @@ def missing(observed: Observed, told: ConfigurationAnswer) -> str:
 
 def is_behind(observed: Observed) -> bool:
     """Return whether a running broker says that it has yet to take a file."""
-    told = (answer.configuration for answer in observed.answers.values())
     try:
-        return any(each is not None and missing(observed, each) for each in told)
+        for pod in observed.pods:
+            answer = observed.answers.get(pods.name(pod))
+            if answer is None or answer.configuration is None:
+                continue
+            told = answer.configuration
+            if told.waits_for_restart or missing(observed, told, pods.ordinal(pod)):
+                return True
     except ConfigError:
-        return False
+        pass
+    return False
+
+
+def waiting(observed: Observed, pod: Pod) -> str:
+    """Return the settings that wait for a broker's next start, for a sentence; empty if none do.
+
+    A broker that has yet to take its newest files does not count: what it waits for may be old.
+
+    Args:
+        observed: What was found.
+        pod: Its pod.
+    """
+    answer = observed.answers.get(pods.name(pod))
+    if answer is None or answer.configuration is None:
+        return ""
+    found = answer.configuration.waits_for_restart
+    if not found or missing(observed, answer.configuration, pods.ordinal(pod)):
+        return ""
+    return _named(found)
 
 
 def applied(
@@ -139,7 +167,14 @@ def _taken(observed: Observed, pod: Pod) -> Finding | None:
         return UNKNOWN, "NotReported", f"{name} does not say what it runs with."
     told = answer.configuration
     refused = told.refused or told.users_refused
-    what = missing(observed, told)
+    what = missing(observed, told, pods.ordinal(pod))
+    if what == "settings of its own" and own_path(pods.ordinal(pod)) not in told.digests:
+        return (
+            FALSE,
+            "Unsupported",
+            f"{name} runs a version, or has a template of before, that takes no settings of its "
+            "own, which spec.perBroker has for it. Upgrade it, or take them out.",
+        )
     if refused and what:
         return (
             FALSE,
@@ -151,6 +186,11 @@ def _taken(observed: Observed, pod: Pod) -> Finding | None:
         return FALSE, "Refused", f"{name} refuses the new {what}: {sentence}"
     if what:
         return FALSE, "Reloading", f"{name} has yet to take the new {what}; its kubelet brings it."
+    waits = waiting(observed, pod)
+    if waits:
+        no_restart = maintenance.no_restart(observed.broker, observed.time)
+        when = f" {no_restart}" if no_restart else ""
+        return FALSE, "RestartPending", f"{name} has to be started again for {waits}.{when}"
     return None
 
 
@@ -177,9 +217,13 @@ def _waiting_settings(observed: Observed) -> str:
             paths.setdefault(found.path)
     if not paths:
         return ""
-    named = ", ".join(list(paths)[:_NAMED_MAX])
+    return f" Waiting for a restart: {_named(tuple(paths))}."
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    """Name settings in a sentence."""
     more = f" and {len(paths) - _NAMED_MAX} more" if len(paths) > _NAMED_MAX else ""
-    return f" Waiting for a restart: {named}{more}."
+    return ", ".join(paths[:_NAMED_MAX]) + more
 
 
 def _config_map_of(pod: Mapping[str, Any]) -> str:

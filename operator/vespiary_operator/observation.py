@@ -96,6 +96,7 @@ class ConfigurationAnswer:
     Attributes:
         digests: SHA-256 of its configuration files, by path.
         refused: Why the files as they are now were not taken; empty if they were.
+        waits_for_restart: Settings of the files that come into effect with the next start.
         users_digest: SHA-256 of its users file.
         users_refused: Why the users file as it is now was not taken.
         certificates: SHA-256 of the certificates in use, by acceptor.
@@ -104,6 +105,7 @@ class ConfigurationAnswer:
 
     digests: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
+    waits_for_restart: tuple[str, ...] = ()
     users_digest: str = ""
     users_refused: str = ""
     certificates: Mapping[str, str] = field(default_factory=dict)

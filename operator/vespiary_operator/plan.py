@@ -22,6 +22,7 @@ from vespiary_operator import (
     live_files,
     maintenance,
     names,
+    own_restarts,
     replacement,
     resize_restarts,
     scaling,
@@ -134,6 +135,7 @@ def _plan(observed: Observed, options: Options) -> Plan:
             )
     try:
         config_map = settings_map.config_map(broker)
+        settings_map.own_texts(broker)
     except ConfigError as error:
         wrong = Block(reason="InvalidConfiguration", sentence=str(error))
         return _blocked(found, observed, first, wrong)
@@ -154,7 +156,7 @@ def _plan(observed: Observed, options: Options) -> Plan:
     actions += change.actions
     is_complete = step is not None and step.is_complete
     if change.operation is None and not change.actions:
-        actions += _restarts_to_grow(observed, sizes, change, drain)
+        actions += _single_restarts(observed, sizes, change, drain)
     if is_complete and not change.actions:
         actions += children.superseded(observed, name)
     reason = step.reason if step is not None else "The StatefulSet is made."
@@ -176,14 +178,19 @@ def _plan(observed: Observed, options: Options) -> Plan:
     )
 
 
-def _restarts_to_grow(
+def _single_restarts(
     observed: Observed, sizes: tuple[ClaimSize, ...], change: workload.Change, drain: DrainStep
 ) -> list[Action]:
-    """Return the restart of a broker that needs one to grow; of one that serves, only in time."""
+    """Return the restart of a broker that needs one by itself, to grow or for settings of its own.
+
+    One that serves is restarted only while nothing else is under way, and in time.
+    """
     is_complete = change.rollout is not None and change.rollout.is_complete
     is_busy = not is_complete or drain.operation is not None or change.is_upgrading
     is_held = bool(maintenance.no_restart(observed.broker, observed.time))
     restart = resize_restarts.restart(observed, sizes, is_rolling=is_busy or is_held)
+    if restart is None:
+        restart = own_restarts.restart(observed, is_busy=is_busy or is_held)
     return [] if restart is None else [restart]
 
 

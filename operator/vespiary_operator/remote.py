@@ -31,6 +31,7 @@ CALL_S = 10.0
 _DRAIN = "/api/v1/drain"
 ANSWER_BYTES_MAX = 256 * 1024
 _SENTENCE_CHARACTERS_MAX = 1000
+_SETTINGS_MAX = 100
 
 
 class Remote:
@@ -176,6 +177,9 @@ def configuration_answer_of(document: Any) -> ConfigurationAnswer | None:
         return ConfigurationAnswer(
             digests={str(each["path"]): str(each["digest"]) for each in document["files"]},
             refused=str(document["refused"])[:_SENTENCE_CHARACTERS_MAX],
+            waits_for_restart=tuple(
+                str(name)[:200] for name in document.get("waitsForRestart") or ()
+            )[:_SETTINGS_MAX],
             users_digest=str(document["users"]["digest"]),
             users_refused=str(document["users"]["refused"])[:_SENTENCE_CHARACTERS_MAX],
             certificates={str(each["acceptor"]): str(each["fingerprint"]) for each in certificates},

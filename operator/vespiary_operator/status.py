@@ -63,7 +63,7 @@ def compute(observed: Observed, plan: Plan, *, now: str, failure: str = "") -> B
     answers = {pods.name(pod): pods.verified(pod) for pod in observed.pods}
     findings = _findings(observed, plan, answers, ready=ready, now=now, failure=failure)
     findings |= integrations.condition(observed)
-    found = ledger.noticed(broker.status, observed.pods, plan.upgrade, now)
+    found = ledger.noticed(broker.status, observed.pods, plan.upgrade, now, plan.actions)
     engines = sorted({instance.engine for instance in instances if instance.engine})
     return BrokerStatus(
         observed_generation=broker.metadata.generation,

@@ -113,6 +113,7 @@ FULL: dict[str, Any] = {
         "minDiskFree": -1,
         "diskScanPeriod": "2s",
     },
+    "perBroker": [{"ordinal": 1, "config": {"journalMinFiles": 20, "globalMaxSize": "1Gi"}}],
     "addressSettings": [{"match": "orders.#", "autoDeleteQueues": False}],
     "addresses": [{"name": "orders", "queues": [{"name": "orders", "routingType": "ANYCAST"}]}],
     "acceptors": [
@@ -187,6 +188,24 @@ def test_every_part_of_a_full_broker_is_kept(namespace: str) -> None:
             "the port of the HTTP listener",
         ),
         ({"acceptors": [{"name": "a", "port": 0}]}, "greater than or equal to 1"),
+        ({"perBroker": [{"ordinal": 1}]}, "spec.perBroker[0].config: Required value"),
+        ({"perBroker": [{"ordinal": 100, "config": {}}]}, "less than or equal to 99"),
+        ({"perBroker": [{"ordinal": 1, "config": {"globalMaxSize": "1Mi"}}]}, "allowed: 8Mi"),
+        (
+            {"perBroker": [{"ordinal": 1, "config": {}}, {"ordinal": 1, "config": {}}]},
+            "Duplicate value",
+        ),
+        (
+            {
+                "perBroker": [
+                    {
+                        "ordinal": 0,
+                        "config": {"journalBufferSize": "1Mi", "journalFileSize": "512Ki"},
+                    }
+                ]
+            },
+            "larger than journalFileSize",
+        ),
     ],
 )
 def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], words: str) -> None:
@@ -204,6 +223,14 @@ def test_bad_values_are_refused_in_words(namespace: str, spec: dict[str, Any], w
             "spec.addressSettings[0].autoCreateJmsQueues",
         ),
         ({"backup": {}}, "spec.backup"),
+        (
+            {"perBroker": [{"ordinal": 0, "config": {}, "resources": {}}]},
+            "spec.perBroker[0].resources",
+        ),
+        (
+            {"perBroker": [{"ordinal": 0, "config": {"journalType": "NIO"}}]},
+            "spec.perBroker[0].config.journalType",
+        ),
     ],
 )
 def test_what_does_not_exist_is_named(namespace: str, spec: dict[str, Any], path: str) -> None:

@@ -294,6 +294,31 @@ def test_files_as_a_kubelet_swaps_them(tmp_path: Path):
         assert digest() == second
 
 
+def test_settings_of_its_own_win_and_go_again(tmp_path: Path):
+    """The file that a broker alone has: it comes, changes and goes while the broker runs."""
+    common, own = tmp_path / "broker.yaml", tmp_path / "broker-1.yaml"
+    common.write_text("journal-min-files: 3\nmax-queues: 10\n")
+
+    def said(broker: BrokerProcess) -> tuple[list[str], bool, str]:
+        found = call(broker, "GET", "/configuration")
+        digests = {each["path"]: each["digest"] for each in found["files"]}
+        return found["waitsForRestart"], bool(digests[str(own)]), found["refused"]
+
+    with BrokerProcess(tmp_path / "data", configuration=common, own=own) as broker:
+        assert said(broker) == ([], False, "")
+        own.write_text("max-queues: 1\n")
+        wait_for(lambda: said(broker) == ([], True, ""))
+        run_command(broker, "queue", "create", "a")
+        assert "max-queues" in run_command(broker, "queue", "create", "b", code=1)
+        own.write_text("journal-min-files: 4\n")
+        wait_for(lambda: said(broker) == (["journal-min-files"], True, ""))
+        run_command(broker, "queue", "create", "b")
+        own.write_text("journal-min-files: none\n")
+        wait_for(lambda: "journal-min-files" in said(broker)[2])
+        own.unlink()
+        wait_for(lambda: said(broker) == ([], False, ""))
+
+
 # --- users --------------------------------------------------------------------------------------
 
 

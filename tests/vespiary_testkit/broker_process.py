@@ -43,6 +43,7 @@ class BrokerProcess:
         has_free_ports: Whether every listener takes a free port; else the settings say which.
         configuration: File with its configuration; None for none.
         live: Further file, with settings that need no restart; None for none.
+        own: Further file, whose settings win, and which may be missing; None for none.
         under: Command in front, such as a tracer; the broker has to keep the process's number.
     """
 
@@ -54,6 +55,7 @@ class BrokerProcess:
         has_free_ports: bool = True,
         configuration: Path | None = None,
         live: Path | None = None,
+        own: Path | None = None,
         under: Sequence[str] = (),
     ) -> None:
         self.under = list(under)
@@ -61,6 +63,7 @@ class BrokerProcess:
         self.data = data
         self.configuration = configuration
         self.live = live
+        self.own = own
         self.settings = settings
         self.log = log or data.with_name(f"{data.name}.log")
         self.events: list[dict[str, Any]] = []
@@ -84,6 +87,8 @@ class BrokerProcess:
             arguments += ["-c", str(self.configuration)]
         if self.live is not None:
             arguments += ["--live-config", str(self.live)]
+        if self.own is not None:
+            arguments += ["--own-config", str(self.own)]
         for setting in (*ON_ANY_DISK, *self.settings):
             arguments += ["--set", setting]
         with self.log.open("a") as log:

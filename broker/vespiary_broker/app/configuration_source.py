@@ -20,6 +20,7 @@ class ConfigurationSource:
 
     Attributes:
         files: The files.
+        optional: Those of them that may be missing.
         digests: Their digests when the broker's first configuration was read.
         read: Reads them again, and checks what they say.
         log_level: Returns the level of log lines that a configuration asks for; None: another
@@ -27,6 +28,7 @@ class ConfigurationSource:
     """
 
     files: tuple[Path, ...] = ()
+    optional: frozenset[Path] = frozenset()
     digests: dict[str, str] = field(default_factory=dict)
     read: Callable[[], Configuration] | None = None
     log_level: Callable[[Configuration], str] | None = None

@@ -21,9 +21,12 @@ class FileWatch:
 
     Args:
         paths: The files.
+        optional: Those of them that may go, which is a change as well; a file that has to be there
+            and is not is only being replaced.
     """
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], optional: frozenset[Path] = frozenset()) -> None:
+        self._optional = optional
         self._taken = {path: signature(path) for path in paths}
         self._last = dict(self._taken)
 
@@ -32,7 +35,8 @@ class FileWatch:
         found = set()
         for path, taken in self._taken.items():
             now = signature(path)
-            if now not in (taken, None) and now == self._last[path]:
+            is_whole = now is not None or path in self._optional
+            if is_whole and now != taken and now == self._last[path]:
                 found.add(path)
             self._last[path] = now
         return frozenset(found)

@@ -125,7 +125,7 @@ class Reloading:
         self._on_taken = on_taken
         self._lock = asyncio.Lock()
         tls = (path for listener in running.listeners for path in listener.tls_files)
-        self._watch = FileWatch({*source.files, *tls})
+        self._watch = FileWatch({*source.files, *tls}, source.optional)
         self._is_first = True
         for listener in running.listeners:
             _tell_certificate(listener)

@@ -83,6 +83,7 @@ def load_instance(
     overrides: tuple[str, ...] = (),
     *,
     live: Path | None = None,
+    own: Path | None = None,
     host: str | None = None,
     port: int | None = None,
 ) -> Instance:
@@ -94,6 +95,8 @@ def load_instance(
             configuration file's folder, or to the working folder without one.
         overrides: `NAME=VALUE` texts.
         live: A further configuration file, with settings of class reload alone.
+        own: A further configuration file, whose settings win over those of the others; there may
+            be no such file.
         host: Address for every listener; None leaves them.
         port: Port of the listener for all protocols; 0 takes free ports for every listener.
 
@@ -109,6 +112,8 @@ def load_instance(
         )
     if live is not None:
         document = _with_live(document, live)
+    if own is not None and own.exists():
+        document = _with_own(document, own)
     configuration = configurations.from_plain(document, overrides)
     if host is not None or port is not None:
         configuration = listening_on(configuration, host, port)
@@ -148,6 +153,20 @@ def _with_live(document: Any, live: Path) -> Any:
             )
         document[name] = value
     return document
+
+
+def _with_own(document: Any, own: Path) -> Any:
+    """Return the content of a configuration with that of the broker's own file laid over it.
+
+    Raises:
+        ConfigError: One of them is no mapping.
+    """
+    found = configurations.read_yaml(own)
+    if found is None:
+        return document
+    if not isinstance(found, Mapping) or not isinstance(document, Mapping | None):
+        raise ConfigError("a configuration holds names with values", path=str(own), value=found)
+    return {**(document or {}), **found}
 
 
 def listening_on(configuration: Configuration, host: str | None, port: int | None) -> Configuration:

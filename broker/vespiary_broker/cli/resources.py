@@ -108,11 +108,15 @@ def local_broker(
     folder = (data or Path(f"broker-{broker.metadata.name}")).absolute()
     has_own_users = broker.spec.auth.secret_name is not None
     configuration = msgspec.structs.replace(
-        configurations.from_broker(
+        configurations.with_overrides(
+            configurations.from_broker(
+                broker,
+                host=host,
+                volume_root=str(folder),
+                tls_root=str(tls_folder.absolute()) if tls_folder is not None else "",
+            ),
             broker,
-            host=host,
-            volume_root=str(folder),
-            tls_root=str(tls_folder.absolute()) if tls_folder is not None else "",
+            0,
         ),
         security=Security(allow_anonymous_on_loopback=not has_own_users),
     )

@@ -46,6 +46,15 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
     metavar="FILE",
     help="A further configuration file, with settings alone that need no restart.",
 )
+@click.option(
+    "--own-config",
+    "own",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="VESPIARY_OWN_CONFIG",
+    show_envvar=True,
+    help="A further configuration file, whose settings win over the others'. It may be missing.",
+)
 @data_option
 @click.option("--host", help="Address for every listener (default: 127.0.0.1).")
 @click.option(
@@ -70,6 +79,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 def run(
     config: Path | None,
     live: Path | None,
+    own: Path | None,
     data: Path | None,
     host: str | None,
     port: int | None,
@@ -89,11 +99,11 @@ def run(
     SIGHUP has them read again at once.
     """
     policy = policy_of(filesystem_policy)
-    files = tuple(path for path in (config, live) if path is not None)
+    files = tuple(path for path in (config, live, own) if path is not None)
     digests = digests_of(files)
 
     def load() -> Instance:
-        return load_instance(config, data, overrides, live=live, host=host, port=port)
+        return load_instance(config, data, overrides, live=live, own=own, host=host, port=port)
 
     return run_instance(
         load(),
@@ -103,7 +113,10 @@ def run(
         is_json=is_json,
         log_level=log_level,
         source=ConfigurationSource(
-            files=files, digests=digests, read=(lambda: load().configuration) if files else None
+            files=files,
+            optional=frozenset() if own is None else frozenset({own}),
+            digests=digests,
+            read=(lambda: load().configuration) if files else None,
         ),
     )
 

@@ -13,6 +13,7 @@ import yaml
 
 from vespiary_spec import limits
 from vespiary_spec.gen.schema import Target, struct_schema, validations
+from vespiary_spec.per_broker import BrokerOverrides
 from vespiary_spec.pod_extras import STRUCT_RULES
 from vespiary_spec.pod_template import TEMPLATE_STRUCT_RULES
 from vespiary_spec.resources import (
@@ -33,6 +34,7 @@ def _column(name: str, path: str, kind: str = "string", *, is_wide: bool = False
 
 _STRUCT_RULES: dict[type, tuple[tuple[str, str], ...]] = {
     BrokerSettings: CONFIG_RULES,
+    BrokerOverrides: CONFIG_RULES,
     BrokerSpec: SPEC_RULES,
     **STRUCT_RULES,
     **TEMPLATE_STRUCT_RULES,

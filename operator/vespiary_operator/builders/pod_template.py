@@ -12,7 +12,7 @@ from typing import Any
 
 from vespiary_operator import names
 from vespiary_operator.builders import pod_extras, services
-from vespiary_operator.builders.settings_map import FILE, LIVE_FILE
+from vespiary_operator.builders.settings_map import FILE, LIVE_FILE, own_file
 from vespiary_spec import configuration
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
@@ -31,6 +31,24 @@ TERMINATION_MESSAGE = "/dev/termination-log"
 
 START_LIMIT_S = 3600
 """A broker that reads a large journal may take this long before the kubelet restarts it."""
+
+
+_ORDINAL = {
+    "name": "VESPIARY_ORDINAL",
+    "valueFrom": {
+        "fieldRef": {
+            "apiVersion": "v1",
+            "fieldPath": f"metadata.labels['{names.LABEL_ORDINAL}']",
+        }
+    },
+}
+"""The pod's own number, from the label that the StatefulSet controller gives it."""
+
+_OWN_CONFIG = {
+    "name": "VESPIARY_OWN_CONFIG",
+    "value": f"{LIVE_FOLDER}/{own_file('$(VESPIARY_ORDINAL)')}",
+}
+"""Where a broker finds the settings that it alone has; the kubelet puts its number in."""
 
 
 def roles_of(broker: Broker) -> tuple[str, ...]:
@@ -87,6 +105,11 @@ def verify_command(broker: Broker) -> list[str]:
 def run_command(broker: Broker) -> list[str]:
     """Return the command of the broker, which looks at its volumes by the same policy."""
     return ["vespiary", "run", *_volume_options(broker), "--live-config", LIVE_PATH, "--json"]
+
+
+def own_path(ordinal: int) -> str:
+    """Return where a pod has the settings of its broker alone, if there are any."""
+    return f"{LIVE_FOLDER}/{own_file(ordinal)}"
 
 
 def _volume_options(broker: Broker) -> list[str]:
@@ -169,20 +192,11 @@ def _containers(
         "name": names.VERIFY_CONTAINER,
         **shared,
         "command": verify_command(broker),
-        "env": [
-            {
-                "name": "VESPIARY_ORDINAL",
-                "valueFrom": {
-                    "fieldRef": {
-                        "apiVersion": "v1",
-                        "fieldPath": f"metadata.labels['{names.LABEL_ORDINAL}']",
-                    }
-                },
-            }
-        ],
+        "env": [_ORDINAL],
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    asked = pod_extras.environment(broker)
     probes = broker.spec.probes
     http = services.admin_port_name(broker)
     ports = [(name, port) for name, port, _ in services.acceptor_ports(broker)]
@@ -191,7 +205,9 @@ def _containers(
         "name": names.BROKER_CONTAINER,
         **shared,
         "volumeMounts": [*_mounts(broker), *pod_extras.mounts(broker)],
-        **pod_extras.environment(broker),
+        **asked,
+        # Not an option of the command: a broker from before there was one would refuse it.
+        "env": [_ORDINAL, _OWN_CONFIG, *asked.get("env", ())],
         "command": run_command(broker),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
         "startupProbe": pod_extras.probe(

@@ -3,7 +3,9 @@
 What needs a restart is in a ConfigMap that is named after its content and immutable. A pod that
 restarts while a change is rolled out so still reads the settings that its own template names,
 whatever the newest ones are. What a running broker can take is in another one, which changes in
-place and is mounted as a folder, so that the kubelet brings changes to running pods.
+place and is mounted as a folder, so that the kubelet brings changes to running pods. Beside it lies
+a file for each broker that has settings of its own: a pod takes that of its number, and a change of
+it concerns no other.
 
 Never: reads the cluster. Called by: `plan`.
 """
@@ -36,6 +38,21 @@ def texts(broker: Broker) -> tuple[str, str]:
     return configuration.dump(fixed), configuration.dump(live)
 
 
+def own_file(ordinal: int | str) -> str:
+    """Return the name of the file with the settings of one broker, or of a variable's."""
+    return f"broker-{ordinal}.yaml"
+
+
+def own_texts(broker: Broker) -> dict[int, str]:
+    """Return what is in the files of brokers with settings of their own, by their number.
+
+    Raises:
+        ConfigError: Settings contradict each other; with the path in the resource's spelling.
+    """
+    own = configuration.overrides_of(broker)
+    return {ordinal: configuration.dump_plain(plain) for ordinal, plain in own.items()}
+
+
 def config_map(broker: Broker) -> dict[str, Any]:
     """Return the ConfigMap with what needs a restart.
 
@@ -62,5 +79,8 @@ def live_map(broker: Broker) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": names.metadata(broker, names.live_config(broker.metadata.name)),
-        "data": {LIVE_FILE: texts(broker)[1]},
+        "data": {
+            LIVE_FILE: texts(broker)[1],
+            **{own_file(ordinal): text for ordinal, text in own_texts(broker).items()},
+        },
     }

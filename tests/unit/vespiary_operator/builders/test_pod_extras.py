@@ -42,12 +42,14 @@ def test_variables_are_the_brokers_alone() -> None:
         envFrom=[{"prefix": "APP_", "configMapRef": {"name": "m", "optional": True}}],
     )
     (main,), (verify,) = spec["containers"], spec["initContainers"]
-    assert main["env"][0] == {"name": "TZ", "value": "UTC"}
-    assert main["env"][1]["valueFrom"]["fieldRef"] == {
+    ours, theirs = main["env"][:2], main["env"][2:]
+    assert [variable["name"] for variable in ours] == ["VESPIARY_ORDINAL", "VESPIARY_OWN_CONFIG"]
+    assert theirs[0] == {"name": "TZ", "value": "UTC"}
+    assert theirs[1]["valueFrom"]["fieldRef"] == {
         "apiVersion": "v1",
         "fieldPath": "spec.nodeName",
     }
-    assert main["env"][2]["valueFrom"] == {"secretKeyRef": {"name": "s", "key": "k"}}
+    assert theirs[2]["valueFrom"] == {"secretKeyRef": {"name": "s", "key": "k"}}
     assert main["envFrom"] == [{"prefix": "APP_", "configMapRef": {"name": "m", "optional": True}}]
     assert [variable["name"] for variable in verify["env"]] == ["VESPIARY_ORDINAL"]
     assert "envFrom" not in verify
