@@ -62,7 +62,9 @@ def namespace(bare_cluster: KubernetesCluster) -> Iterator[str]:
             definition = path.stem.removeprefix("vespiary.dev_") + ".vespiary.dev"
             if definition not in listed:
                 ours.append(definition)
-            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+            # In Helm's name: what kubectl owns, a later `helm install` may not change.
+            manager = ("--field-manager=helm", "--force-conflicts")
+            kubectl("apply", "--server-side", *manager, "-f", str(path))
             wait_until_established(definition)
         kubectl("create", "namespace", name)
         yield name
