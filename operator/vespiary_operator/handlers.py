@@ -56,6 +56,7 @@ def settings() -> kopf.OperatorSettings:
     found.execution.max_workers = 2
     found.background.cancellation_polling = 5.0
     found.process.ultimate_exiting_timeout = 20.0
+    found.watching.chunk_size = 50  # a list of all pods of many Brokers is memory
     found.queueing.idle_timeout = 0.5  # a task for each object of a burst is memory
     for kind in kinds.WATCHED_CHILDREN:
         found.watching.label_selectors[kind.plural] = watch_selector(kind) or ""
