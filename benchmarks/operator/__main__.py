@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks import bytecode, machine
 from benchmarks.journal.__main__ import Figure, show
-from benchmarks.operator import fake_node, first_ready, fleet, process, repair
+from benchmarks.operator import fake_node, first_ready, fleet, process, repair, rolling_restart
 from benchmarks.operator.api import Api, ApiError, path_of
 from vespiary_operator import kinds
 
@@ -59,6 +59,16 @@ def repair_figures(found: repair.Repairs) -> list[Figure]:
     return [
         Figure(name="s until an edit is put right", values=found.edit_s, bound=5),
         Figure(name="s until a deleted child is back", values=found.delete_s, bound=5),
+    ]
+
+
+def restart_figures(found: rolling_restart.Restarted) -> list[Figure]:
+    """Return the figures of brokers that were restarted under their clients."""
+    return [
+        Figure(name="s until all three have a new setting", values=[found.seconds]),
+        Figure(name="s without a receipt, each broker", values=found.away_s),
+        Figure(name="messages confirmed", values=[float(found.confirmed)]),
+        Figure(name="confirmed messages lost", values=[float(found.lost)], bound=0),
     ]
 
 
@@ -118,6 +128,11 @@ def _measure(
             seconds = first_ready.measure(api, namespace, rounds=rounds)
         found = [Figure(name="s from apply to Ready, image present", values=seconds, bound=20)]
         show(found, "one Broker, four volumes, a real node", console)
+        figures += found
+        with _namespace(api) as namespace, process.running(folder, broker_image=image):
+            restarted = rolling_restart.measure(api, namespace)
+        found = restart_figures(restarted)
+        show(found, "three brokers restarted one after the other, each with a client", console)
         figures += found
     with fake_node.present(api) as node:
         image = "vespiary/broker:benchmark"

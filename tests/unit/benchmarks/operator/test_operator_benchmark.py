@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.operator import fake_node, fleet, process, repair
-from benchmarks.operator.__main__ import fleet_figures, repair_figures
+from benchmarks.operator import fake_node, fleet, process, repair, rolling_restart
+from benchmarks.operator.__main__ import fleet_figures, repair_figures, restart_figures
 from benchmarks.operator.api import path_of
 from vespiary_operator import kinds, pods
 
@@ -36,6 +36,23 @@ def test_figures_are_held_against_the_floors() -> None:
     assert len([f for f in fleet_figures(bad) if f.verdict == "MISSED"]) == 5
     late = repair_figures(repair.Repairs(edit_s=[0.2, 6, 7], delete_s=[0.1]))
     assert [f.verdict for f in late] == ["MISSED", "kept"]
+
+
+def test_one_confirmed_message_that_is_lost_is_a_miss() -> None:
+    found = rolling_restart.Restarted(seconds=40, away_s=[3, 4, 5], confirmed=9000, lost=0)
+    assert not [f.name for f in restart_figures(found) if f.verdict == "MISSED"]
+    lost = restart_figures(msgspec.structs.replace(found, lost=1))
+    assert [f.name for f in lost if f.verdict == "MISSED"] == ["confirmed messages lost"]
+
+
+def test_a_clients_longest_wait_is_between_two_receipts(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = rolling_restart.Client("ns", "rolling-0", "secret")
+    times = iter([10.0, 10.5, 14.0, 14.1])
+    monkeypatch.setattr(rolling_restart.time, "monotonic", lambda: next(times))
+    for number in range(1, 5):
+        client.confirm(number)
+    assert client.away_s == 3.5
+    assert client.confirmed == {1, 2, 3, 4}
 
 
 def test_a_fake_pod_is_one_that_the_operator_takes_for_a_serving_broker() -> None:
