@@ -27,6 +27,7 @@ from vespiary_spec.errors import (
     LocalProtocolError,
     LoginRefused,
     NativeError,
+    OwnershipLost,
     PageDamaged,
     PermanentReconcileError,
     ProtocolError,
@@ -148,6 +149,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "A write or a flush failed. The journal takes no more writes in this process and "
         "confirms nothing; what was confirmed before is safe.",
         "Look at the disk and the kernel log, then restart the broker.",
+    ),
+    CatalogueEntry(
+        OwnershipLost,
+        "Another broker took the journal over while this one was paused, cut off or given up. "
+        "This one confirms nothing more and ends with exit code 3; what it confirmed is in the "
+        "journal that the other one read.",
+        "Let the other broker work. Start this one again only when that one has stopped.",
     ),
     CatalogueEntry(
         TornTail,

@@ -32,6 +32,8 @@ class VespiaryError(Exception):
     """
 
     code: ClassVar[str] = "VSP-V100"
+    exit_code: ClassVar[int] = 1
+    """What a program that ends because of it ends with."""
 
     def __init__(
         self,
@@ -293,6 +295,13 @@ class WriterFailed(JournalError):
     """An earlier write or flush failed; final for this process, no confirm follows."""
 
     code = "VSP-J102"
+
+
+class OwnershipLost(WriterFailed):
+    """Another broker took the journal over; final for this process, no confirm follows."""
+
+    code = "VSP-J108"
+    exit_code = 3
 
 
 class TornTail(JournalError):

@@ -331,6 +331,19 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
             special=-1,
         ),
     ] = 0
+    journal_ownership_lease: Annotated[
+        int,
+        setting(
+            "How long the broker confirms after it last read in the journal's volume that the "
+            "journal is its own. Another machine's broker waits a tenth longer before it takes "
+            "over a journal that was not let go of; a broker whose look at the disk takes longer "
+            "holds its confirms back until one has succeeded.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=300,
+            maximum=60_000,
+        ),
+    ] = 3000
     log_journal_write_rate: Annotated[
         bool,
         setting(

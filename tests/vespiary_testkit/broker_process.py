@@ -45,6 +45,7 @@ class BrokerProcess:
         live: Further file, with settings that need no restart; None for none.
         own: Further file, whose settings win, and which may be missing; None for none.
         under: Command in front, such as a tracer; the broker has to keep the process's number.
+        program: Module that is run.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class BrokerProcess:
         live: Path | None = None,
         own: Path | None = None,
         under: Sequence[str] = (),
+        program: str = "vespiary_broker",
     ) -> None:
+        self.program = program
         self.under = list(under)
         self.has_free_ports = has_free_ports
         self.data = data
@@ -94,14 +97,14 @@ class BrokerProcess:
         with self.log.open("a") as log:
             if self.under:
                 self.process = subprocess.Popen(
-                    [*self.under, sys.executable, "-m", "vespiary_broker", *arguments],
+                    [*self.under, sys.executable, "-m", self.program, *arguments],
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
                     env=environment(),
                 )
             else:
-                self.process = start("vespiary_broker", arguments, environment(), log)
+                self.process = start(self.program, arguments, environment(), log)
         self.events = []
         end_s = time.monotonic() + START_S
         assert self.process.stdout is not None

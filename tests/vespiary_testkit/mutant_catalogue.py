@@ -16,6 +16,7 @@ from vespiary_testkit.mutant_engine import PYTHON_ENGINE
 from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
 from vespiary_testkit.mutant_memory import NATIVE_MEMORY, PYTHON_MEMORY
 from vespiary_testkit.mutant_order import NATIVE_ORDER, PYTHON_ORDER
+from vespiary_testkit.mutant_ownership import PYTHON_OWNERSHIP
 from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 
 _STORE: Final = "broker/vespiary_broker/store/"
@@ -578,7 +579,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
-    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE),
+    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE + PYTHON_OWNERSHIP),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
     *(NATIVE_ORDER + NATIVE_PAGES),
 )

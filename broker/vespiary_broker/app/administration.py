@@ -32,6 +32,7 @@ from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.store.journal import Journal
+from vespiary_broker.store.owned import Ownership
 from vespiary_broker.store.paging.pager import Pager
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import RoutingType
@@ -54,6 +55,7 @@ class Administration:
         self._journal: Journal | None = None
         self._jms: JmsAdministration | None = None
         self._pager: Pager | None = None
+        self._ownership = Ownership()
         self._counters: CountingMessages | None = None
         self._draining: Draining | None = None
         self._listeners: tuple[Listener, ...] = ()
@@ -73,7 +75,8 @@ class Administration:
         """
         if self._not_ready_reason:
             return self._not_ready_reason
-        return "" if self._cycle is None else self._cycle.cordon
+        cordon = "" if self._cycle is None else self._cycle.cordon
+        return cordon or self._ownership.trouble
 
     @property
     def engine(self) -> Engine:

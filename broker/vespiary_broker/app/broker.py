@@ -29,6 +29,7 @@ from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.aio_room import AioRoom, is_aio_proved
 from vespiary_broker.app.configuration_source import ConfigurationSource
+from vespiary_broker.app.configured import configure
 from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
@@ -36,15 +37,16 @@ from vespiary_broker.app.early import begin_verification
 from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
+from vespiary_broker.app.large import open_large
 from vespiary_broker.app.memory import MemoryBindings, memory_limits
 from vespiary_broker.app.naming import count_rules, naming_rules
+from vespiary_broker.app.ownership import exit_code, take_ownership
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import UsersFile, is_anonymous_allowed
-from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.ports import Bindings
@@ -52,10 +54,8 @@ from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import LargeLimits, Listener, Timing
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
-from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
-from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_broker.store.options import JournalOptions
@@ -69,6 +69,7 @@ from vespiary_spec.errors import (
     EngineUnavailable,
     JournalLocked,
     NativeError,
+    OwnershipLost,
     PageDamaged,
     VespiaryError,
     WriterFailed,
@@ -94,10 +95,7 @@ class Stores(NamedTuple):
 
     bindings: BindingsJournal | MemoryBindings
     options: JournalOptions
-
-
-_WAIT_S: Final = 0.005
-"""How long who waits for memory, room or the disk waits until it looks again."""
+    parts: OpeningParts
 
 
 class BrokerApp(Administration):
@@ -166,7 +164,8 @@ class BrokerApp(Administration):
         """Run until SIGTERM, SIGINT, `request_stop` or a failed journal.
 
         Returns:
-            Exit code: 0 after a stop that was asked for, 1 after a failure.
+            Exit code: 0 after a stop that was asked for, 3 if another broker has the journal now,
+        1 after any other failure.
 
         Raises:
             VespiaryError: The broker could not start; says why.
@@ -184,7 +183,7 @@ class BrokerApp(Administration):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-        return 0 if self._failure is None else 1
+        return exit_code(self._failure)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[BrokerApp]:
@@ -223,19 +222,21 @@ class BrokerApp(Administration):
         )
         await stack.enter_async_context(self._admin.running())
         self.report = await self._room.verified(self.report, self._verify)
+        options = self._journal_options(folders.journal)
+        await self._own(stack, options)
         bindings = await self._wait_for_folder(partial(self._open_bindings, folders.bindings))
         stack.push_async_callback(bindings.close)
-        options = self._journal_options(folders.journal)
         queue_ids = durable_queue_ids(bindings.snapshot())
         duplicates = make_duplicate_ids(configuration)
         progress = RecoveryProgress(partial(setattr, self, "_not_ready_reason"))
-        parts = replace(self._journal_parts or OpeningParts(), progress=progress.report)
+        parts = replace(self._ownership.journal_parts, progress=progress.report)
         open_it = partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
         journal = await self._room.opened(partial(self._wait_for_folder, open_it))
         stack.push_async_callback(journal.close)
         self._journal = journal
         await self._open_paging(stack, folders.paging, journal)
-        large = await self._open_large(stack, folders.large_messages, journal)
+        disk = self._ownership.disk
+        large = await open_large(stack, configuration, folders.large_messages, journal, disk=disk)
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
         engine = make_engine(
             journal.core,
@@ -262,7 +263,7 @@ class BrokerApp(Administration):
         self._engine = engine
         engine.registry.restore()
         engine.branches.restore()
-        await self._configure(engine, configuration)
+        await configure(engine, configuration, self._load_slab)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
         self._join(engine, cycle, journal, bindings)
@@ -298,9 +299,11 @@ class BrokerApp(Administration):
         """
         folders = self.configuration.directories(self._base)
         self.report = await self._verify()
+        options = self._journal_options(folders.journal)
+        await self._own(stack, options)
         bindings = await self._open_bindings(folders.bindings)
         stack.push_async_callback(bindings.close)
-        return Stores(bindings, self._journal_options(folders.journal))
+        return Stores(bindings, options, self._ownership.journal_parts)
 
     async def _verify(self) -> Report:
         """Verify the volumes before anything of the store is opened."""
@@ -419,11 +422,32 @@ class BrokerApp(Administration):
 
     def _on_failed(self, failure: WriterFailed) -> None:
         """Tell everybody that nothing will be confirmed any more, and end."""
-        self._failure = failure
-        self._not_ready_reason = str(failure)
+        self._failure = self._failure or failure  # what comes behind the first follows from it
+        self._not_ready_reason = str(self._failure)
         if self._cycle is not None:
-            self._cycle.fail(str(failure))
+            self._cycle.fail(str(self._failure))
         self._stop.set()
+
+    async def _own(self, stack: AsyncExitStack, options: JournalOptions) -> None:
+        """Make the journal this broker's, before anything of the store is opened."""
+        take = partial(
+            take_ownership,
+            *(stack, options),
+            lease_s=self.configuration.journal_ownership_lease / 1000,
+            stop=self._stop,
+            on_wait=partial(setattr, self, "_not_ready_reason"),
+            journal_parts=self._journal_parts,
+            bindings_parts=self._bindings_parts,
+        )
+        self._ownership = await self._wait_for_folder(take)
+        self._ownership.tell(self._on_ownership_lost)
+
+    def _on_ownership_lost(self, error: OwnershipLost) -> None:
+        """Fence the journal before its writes fail, so that clients are told why."""
+        if isinstance(self._journal, MessageJournal):
+            self._journal.fail(error)
+        if self._failure is None:  # it is not joined yet, or not open
+            self._on_failed(error)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -437,30 +461,12 @@ class BrokerApp(Administration):
             is_waited_for=self._waits_for_aio and is_aio_proved(self.report),
         )
 
-    async def _open_large(
-        self, stack: AsyncExitStack, folder: Path, journal: Journal
-    ) -> LargeMessages | None:
-        """Look after the bodies in files; None without persistence: all stays in memory."""
-        settings = self.configuration
-        if not settings.persistence_enabled:
-            return None
-        large = await LargeMessages.open(
-            LargeMessageOptions(
-                directory=folder,
-                is_flushed=settings.large_message_sync and settings.journal_datasync,
-                limits=SpaceLimits(settings.max_disk_usage, settings.min_disk_free),
-                retry_s=settings.disk_scan_period / 2000,
-            ),
-            journal.core.live_large(),
-            keeper=journal.retention,
-        )
-        stack.push_async_callback(large.close)
-        return large
-
     async def _open_paging(self, stack: AsyncExitStack, folder: Path, journal: Journal) -> None:
         is_direct = self._is_direct(request.PAGING)
         self._pager = await open_pager(
-            stack, self.configuration, folder, journal, is_direct=is_direct
+            *(stack, self.configuration, folder, journal),
+            is_direct=is_direct,
+            disk=self._ownership.disk,
         )
 
     async def _open_bindings(self, folder: Path) -> BindingsJournal | MemoryBindings:
@@ -471,7 +477,7 @@ class BrokerApp(Administration):
             folder,
             create_directory=settings.create_bindings_dir,
             is_direct=self._is_direct(request.BINDINGS),
-            parts=self._bindings_parts,
+            parts=self._ownership.bindings_parts,
         )
         bindings.on_failed = self._on_failed
         return bindings
@@ -487,6 +493,7 @@ class BrokerApp(Administration):
                 create_directory=settings.create_bindings_dir,
                 is_direct=self._is_direct(request.JMS if is_own else request.BINDINGS),
                 on_failed=self._on_failed,
+                parts=self._ownership.bindings_parts,
             )
             await journal.open_existing()
             stack.push_async_callback(journal.close)
@@ -550,15 +557,6 @@ class BrokerApp(Administration):
         expiry = PagedExpiry(engine, journal, self._pager, cycle.touch, period_s=period_s)
         task = self._group.create_task(run_paged_expiry(expiry), name="paged-expiry")
         stack.callback(task.cancel)
-
-    async def _configure(self, engine: Engine, configuration: Configuration) -> None:
-        """Make what stands in the configuration, and delete what does not any more."""
-        registry = engine.registry
-        registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), self._load_slab)
-        await registry.configure(configuration.addresses)
-        await configure_diverts(registry, configuration.diverts)
-        await delete_unconfigured(registry, configuration.addresses)
-        await registry.retroactive.begin()
 
     def _load_slab(self, file_id: int, slab: int) -> None:
         assert self._journal is not None

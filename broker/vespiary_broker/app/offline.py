@@ -61,7 +61,10 @@ async def compact(configuration: Configuration, data: Path) -> Compacted:
         )
         duplicates = make_duplicate_ids(configuration)
         journal = await MessageJournal.open(
-            options, queue_ids=durable_queue_ids(opened.bindings.snapshot()), kept=duplicates
+            options,
+            queue_ids=durable_queue_ids(opened.bindings.snapshot()),
+            parts=opened.parts,
+            kept=duplicates,
         )
         stack.push_async_callback(journal.close)
         duplicates.start(journal.core, lambda _: True)

@@ -17,6 +17,7 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.shares import Share, share_of
 from vespiary_broker.server.cycle import Cycle
+from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.journal import Journal
 from vespiary_broker.store.paging.pager import Pager, PagingOptions
@@ -205,6 +206,7 @@ async def open_pager(
     journal: Journal,
     *,
     is_direct: bool,
+    disk: DiskLike,
 ) -> Pager | None:
     """Look at the paging folder; None without persistence: there is nothing to page from.
 
@@ -214,6 +216,7 @@ async def open_pager(
         folder: `paging-directory`.
         journal: The message journal.
         is_direct: The volume has direct I/O.
+        disk: The file system.
 
     Raises:
         VespiaryError: See `Pager.open`.
@@ -231,6 +234,7 @@ async def open_pager(
             is_purging_folders=settings.purge_page_folders,
         ),
         journal,
+        disk=disk,
     )
     stack.push_async_callback(pager.close)
     return pager

@@ -222,7 +222,7 @@ def run_program(arguments: Sequence[str], **extra: Any) -> int:
         result = program.main(list(arguments), prog_name="vespiary", standalone_mode=False, **extra)
     except VespiaryError as error:
         terminal.show_error(error, is_json=is_json)
-        return FOUND_BAD
+        return error.exit_code
     except click.UsageError as error:
         error.show()
         return USAGE

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from vespiary_broker.store.disk import Disk, DiskLike
+from vespiary_broker.store.fenced import fenced
 from vespiary_broker.store.files import BINDINGS_FORM, FileForm, FilePool, PoolRules, StoredFile
 from vespiary_broker.store.lock import LOCK_NAME, FolderLock
 from vespiary_broker.store.reclaim import files_record
@@ -526,15 +527,7 @@ class BindingsJournal:
 
     def _fail(self, error: VespiaryError) -> None:
         """Fence the journal and tell everybody who waits."""
-        failure = WriterFailed(
-            f"the {self._label} is closed for writing: {error.what}",
-            where=error.where,
-            measured=error.measured,
-            allowed=error.allowed,
-            cure="look at the disk and the kernel log, then restart the broker",
-        )
-        failure.__cause__ = error
-        self._failure = failure
+        failure = self._failure = fenced(self._label, error)
         logger.critical("%s", failure)
         while self._pending:
             change = self._pending.pop(0)

@@ -99,8 +99,9 @@ class DiskLike(Protocol):
 class OsFile:
     """A `DiskFile` of the real file system. Owner: the worker thread that opened it."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, guard: Callable[[], None]) -> None:
         self._path = path
+        self._guard = guard
         self._fd = _call("cannot open the file", path, os.open, path, flags, FILE_MODE)
 
     @property
@@ -145,6 +146,7 @@ class OsFile:
 
         Durability: none before `flush`.
         """
+        self._guard()
         done = 0
         while done < len(data):
             place = f"{self._path}:{offset + done}"
@@ -161,6 +163,7 @@ class OsFile:
 
         Durability: none before `flush`.
         """
+        self._guard()
         _call("cannot set the file's size", self._path, os.ftruncate, self._fd, size_bytes)
 
     def flush(self) -> None:
@@ -185,7 +188,14 @@ class OsFile:
 
 
 class Disk:
-    """The real file system. Stateless; used by one journal's worker thread at a time."""
+    """The real file system. Stateless; used by one journal's worker thread at a time.
+
+    Args:
+        guard: Called before each change; raises if it must not be made.
+    """
+
+    def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
+        self._guard = guard
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, sorted; empty if it does not exist."""
@@ -201,16 +211,20 @@ class Disk:
             missing.append(place)
             place = place.parent
         for place in reversed(missing):
+            self._guard()
             _call("cannot make the folder", place, os.mkdir, place, FOLDER_MODE)
             self.flush_folder(place.parent)
 
     def create(self, path: Path, *, is_direct: bool) -> OsFile:
         """Make an empty file, or empty the one that is there, open for reading and writing."""
-        return OsFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _direct(is_direct))
+        self._guard()
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | _direct(is_direct)
+        return OsFile(path, flags, self._guard)
 
     def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> OsFile:
         """Open an existing file."""
-        return OsFile(path, (os.O_RDONLY if is_readonly else os.O_RDWR) | _direct(is_direct))
+        flags = (os.O_RDONLY if is_readonly else os.O_RDWR) | _direct(is_direct)
+        return OsFile(path, flags, self._guard)
 
     def copy_file(self, source: Path, target: Path, size_bytes: int) -> None:
         """Copy the first bytes of a file into an empty one, within the kernel.
@@ -223,6 +237,7 @@ class Disk:
 
         Durability: none before the target is flushed.
         """
+        self._guard()
         flags = os.O_CLOEXEC
         from_fd = _call("cannot open the file", source, os.open, source, flags | os.O_RDONLY)
         try:
@@ -256,10 +271,12 @@ class Disk:
         """
         if new.exists():
             raise NativeError("cannot rename, the name is taken", errno.EEXIST, where=str(new))
+        self._guard()
         _call("cannot rename", old, os.rename, old, new)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
+        self._guard()
         _call("cannot remove the file", path, os.unlink, path)
 
     def remove_folder(self, folder: Path) -> None:
@@ -268,6 +285,7 @@ class Disk:
         Raises:
             NativeError: It is not empty, or the call failed.
         """
+        self._guard()
         _call("cannot remove the folder", folder, os.rmdir, folder)
 
     def flush_folder(self, folder: Path) -> None:

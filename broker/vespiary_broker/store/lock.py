@@ -111,6 +111,16 @@ class FolderLock:
             self._close()
 
 
+class LentLock:
+    """A held lock that somebody else closes; whoever opens a journal under it leaves it alone."""
+
+    def __init__(self, lock: FolderLock) -> None:
+        self.path = lock.path
+
+    def close(self) -> None:
+        """Leave the lock to its owner."""
+
+
 async def wait_for_folder(
     open_folder: Callable[[], Awaitable[T]],
     *,

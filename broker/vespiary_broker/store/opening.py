@@ -26,7 +26,7 @@ from vespiary_broker.store.files import (
     StoredFile,
 )
 from vespiary_broker.store.kept import KeptRecords, KeptSink
-from vespiary_broker.store.lock import FolderLock
+from vespiary_broker.store.lock import FolderLock, LentLock
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.recovery import (
     Progress,
@@ -61,6 +61,7 @@ class OpeningParts:
     """What a journal is made of; tests replace some of it.
 
     Attributes:
+        lock: The folder's lock if it is held already; None takes it.
         disk: The file system.
         open_core: Makes a core: slab_bytes, block_bytes, slabs_max, record_bytes_max.
         open_ring: Makes a ring: kind, depth, strict; and the reason if it is another kind.
@@ -71,6 +72,7 @@ class OpeningParts:
         retention_thread: Makes the thread that copies files.
     """
 
+    lock: LentLock | None = None
     disk: DiskLike = field(default_factory=Disk)
     open_core: Callable[..., Core] = open_core
     open_ring: Callable[..., tuple[Ring, str | None]] = open_ring
@@ -102,7 +104,7 @@ class Opened:
         seconds: How long it took.
     """
 
-    lock: FolderLock
+    lock: FolderLock | LentLock
     disk: DiskLike
     pool: FilePool
     core: Core
@@ -127,7 +129,7 @@ def open_folder(
     begun_s = time.monotonic()
     with ExitStack() as undo:
         prepare_folder(options, disk)
-        lock = FolderLock(options.directory)
+        lock = parts.lock or FolderLock(options.directory)
         undo.callback(lock.close)
         check_alignment(
             lock.path, asked_bytes=options.device_block_bytes, is_direct=options.is_direct

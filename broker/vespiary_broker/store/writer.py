@@ -31,10 +31,10 @@ from vespiary_broker.store.counters import (
     records_in,
 )
 from vespiary_broker.store.disk import DiskLike
+from vespiary_broker.store.fenced import fenced
 from vespiary_broker.store.files import FilePool, StoredFile
 from vespiary_broker.store.keeper import FileKeeper
 from vespiary_broker.store.kept import KeptRecords, NothingKept
-from vespiary_broker.store.lock import FolderLock
 from vespiary_broker.store.opening import Opened, OpeningParts, open_folder
 from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_broker.store.readable_files import ReadableFiles
@@ -89,7 +89,7 @@ class MessageJournal:
         self._options = options
         self._loop = loop
         self._executor = executor
-        self._lock: FolderLock = opened.lock
+        self._lock = opened.lock
         self._pool: FilePool = opened.pool
         self._disk: DiskLike = opened.disk
         self._ring: Ring = opened.ring
@@ -529,14 +529,7 @@ class MessageJournal:
         """
         if self._failure is not None:
             return
-        failure = WriterFailed(
-            f"the journal is closed for writing: {error.what}",
-            where=error.where,
-            measured=error.measured,
-            allowed=error.allowed,
-            cure="look at the disk and the kernel log, then restart the broker",
-        )
-        failure.__cause__ = error
+        failure = fenced("journal", error)
         self._failure = failure
         logger.critical("%s", failure)
         while self._waiters:

@@ -212,7 +212,7 @@ class Pager:
 
         def look() -> tuple[PagesFound, FolderLock | None]:
             used.make_folder(options.directory)
-            lock = FolderLock(options.directory) if disk is None else None
+            lock = FolderLock(options.directory) if isinstance(used, Disk) else None
             try:
                 found = survey_pages(files, named)
             except BaseException:

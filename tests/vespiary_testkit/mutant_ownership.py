@@ -1,0 +1,81 @@
+"""Seeded faults of the ownership: two brokers that confirm on one journal.
+
+Data only, part of `mutant_catalogue`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vespiary_testkit.mutant import Mutant
+
+_STORE: Final = "broker/vespiary_broker/store/"
+_LEASE: Final = "tests/unit/vespiary_broker/store/test_lease.py::"
+_CLAIM: Final = "tests/unit/vespiary_broker/store/test_ownership.py::"
+
+PYTHON_OWNERSHIP: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "confirm without fresh lease",
+        "A completion is handed on however long ago the ownership block was read.",
+        _STORE + "lease.py",
+        "        return self._clock_s() < self._confirm_until_s\n",
+        "        return True\n",
+        _LEASE + "test_no_confirm_leaves_once_the_lease_has_run_out",
+    ),
+    Mutant(
+        "any look confirms",
+        "A look that began before the flush lets its confirm go.",
+        _STORE + "lease.py",
+        "        return flushed_s <= self.checked_s\n",
+        "        return True\n",
+        _LEASE + "test_a_look_that_began_before_the_flush_confirms_nothing",
+    ),
+    Mutant(
+        "a look counts from its end",
+        "The lease begins when the block was read, not when the look at it began.",
+        _STORE + "lease.py",
+        "            self._note(begun_s)\n",
+        "            self._note(self._clock_s())\n",
+        _LEASE + "test_a_look_counts_from_its_beginning",
+    ),
+    Mutant(
+        "the ousted go on",
+        "What was on its way when the journal was lost is confirmed.",
+        _STORE + "lease.py",
+        "        if found != self._claim.data:\n",
+        "        if not found:\n",
+        _LEASE + "test_whoever_is_ousted_confirms_nothing_and_writes_nothing",
+    ),
+    Mutant(
+        "files change under a lost lease",
+        "Threads that make, rename and free files do not ask whose the journal is.",
+        _STORE + "lease.py",
+        "                raise self._error\n",
+        "                return\n",
+        _LEASE + "test_a_disk_under_a_lost_lease_changes_nothing",
+    ),
+    Mutant(
+        "nobody waits for another kernel",
+        "A journal that another machine's broker holds is taken at once.",
+        _STORE + "ownership.py",
+        "    if found.state is OwnerState.HELD and found.boot_id == options.boot_id:\n",
+        "    if found.state is OwnerState.HELD:\n",
+        _CLAIM + "test_another_kernel_is_waited_for_by_the_longer_lease",
+    ),
+    Mutant(
+        "a claim counts as taken",
+        "A start that died while it waited spares the next one the wait.",
+        _STORE + "ownership.py",
+        "        state=OwnerState.CLAIMING,\n",
+        "        state=OwnerState.HELD,\n",
+        _CLAIM + "test_a_claim_that_was_not_waited_out_makes_the_next_one_wait_as_long",
+    ),
+    Mutant(
+        "a lost journal is released",
+        "A stop writes its word over the block of the new owner.",
+        _STORE + "ownership.py",
+        "    claim.verify()\n    released",
+        "    released",
+        _CLAIM + "test_a_lost_journal_is_not_released",
+    ),
+)
