@@ -75,8 +75,7 @@ class Administration:
         """
         if self._not_ready_reason:
             return self._not_ready_reason
-        cordon = "" if self._cycle is None else self._cycle.cordon
-        return cordon or self._ownership.trouble
+        return "" if self._cycle is None else self._cycle.cordon
 
     @property
     def engine(self) -> Engine:
