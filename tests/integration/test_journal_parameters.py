@@ -399,6 +399,7 @@ def test_a_broker_that_waits_can_be_stopped(tmp_path: Path):
 ELSEWHERE = {
     "journal-buffer-timeout": "unit/vespiary_broker/app/test_options_of_settings.py",
     "journal-file-open-timeout": "unit/vespiary_broker/store/test_keeper.py",
+    "journal-ownership-lease": "integration/test_ownership.py",
     "max-disk-usage": "unit/vespiary_broker/store/test_keeper.py",
     "min-disk-free": "integration/test_broker_lifecycle.py",
     "disk-scan-period": "integration/test_broker_lifecycle.py",

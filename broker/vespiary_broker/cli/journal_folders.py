@@ -75,6 +75,7 @@ class CountingDisk(Disk):
     """
 
     def __init__(self, on_read: Callable[[int], None]) -> None:
+        super().__init__()
         self._on_read = on_read
 
     def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> Any:
