@@ -52,6 +52,7 @@ class SalvageDisk(Disk):
     """
 
     def __init__(self, old: Path, reading: CountingDisk) -> None:
+        super().__init__()
         self._old = old.resolve()
         self._reading = reading
 

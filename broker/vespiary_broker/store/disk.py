@@ -99,7 +99,7 @@ class DiskLike(Protocol):
 class OsFile:
     """A `DiskFile` of the real file system. Owner: the worker thread that opened it."""
 
-    def __init__(self, path: Path, flags: int, guard: Callable[[], None]) -> None:
+    def __init__(self, path: Path, flags: int, guard: Callable[[], None] = lambda: None) -> None:
         self._path = path
         self._guard = guard
         self._fd = _call("cannot open the file", path, os.open, path, flags, FILE_MODE)

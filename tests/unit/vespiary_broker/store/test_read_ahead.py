@@ -37,6 +37,7 @@ class FailingDisk(Disk):
     """A disk with one bad place in each file."""
 
     def __init__(self, fails_at: int = -1) -> None:
+        super().__init__()
         self.fails_at = fails_at
 
     def open(self, path: Path, *, is_direct: bool, is_readonly: bool) -> FailingFile:

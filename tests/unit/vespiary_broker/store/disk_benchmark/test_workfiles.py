@@ -41,6 +41,7 @@ class FailingDisk(Disk):
     """Fails the k-th file that is made."""
 
     def __init__(self, at: int) -> None:
+        super().__init__()
         self.left = at
 
     def create(self, path: Path, *, is_direct: bool):
@@ -61,6 +62,7 @@ class FullDisk(Disk):
     """Has so many bytes free."""
 
     def __init__(self, free: int) -> None:
+        super().__init__()
         self.free = free
 
     def usage(self, folder: Path) -> Usage:
