@@ -38,6 +38,7 @@ from vespiary_broker.store.counters import (
     CompactionCounts,
     FileCounts,
     JournalStatistics,
+    LeaseState,
     RetentionStatistics,
 )
 from vespiary_broker.store.file_uses import FileUse
@@ -95,6 +96,7 @@ def journal_statistics(**changes: Any) -> JournalStatistics:
         "failed_reason": None,
         "blocked_reason": None,
         "retention": RetentionStatistics(copies=2, copies_bytes=20 * 2**20, copied=1),
+        "ownership": LeaseState(4, 3.0, 0.5, None),
     }
     return JournalStatistics(**values | changes)
 

@@ -30,7 +30,7 @@ _STEP: Final = 256
 _CONVERTED: Final = frozenset(
     (
         *("asked_engine", "durability", "files", "image", "flush_bounds_us", "aio", "retention"),
-        *("compaction", "append_us", "write_records", "write_bytes"),
+        *("compaction", "append_us", "write_records", "write_bytes", "ownership"),
     )
 )
 """Fields of the journal's record that are not copied as they are."""
@@ -85,7 +85,7 @@ def journal_record(broker: Broker) -> records.Journal:
         for name in records.Journal.__struct_fields__
         if name not in _CONVERTED
     }
-    retention = journal.retention
+    retention, ownership = journal.retention, journal.ownership
     return records.Journal(
         asked_engine=str(broker.configuration.journal_type),
         durability=str(journal.durability),
@@ -95,6 +95,7 @@ def journal_record(broker: Broker) -> records.Journal:
         flush_bounds_us=FLUSH_BOUNDS_US,
         aio=aio,
         retention=None if retention is None else shown(retention, records.Retention),
+        ownership=None if ownership is None else shown(ownership, records.Ownership),
         append_us=shown(journal.append_us, records.Histogram),
         write_records=shown(journal.write_records, records.Histogram),
         write_bytes=shown(journal.write_bytes, records.Histogram),

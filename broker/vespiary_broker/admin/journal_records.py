@@ -102,6 +102,22 @@ class Retention(Record, frozen=True):
     blocked_reason: str | None
 
 
+class Ownership(Record, frozen=True):
+    """Whose the journal is, as the block in its volume says.
+
+    Attributes:
+        epoch: Number of this owner; one more with every start.
+        lease_s: Seconds for which confirms leave after a look at the block.
+        age_s: Seconds since the latest good look at it began.
+        waiting_reason: Why confirms wait for a look; null while they need not.
+    """
+
+    epoch: int
+    lease_s: float
+    age_s: float
+    waiting_reason: str | None
+
+
 class Compaction(Record, frozen=True):
     """Compaction of the journal: moving messages out of nearly empty files.
 
@@ -201,6 +217,7 @@ class Journal(Record, frozen=True):
         recovery_s: Seconds that reading the journal back took at the start.
         requests_in_flight: Reads and writes that the disk has to end.
         requests_max: Most of them at once.
+        ownership: Whose it is; null without persistence.
         aio: Asynchronous I/O of the machine.
     """
 
@@ -236,4 +253,5 @@ class Journal(Record, frozen=True):
     recovery_s: float
     requests_in_flight: int
     requests_max: int
+    ownership: Ownership | None
     aio: Aio

@@ -374,6 +374,22 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         "1 once a failed write has ended the journal; nothing is confirmed any more.",
         int(journal.failed_reason is not None),
     )
+    if journal.ownership is not None:
+        yield _gauge(
+            "journal_ownership_epoch",
+            "Number of this owner of the journal; one more with every start.",
+            journal.ownership.epoch,
+        )
+        yield _gauge(
+            "journal_ownership_age_seconds",
+            "Seconds since the latest good look at the ownership block began.",
+            journal.ownership.age_s,
+        )
+        yield _gauge(
+            "journal_ownership_waiting",
+            "1 while confirms wait for a look at the ownership block.",
+            int(journal.ownership.waiting_reason is not None),
+        )
     yield _gauge(
         "journal_blocked",
         "1 while no file can be made, so that producers wait.",

@@ -20,6 +20,7 @@ from vespiary_broker.admin.journal_records import Image as Image
 from vespiary_broker.admin.journal_records import Journal as Journal
 from vespiary_broker.admin.journal_records import JournalFile as JournalFile
 from vespiary_broker.admin.journal_records import JournalFilePage as JournalFilePage
+from vespiary_broker.admin.journal_records import Ownership as Ownership
 from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
 from vespiary_broker.admin.kind_records import QueueFields, QueueKindShown

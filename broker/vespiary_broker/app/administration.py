@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vespiary_broker.app import states
@@ -168,7 +169,7 @@ class Administration:
             self.engine,
             self._cycle,
             self._listeners,
-            self._journal.statistics(),
+            replace(self._journal.statistics(), ownership=self._ownership.state),
             not_ready_reason=self.not_ready_reason,
             uptime_s=time.monotonic() - self._ready_s,
             paging=self._pager.statistics() if self._pager is not None else None,

@@ -11,6 +11,7 @@ import struct
 import time
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vespiary_broker.store.options import Durability
 from vespiary_codec.journal.block import HEADER_BYTES, align4k
@@ -251,6 +252,22 @@ class CompactionCounts:
     step_us_max: int = 0
 
 
+class LeaseState(NamedTuple):
+    """How the ownership of a journal stands.
+
+    Attributes:
+        epoch: Number of this owner.
+        lease_s: Seconds for which confirms leave after a look at the block.
+        age_s: Seconds since the latest good look at it began.
+        waiting_reason: Why confirms wait, as a sentence; None while they need not.
+    """
+
+    epoch: int
+    lease_s: float
+    age_s: float
+    waiting_reason: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
     """Counters of one journal since it was opened.
@@ -285,6 +302,7 @@ class JournalStatistics:
         recovery_s: Seconds from the lock on the folder until the journal was open.
         requests_in_flight: Reads and writes that the disk has to end.
         requests_max: Most of them at once.
+        ownership: Whose it is; None without persistence.
     """
 
     engine: str
@@ -316,3 +334,4 @@ class JournalStatistics:
     recovery_s: float = 0.0
     requests_in_flight: int = 0
     requests_max: int = 0
+    ownership: LeaseState | None = None

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from vespiary_broker.store.counters import LeaseState
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.ownership import Claim, lost, release
 from vespiary_native.abc_ring import BytesLike, Ring
@@ -36,22 +37,6 @@ _WRITE_SHARE = 2 / 3
 """Of the lease, in which writes may begin: the rest is theirs to reach the disk."""
 _JOIN_S = 1.0
 _LOST = -errno.ESTALE
-
-
-class LeaseState(NamedTuple):
-    """How the ownership stands.
-
-    Attributes:
-        epoch: Number of this owner.
-        lease_s: The lease.
-        age_s: Seconds since the latest good look at the block began.
-        trouble: Why confirms wait, as a sentence; empty while they need not.
-    """
-
-    epoch: int
-    lease_s: float
-    age_s: float
-    trouble: str
 
 
 class Lease:
@@ -126,13 +111,15 @@ class Lease:
     def state(self) -> LeaseState:
         """Return how it stands, for the metrics and the probes."""
         age_s = max(self._clock_s() - self.checked_s, 0.0)
-        return LeaseState(self._claim.block.epoch, self._lease_s, age_s, self._trouble(age_s))
+        return LeaseState(
+            self._claim.block.epoch, self._lease_s, age_s, self._waiting_reason(age_s)
+        )
 
-    def _trouble(self, age_s: float) -> str:
+    def _waiting_reason(self, age_s: float) -> str | None:
         if self._error is not None:
             return str(self._error)
         if age_s < self._lease_s:
-            return ""
+            return None
         why = f" ({self._read_error})" if self._read_error is not None else ""
         return (
             f"confirms wait: {self._claim.file.path} was last read {age_s:.1f} s ago, allowed are "

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from vespiary_broker.store.bindings import BindingsParts
+from vespiary_broker.store.counters import LeaseState
 from vespiary_broker.store.disk import Disk
-from vespiary_broker.store.lease import Lease, LeaseState
+from vespiary_broker.store.lease import Lease
 from vespiary_broker.store.lock import LentLock
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_native.abc_ring import Ring
@@ -58,11 +59,6 @@ class Ownership:
     def state(self) -> LeaseState | None:
         """How it stands; None without persistence."""
         return None if self._lease is None else self._lease.state()
-
-    @property
-    def trouble(self) -> str:
-        """Why confirms wait for the disk, as a sentence; empty while they do not."""
-        return "" if self._lease is None else self._lease.state().trouble
 
     def tell(self, on_lost: Callable[[OwnershipLost], None]) -> None:
         """Have a function called when the journal is another's."""

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vespiary_broker.admin import metrics
 from vespiary_broker.app.states import ConnectionState
+from vespiary_broker.store.counters import LeaseState
 from vespiary_testkit.admin_rig import MemoryBroker, journal_statistics, queue_state
 from vespiary_testkit.journal_workload import run
 
@@ -144,12 +145,16 @@ async def test_a_fallback_and_a_fence_show():
         fallback_reason="no AIO",
         failed_reason="a write failed",
         blocked_reason="full",
+        ownership=LeaseState(7, 3.0, 4.5, "confirms wait"),
     )
     found = await values_of(broker)
     assert "vespiary_journal_info{asked_engine=ASYNCIO,durability=D2,engine=NIO}" in found
     assert found["vespiary_journal_engine_is_fallback"] == 1
     assert found["vespiary_journal_fenced"] == 1
     assert found["vespiary_journal_blocked"] == 1
+    assert found["vespiary_journal_ownership_epoch"] == 7
+    assert found["vespiary_journal_ownership_age_seconds"] == 4.5
+    assert found["vespiary_journal_ownership_waiting"] == 1
 
 
 @run

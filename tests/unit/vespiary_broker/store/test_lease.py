@@ -298,14 +298,16 @@ async def test_a_look_that_fails_says_why_confirms_wait(
 ):
     rig = Rig(tmp_path)
     await rig.open()
-    assert rig.lease.state().trouble == ""
+    assert rig.lease.state().waiting_reason is None
     rig.disk.fail = lambda kind, path: errno.EIO if path.name == OWNER_NAME else 0
     rig.now_s += LEASE_S + 1
     assert await rig.look()
     state = rig.lease.state()
     assert (state.epoch, state.lease_s, state.age_s) == (1, LEASE_S, LEASE_S + 1)
-    assert "was last read 4.0 s ago, allowed are 3 s (journal-ownership-lease)" in state.trouble
-    assert "Input/output error" in state.trouble
+    assert "was last read 4.0 s ago, allowed are 3 s (journal-ownership-lease)" in str(
+        state.waiting_reason
+    )
+    assert "Input/output error" in str(state.waiting_reason)
     rig.publish()
     rig.journal.kick()
     rig.journal.kick()
@@ -315,7 +317,7 @@ async def test_a_look_that_fails_says_why_confirms_wait(
     rig.disk.fail = lambda *_: 0
     await rig.look()
     await rig.journal.wait_durable()
-    assert rig.lease.state().trouble == ""
+    assert rig.lease.state().waiting_reason is None
     await rig.close()
 
 
