@@ -90,10 +90,14 @@ def test_waiting_producers_go_on_when_a_limit_is_raised(tmp_path: Path):
         peer.send("SEND", {"destination": "/queue/orders", "receipt": "1"}, b"x")
         peer.receive_receipt("1")
         peer.send("SEND", {"destination": "/queue/orders", "receipt": "2"}, b"y")
-        wait_for(lambda: call(broker, "GET", "/queues/orders")["messages"] == 1)
+        wait_for(lambda: metrics(broker)["vespiary_blocked_producers"] == 1)
+        peer.receive_nothing()
+        assert call(broker, "GET", "/queues/orders")["messages"] == 1
         broker.write(address_settings={"#": {"max-size-messages": 10}})
         broker.reload()
         peer.receive_receipt("2")
+        assert call(broker, "GET", "/queues/orders")["messages"] == 2
+        assert metrics(broker)["vespiary_blocked_producers"] == 0
 
 
 def test_an_address_pages_or_pages_no_more(tmp_path: Path):

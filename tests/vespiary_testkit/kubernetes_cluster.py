@@ -372,6 +372,10 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
     found.operator_image, found.broker_image = _images(found.script)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
+    for leaving in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # of a session that has just ended
+        there = found.get("namespace", leaving)
+        if there is not None and there["metadata"].get("deletionTimestamp"):
+            found.kubectl("wait", "--for=delete", f"namespace/{leaving}", "--timeout=90s")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     namespace["metadata"] = {
         "name": SYSTEM_NAMESPACE,
