@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from vespiary_operator import names
+from vespiary_operator import names, storage_status
 from vespiary_operator.apply import Outcome
 from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
 from vespiary_spec.status import (
@@ -22,7 +22,7 @@ from vespiary_spec.status import (
     ConditionType,
     TuningConditionType,
 )
-from vespiary_spec.upgrade_status import UpgradeStage
+from vespiary_spec.upgrade_status import UpgradeStage, UpgradeStatus
 
 MESSAGE_CHARACTERS = 1024
 """Longest message that the API server takes."""
@@ -30,6 +30,7 @@ MESSAGE_CHARACTERS = 1024
 _GOOD_WHEN_FALSE = {
     ConditionType.PAUSED.value,
     ConditionType.DRAINING.value,
+    ConditionType.DEGRADED.value,
     TuningConditionType.OVERLAPPING.value,
 }
 _SILENT = ("Gate", "Orders")
@@ -42,6 +43,9 @@ _QUIET = {
     ConditionType.UP_TO_DATE.value,
 }
 """Conditions that say the same as another one at the same moment."""
+
+_ALONE = (storage_status.PRODUCERS_WAIT,)
+"""Reasons that only one of those has."""
 
 
 _BAD_STAGES = (UpgradeStage.REFUSED, UpgradeStage.ROLLING_BACK, UpgradeStage.HALTED)
@@ -81,7 +85,8 @@ def of_conditions(
             condition.status,
             condition.reason,
         )
-        if is_same or condition.type in _QUIET or condition.status is ConditionStatus.UNKNOWN:
+        is_quiet = condition.type in _QUIET and condition.reason not in _ALONE
+        if is_same or is_quiet or condition.status is ConditionStatus.UNKNOWN:
             continue
         is_ready = condition.type == ConditionType.READY.value
         is_bad = (condition.status is ConditionStatus.FALSE) != (condition.type in _GOOD_WHEN_FALSE)
@@ -100,7 +105,7 @@ def of_conditions(
 def of_upgrade(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announcement]:
     """Yield an announcement for each new stage of an upgrade and each restart of a broker."""
     old, new = before.upgrade, after.upgrade
-    if new is not None and (old is None or (old.revision, old.stage) != (new.revision, new.stage)):
+    if new is not None and (old is None or _step(old) != _step(new)):
         yield Announcement(f"Upgrade{new.stage.value}", new.message, new.stage in _BAD_STAGES)
     for record in after.restarts:
         if record in before.restarts:
@@ -110,6 +115,11 @@ def of_upgrade(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announceme
             f"{record.broker} was restarted by {record.actor}, {record.reason}: {record.message}",
             record.actor != names.MANAGER,
         )
+
+
+def _step(upgrade: UpgradeStatus) -> tuple[str, str, str]:
+    """Return what is told of an upgrade once; changed settings do not make it another one."""
+    return upgrade.to_image, upgrade.began_at, upgrade.stage.value
 
 
 def event(

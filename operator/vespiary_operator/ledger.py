@@ -59,8 +59,8 @@ def noticed(
         if isinstance(action, Delete) and action.kind is kinds.POD
     }
     known = {pod.name: pod for pod in before.known_pods}
-    if upgrade is not None and upgrade.stage is UpgradeStage.COMPLETE:
-        # The last restart of an upgrade is seen in the pass that finds it complete.
+    if upgrade is not None and upgrade.stage in (UpgradeStage.COMPLETE, UpgradeStage.ROLLED_BACK):
+        # The last restart of an upgrade is seen in the pass that finds it complete, or back.
         last = before.upgrade
         if last is not None and last.revision == upgrade.revision:
             upgrade = last
@@ -153,13 +153,11 @@ def _why(
             UNKNOWN,
             "The pod was deleted, evicted or lost with its node, and made again as it was.",
         )
-    if upgrade is not None and upgrade.stage in (
-        UpgradeStage.ROLLING_BACK,
-        UpgradeStage.ROLLED_BACK,
-    ):
+    if upgrade is not None and upgrade.stage is UpgradeStage.ROLLING_BACK:
         return "Rollback", names.MANAGER, upgrade.message
     if upgrade is not None and upgrade.stage not in (
         UpgradeStage.COMPLETE,
+        UpgradeStage.ROLLED_BACK,
         UpgradeStage.CHECKING,
         UpgradeStage.REFUSED,
     ):

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from vespiary_spec.resources import Broker, MaintenanceWindow, UpgradeStrategy, Weekday
 
 ANNOTATION_PAUSED = "vespiary.dev/paused"
+ANNOTATION_RETRY = "vespiary.dev/retry-upgrade"
+"""Tries a version again that failed, once for each value; the time is a good one."""
 ANNOTATION_IGNORE_WINDOWS = "vespiary.dev/ignore-maintenance-windows"
 ANNOTATION_APPROVE = "vespiary.dev/approve"
 
@@ -27,6 +29,11 @@ def paused_by(broker: Broker) -> str:
     if _is_true(broker, ANNOTATION_PAUSED):
         return f"the annotation {ANNOTATION_PAUSED}"
     return ""
+
+
+def retry_asked(broker: Broker) -> str:
+    """Return the word by which a version that failed is tried again; empty if there is none."""
+    return broker.metadata.annotations.get(ANNOTATION_RETRY, "")
 
 
 def no_restart(broker: Broker, now: datetime) -> str:

@@ -69,6 +69,7 @@ class BrokerAnswer:
         configuration: The files that it has taken; None if it does not say.
         not_ready_reason: Why it takes no messages; empty while it does.
         journal_failed_reason: The failure that fenced its journal; empty while it works.
+        journal_blocked_reason: Why producers wait for room in its journal; empty while there is.
         uptime_s: Seconds since it became ready; counters began then.
         messages_in: Messages that came into queues.
         messages_out: Messages given to consumers.
@@ -82,6 +83,7 @@ class BrokerAnswer:
     configuration: ConfigurationAnswer | None = None
     not_ready_reason: str = ""
     journal_failed_reason: str = ""
+    journal_blocked_reason: str = ""
     uptime_s: float = 0.0
     messages_in: int = 0
     messages_out: int = 0

@@ -33,6 +33,7 @@ from vespiary_operator import (
     size_status,
     status,
     storage_preflight,
+    storage_status,
     tuning,
     tuning_observation,
     tuning_status,
@@ -456,5 +457,6 @@ def _next_look_s(observed: Observed, planned: Plan) -> float | None:
         and not live_files.is_behind(observed)
         and planned.operation is None
         and not size_status.is_moving(planned.sizes)
+        and storage_status.producers_wait(observed) is None
     )
     return None if is_at_rest else SOON_S

@@ -140,6 +140,7 @@ def broker_answer_of(document: Any) -> BrokerAnswer | None:
         version=str(found.get("version", ""))[:64],
         not_ready_reason=str(found.get("notReadyReason") or "")[:400],
         journal_failed_reason=str(found.get("journalFailedReason") or "")[:400],
+        journal_blocked_reason=str(found.get("journalBlockedReason") or "")[:400],
         uptime_s=float(_number(found.get("uptimeS"))),
         messages_in=int(_number(found.get("messagesIn"))),
         messages_out=int(_number(found.get("messagesOut"))),

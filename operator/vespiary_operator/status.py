@@ -193,6 +193,8 @@ def _findings(
         degraded = (TRUE, "BrokerStuck", f"{pods.name(stuck[0])}: {pods.waits_for(stuck[0])}")
     elif trouble is not None:
         degraded = (TRUE, *trouble[1:])
+    elif (waiting := storage_status.producers_wait(observed)) is not None:
+        degraded = waiting
     elif plan.warnings:
         degraded = (TRUE, "NotAsAsked", " ".join(plan.warnings))
     return {

@@ -1,7 +1,8 @@
 """What is known about volumes, the journal's engine and the node, as conditions and numbers.
 
-Owns: `StorageVerified`, `JournalEngine`, `NodeTuned`, and `status.brokers[].volumes[]`. Pure.
-Never: looks at a volume (the verification in the pod does). Called by: `status`.
+Owns: `StorageVerified`, `JournalEngine`, `NodeTuned`, `status.brokers[].volumes[]`, and the part
+that a full disk has in Degraded. Pure.
+Never: looks at a volume (the verification in the pod does). Called by: `status`, `reconciler`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from vespiary_spec import configuration, filesystems
 from vespiary_spec.resources import Broker
 from vespiary_spec.status import VerdictLevel, VolumeStatus
 from vespiary_spec.verification import Verification
+
+PRODUCERS_WAIT = "ProducersWait"
 
 Answers = Mapping[str, Verification | None]
 """What each pod's verification said; None as long as it has not."""
@@ -142,3 +145,16 @@ def node_tuned(observed: Observed, answers: Answers) -> Finding:
     if not known:
         return UNKNOWN, "NotKnownYet", "No broker has looked at fs.aio-max-nr yet."
     return TRUE, "Enough", "fs.aio-max-nr left room for every broker."
+
+
+def producers_wait(observed: Observed) -> Finding | None:
+    """Return what Degraded says of journals without room; None if all have some."""
+    for name, said in sorted(observed.answers.items()):
+        if said.journal_blocked_reason:
+            return (
+                TRUE,
+                PRODUCERS_WAIT,
+                f"{name} has its producers wait, consumers go on: {said.journal_blocked_reason} "
+                "A volume is enlarged by spec.storage.volumes.",
+            )
+    return None

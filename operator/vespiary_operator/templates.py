@@ -56,6 +56,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             read, and the format that they had.
         snapshot: Name of the copy of the files that is taken before; empty if none is.
         failure: Why the version that was asked for was taken back; empty if it was not.
+        failed_image: Image of that version.
+        retried: The word by which a version was last tried again; it counts once.
         has_run: Whether a broker began to run with the template's image, so that there may be files
             of its formats.
     """
@@ -66,6 +68,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     moves: tuple[tuple[str, int], ...] = ()
     snapshot: str = ""
     failure: str = ""
+    failed_image: str = ""
+    retried: str = ""
     has_run: bool = False
 
     @property
@@ -92,6 +96,22 @@ def image_of(template: Mapping[str, Any] | None) -> str:
     containers = ((template or {}).get("spec") or {}).get("containers") or ()
     found = (c.get("image") for c in containers if c.get("name") == names.BROKER_CONTAINER)
     return str(next(found, "") or "")
+
+
+def with_image(template: Template, asked: str, image: str) -> Template:
+    """Return a template with another image in place of the one that is asked for.
+
+    Args:
+        template: The template.
+        asked: Image that it has.
+        image: Image that it gets.
+    """
+    found = copy.deepcopy(template)
+    for kind in ("initContainers", "containers"):
+        for container in found["spec"].get(kind) or ():
+            if container.get("image") == asked:
+                container["image"] = image
+    return found
 
 
 def config_maps(template: Mapping[str, Any] | None) -> set[str]:

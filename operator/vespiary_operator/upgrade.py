@@ -12,7 +12,7 @@ Never: reads the cluster or the clock. Called by: `workload`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -98,9 +98,16 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
     broker = observed.broker
     revision = templates.revision_of(broker, wish.image)
     kept = templates.kept(live) or _unknown(observed, wish, live)
-    if revision != kept.revision and wish.image != kept.image:
+    is_given_up = bool(kept.failure) and wish.image == kept.failed_image
+    if is_given_up and maintenance.retry_asked(broker) not in ("", kept.retried):
+        found = _checking(observed, wish, kept, revision)
+    elif is_given_up:
+        found = _going_back(observed, wish, _adapted(wish, kept, revision), live, revision)
+    elif revision != kept.revision and wish.image != kept.image:
         found = _checking(observed, wish, kept, revision)
     elif revision != kept.revision:
+        if journal_snapshot.without_snapshot(kept.template) == wish.template:
+            observed = _still_about(observed, kept, revision)
         before = None if kept.failure else kept.before
         kept = Kept(
             revision=revision,
@@ -128,6 +135,31 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
         )
         found = found._replace(actions=(*found.actions, *leftovers))
     return found
+
+
+def _adapted(wish: Wish, kept: Kept, revision: str) -> Kept:
+    """Return what brokers have whose Broker asks for a version that failed: that before.
+
+    Settings that were changed since reach it; they are no reason to try the other one again.
+    """
+    if revision == kept.revision:
+        return kept
+    template = templates.with_image(wish.template, wish.image, kept.image)
+    return msgspec.structs.replace(kept, revision=revision, template=template)
+
+
+def _still_about(observed: Observed, kept: Kept, revision: str) -> Observed:
+    """Return what was found, with the status of an upgrade that other settings do not concern.
+
+    Running brokers take them, so the upgrade stands where it stood, and for as long.
+    """
+    status = observed.broker.status
+    known = status.upgrade
+    if known is None or known.revision != kept.revision:
+        return observed
+    known = msgspec.structs.replace(known, revision=revision)
+    status = msgspec.structs.replace(status, upgrade=known)
+    return replace(observed, broker=msgspec.structs.replace(observed.broker, status=status))
 
 
 def _unknown(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Kept:
@@ -442,7 +474,13 @@ def _failed(
     failure = f"{version} was taken back: {why}"
     status = msgspec.structs.replace(status, reason="RollingBack", message=failure)
     return Decision(
-        Kept(revision=kept.revision, template=before, failure=failure),
+        Kept(
+            revision=kept.revision,
+            template=before,
+            failure=failure,
+            failed_image=kept.image,
+            retried=maintenance.retry_asked(observed.broker),
+        ),
         status,
         floor=wish.replicas,
         hold="The template is changed first.",
@@ -452,10 +490,13 @@ def _failed(
 def _going_back(
     observed: Observed, wish: Wish, kept: Kept, live: Mapping[str, Any], revision: str
 ) -> Decision:
-    """Have every broker on the version before, and stay there until the Broker is changed."""
-    status = _status(observed, revision, frozenset({Stage.ROLLING_BACK, Stage.ROLLED_BACK}))
+    """Have every broker on the version before, and stay there until another one is asked for."""
+    stages = frozenset({Stage.ROLLING_BACK, Stage.ROLLED_BACK})
+    known = observed.broker.status.upgrade
+    status = _status(observed, revision, stages)
+    if known is not None and known.stage in stages and known.to_image == kept.failed_image:
+        status = msgspec.structs.replace(known, revision=revision)
     if status is None:
-        known = observed.broker.status.upgrade
         status = msgspec.structs.replace(
             known
             if known is not None and known.revision == revision
@@ -465,7 +506,10 @@ def _going_back(
         )
     status = msgspec.structs.replace(status, reason=status.stage.value, message=kept.failure)
     is_there = not difference(kept.template, (live.get("spec") or {}).get("template"), "template")
-    if status.stage is Stage.ROLLED_BACK or not is_there or not rollout.is_settled(live):
+    if status.stage is Stage.ROLLED_BACK:
+        hold = maintenance.no_restart(observed.broker, observed.time) or wish.hold
+        return Decision(kept, status, hold=hold)
+    if not is_there or not rollout.is_settled(live):
         return Decision(kept, status)
     good = (live.get("status") or {}).get("updateRevision", "")
     strays = [pod for pod in observed.pods if pods.revision(pod) != good]

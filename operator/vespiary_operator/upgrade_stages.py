@@ -60,7 +60,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(Stage.HALTED, Cause.HEALTHY, Stage.CANARY),
     Transition(Stage.ROLLING_BACK, Cause.BACK, Stage.ROLLED_BACK),
 )
-"""Every way. Another `spec.version` or `spec.image` leads from any stage to Checking."""
+"""Every way. Another `spec.version` or `spec.image` leads from any stage to Checking, and so
+does, from RolledBack, the annotation `vespiary.dev/retry-upgrade`."""
 
 MEANINGS: dict[Stage, str] = {
     Stage.CHECKING: "Both images are asked for the formats of their files, and every broker has "
@@ -74,8 +75,9 @@ MEANINGS: dict[Stage, str] = {
     Stage.COMPLETE: "Every broker has the new version.",
     Stage.ROLLING_BACK: "A broker with the new version failed; those that have it go back to the "
     "version before.",
-    Stage.ROLLED_BACK: "Every broker has the version before. It is tried again when the Broker is "
-    "changed.",
+    Stage.ROLLED_BACK: "Every broker has the version before, and gets changed settings with it. "
+    "The version that failed is tried again by the annotation `vespiary.dev/retry-upgrade` with a "
+    "value that it did not have before.",
     Stage.HALTED: "A broker with the new version failed, and its files may have a format that the "
     "version before does not read. Nobody else is restarted; somebody has to decide.",
 }
@@ -88,6 +90,9 @@ UNDER_WAY = frozenset(
     {Stage.CANARY, Stage.SOAKING, Stage.AWAITING_APPROVAL, Stage.ROLLING, Stage.HALTED}
 )
 """Stages in which the template has the new version and pods may have it too."""
+
+_CHANGED = "a change of the Broker"
+_ENDS = {Stage.ROLLED_BACK: "another version or image; the annotation"}
 
 _WAYS = {(way.stage, way.cause): way.following for way in TRANSITIONS}
 
@@ -122,5 +127,5 @@ def page() -> str:
             for way in TRANSITIONS
             if way.stage is stage
         )
-        lines.append(f"| {stage.value} | {meaning} | {ways or 'a change of the Broker'} |")
+        lines.append(f"| {stage.value} | {meaning} | {ways or _ENDS.get(stage, _CHANGED)} |")
     return "\n".join(lines) + "\n"

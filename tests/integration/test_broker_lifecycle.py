@@ -28,6 +28,7 @@ from vespiary_spec.settings import (
     Queue,
     RoutingType,
 )
+from vespiary_testkit.broker_calls import call
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -245,6 +246,8 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path, body_bytes: i
                 return b"vespiary_%s 1.0" % name in answer.read()
 
         wait_for(is_told, f"{name!r} among the metrics")
+        (shown,) = call(limited, "GET", "/brokers")["items"]
+        assert is_large or "no journal file can be made" in shown["journalBlockedReason"]
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

@@ -38,11 +38,13 @@ class ResizeWorld:
 
     Attributes:
         cluster: The API server.
+        remote: Running pods.
         killed: How often the operator was killed.
     """
 
     def __init__(self) -> None:
         self.cluster = FakeKubernetes()
+        self.remote = FakeRemote()
         self.cluster.verification = GOOD
         self.cluster.disks = FakeDisks(self.cluster)
         self.killed = 0
@@ -52,7 +54,7 @@ class ResizeWorld:
         """Put a new operator in the place of the one that there is."""
         self.reconciler = Reconciler(
             self.cluster,
-            FakeRemote(),
+            self.remote,
             WorkQueue(),
             OPTIONS,
             Metrics(),

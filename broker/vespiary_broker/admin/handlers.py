@@ -118,6 +118,7 @@ def broker_record(broker: Broker) -> records.Broker:
         is_ready=statistics.is_ready,
         not_ready_reason=statistics.not_ready_reason,
         journal_failed_reason=broker.failed_reason,
+        journal_blocked_reason=raw.journal.blocked_reason or "",
         uptime_s=statistics.uptime_s,
         data_directory=str(broker.data_directory),
         engine=raw.journal.engine,

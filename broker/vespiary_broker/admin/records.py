@@ -61,6 +61,8 @@ class Broker(Record, frozen=True):
         not_ready_reason: Why not, as one sentence; empty while it is ready.
         journal_failed_reason: The failure that fenced a journal, so that nothing is confirmed any
             more; empty while they work.
+        journal_blocked_reason: Why producers wait for room in the journal, as one sentence; empty
+            while there is room.
         uptime_s: Seconds since it became ready.
         data_directory: Its data folder.
         engine: Effective journal engine: ASYNCIO, IO_URING, NIO or MEMORY.
@@ -99,6 +101,7 @@ class Broker(Record, frozen=True):
     messages_dropped: int
     messages_unrouted: int
     journal_failed_reason: str = ""
+    journal_blocked_reason: str = ""
     large_messages: LargeMessages | None = None
     paging: Paging | None = None
 

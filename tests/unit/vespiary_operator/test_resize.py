@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from vespiary_operator import kinds
+from vespiary_operator.observation import BrokerAnswer
+from vespiary_operator.reconciler import SOON_S
 from vespiary_testkit.resize_world import KEY, ResizeWorld
 
 GIB = 1024**3
@@ -311,5 +313,21 @@ def test_a_stateful_set_that_somebody_orphaned_comes_back_with_its_template() ->
         after = {world.pod(n)["metadata"]["labels"]["controller-revision-hash"] for n in (0, 1)}
         assert len(after) == 1, "and then the change is carried out"
         assert not after & revisions
+
+    in_world(test)
+
+
+def test_a_full_disk_is_looked_at_often_until_there_is_room() -> None:
+    async def test(world: ResizeWorld) -> None:
+        world.ask(size="1Gi")
+        await world.until_quiet()
+        assert await world.look() is None
+        world.remote.broker = BrokerAnswer(journal_blocked_reason="no room")
+        assert await world.look() == SOON_S
+        assert world.condition("Degraded")[:2] == ("True", "ProducersWait")
+        assert world.condition("Ready")[0] == "True", "consumers have to reach it"
+        world.remote.broker = BrokerAnswer()
+        assert await world.look() is None
+        assert world.condition("Degraded")[0] == "False"
 
     in_world(test)

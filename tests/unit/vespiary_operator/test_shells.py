@@ -170,13 +170,27 @@ async def asked(site: Site, password: str = "pw") -> BrokerAnswer | None:
         await runner.cleanup()
 
 
-ANSWER = {"items": [{"engine": "ASYNCIO", "durability": "D2", "version": "0.1.0"}]}
+ANSWER = {
+    "items": [
+        {
+            "engine": "ASYNCIO",
+            "durability": "D2",
+            "version": "0.1.0",
+            "journalBlockedReason": "The disk is full.",
+        }
+    ]
+}
 
 
 def test_a_broker_is_asked_as_admin() -> None:
     site = Site("/api/v1/brokers", ANSWER)
     found = asyncio.run(asked(site))
-    assert found == BrokerAnswer(engine="ASYNCIO", durability="D2", version="0.1.0")
+    assert found == BrokerAnswer(
+        engine="ASYNCIO",
+        durability="D2",
+        version="0.1.0",
+        journal_blocked_reason="The disk is full.",
+    )
     assert site.authorization.startswith("Basic ")
 
 
@@ -238,6 +252,8 @@ def condition(kind: str, status: str, reason: str) -> Condition:
         ([], [condition("Paused", "False", "No")], []),
         ([], [condition("JournalEngine", "Unknown", "x")], []),
         ([], [condition("Progressing", "True", "x")], []),
+        ([], [condition("Degraded", "True", "NotAsAsked")], []),
+        ([], [condition("Degraded", "True", "ProducersWait")], ["Warning ProducersWait"]),
     ],
 )
 def test_turns_of_conditions_are_told_once(

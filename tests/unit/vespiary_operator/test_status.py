@@ -9,7 +9,7 @@ import pytest
 from vespiary_operator.actions import Block
 from vespiary_operator.conditions import merged
 from vespiary_operator.metrics import Metrics
-from vespiary_operator.observation import Observed
+from vespiary_operator.observation import BrokerAnswer, Observed
 from vespiary_operator.options import Options
 from vespiary_operator.plan import Plan, plan
 from vespiary_operator.rollout import Rollout
@@ -241,3 +241,26 @@ def test_a_broker_that_waits_for_its_node_says_so_and_is_not_stuck() -> None:
     served = said(answer)
     assert served["NodeTuned"].status is ConditionStatus.TRUE, "it got what it waited for"
     assert served["Ready"].status is ConditionStatus.TRUE
+
+
+def test_a_full_disk_is_degraded_and_not_unready() -> None:
+    reason = "no journal file can be made (allowed: at most 90 %)"
+    ready = pod(summarise(volumes(filesystem="ext4"), AioResult(), engine="ASYNCIO"))
+    observed = Observed(
+        broker=broker(),
+        pods=(ready,),
+        answers={"orders-0": BrokerAnswer(journal_blocked_reason=reason)},
+    )
+    planned = Plan(actions=(), reason="", image="b:1", rollout=DONE)
+    found = {c.type: c for c in compute(observed, planned, now=NOW).conditions}
+    assert (found["Degraded"].status, found["Degraded"].reason) == (
+        ConditionStatus.TRUE,
+        "ProducersWait",
+    )
+    assert reason in found["Degraded"].message
+    assert "orders-0" in found["Degraded"].message
+    assert found["Ready"].status is ConditionStatus.TRUE
+
+    observed = Observed(broker=broker(), pods=(ready,), answers={"orders-0": BrokerAnswer()})
+    found = {c.type: c for c in compute(observed, planned, now=NOW).conditions}
+    assert found["Degraded"].status is ConditionStatus.FALSE
