@@ -93,7 +93,7 @@ class AioStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class VolumeStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One volume, as the verification found it from inside the pod."""
+    """One volume, as the verification found it from inside the pod, and how full it is."""
 
     name: Annotated[str, setting("bindings, journal, paging, large-messages or jms.")]
     path: Annotated[str, setting("Where it is mounted.")] = ""
@@ -113,7 +113,19 @@ class VolumeStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
     flush_us_p99: Annotated[int | None, setting("99th percentile of the same, in µs.")] = None
     write_cache: Annotated[str, setting("`write back` or `write through`, if known.")] = ""
     size_bytes: Annotated[int | None, setting("Size.")] = None
-    free_bytes: Annotated[int | None, setting("Free space.")] = None
+    free_bytes: Annotated[
+        int | None,
+        setting(
+            "Free space, as the broker last said. It is written anew when it has moved by a "
+            "twentieth of the size, or the volume is nearly full or no longer is."
+        ),
+    ] = None
+    inodes: Annotated[
+        int | None, setting("Inodes; 0 where the filesystem has no fixed number.")
+    ] = None
+    free_inodes: Annotated[
+        int | None, setting("Inodes left; written anew in the same steps as `freeBytes`.")
+    ] = None
     verdict: Annotated[VerdictLevel | None, setting("What the policy says.")] = None
     reason: Annotated[str, setting("Why, as one sentence.")] = ""
 

@@ -51,6 +51,8 @@ class VolumeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         write_cache: `write back`, `write through`, or empty if not known.
         free_bytes: Free space for the broker's user.
         size_bytes: Size of the filesystem.
+        inodes: Inodes of the filesystem; 0 where it has no fixed number.
+        free_inodes: Inodes left.
     """
 
     name: str = msgspec.field(name="n")
@@ -69,6 +71,8 @@ class VolumeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     write_cache: str = msgspec.field(name="w", default="")
     free_bytes: int | None = msgspec.field(name="fb", default=None)
     size_bytes: int | None = msgspec.field(name="sb", default=None)
+    inodes: int | None = msgspec.field(name="i", default=None)
+    free_inodes: int | None = msgspec.field(name="fi", default=None)
 
 
 class AioResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,6 +169,7 @@ def summarise(
 
 _SHORTENING: tuple[dict[str, object], ...] = (
     {"options": ""},
+    {"inodes": None, "free_inodes": None},
     {"source": ""},
     {"path": "", "write_cache": ""},
     {"device": "", "dedicated": None, "free_bytes": None, "size_bytes": None},

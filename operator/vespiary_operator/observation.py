@@ -75,6 +75,7 @@ class BrokerAnswer:
         messages_out: Messages given to consumers.
         messages_acknowledged: Messages acknowledged.
         errors: Errors that clients caused, refused logins and dropped messages.
+        spaces: How full its volumes are now, by name; empty if it does not say.
     """
 
     engine: str = ""
@@ -89,6 +90,24 @@ class BrokerAnswer:
     messages_out: int = 0
     messages_acknowledged: int = 0
     errors: int = 0
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """How full a volume is now, as its broker says.
+
+    Attributes:
+        size_bytes: Size of the filesystem.
+        free_bytes: Space that the broker has left.
+        inodes: Inodes; 0 where there is no fixed number.
+        free_inodes: Inodes left.
+    """
+
+    size_bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

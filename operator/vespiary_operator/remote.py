@@ -20,7 +20,7 @@ import aiohttp
 from vespiary_operator import names, pods
 from vespiary_operator.broker_calls import BrokerCall, DrainAnswer, StartDrain
 from vespiary_operator.builders import tuning as tuning_builders
-from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer, Object
+from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer, Object, Space
 from vespiary_operator.tuning import NodeReport, report_of
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ _DRAIN = "/api/v1/drain"
 ANSWER_BYTES_MAX = 256 * 1024
 _SENTENCE_CHARACTERS_MAX = 1000
 _SETTINGS_MAX = 100
+_VOLUMES_MAX = 16
 
 
 class Remote:
@@ -74,7 +75,10 @@ class Remote:
         if found is None:
             return None
         document = await self._json(_url(pod, port, "/api/v1/configuration"), headers)
-        return dataclasses.replace(found, configuration=configuration_answer_of(document))
+        volumes = await self._json(_url(pod, port, "/api/v1/volumes"), headers)
+        return dataclasses.replace(
+            found, configuration=configuration_answer_of(document), spaces=spaces_of(volumes)
+        )
 
     async def drain_answer(self, pod: Object, port: int, password: str) -> DrainAnswer | None:
         """Return what a broker says of its drain; None if it cannot be asked.
@@ -192,6 +196,22 @@ def configuration_answer_of(document: Any) -> ConfigurationAnswer | None:
         )
     except (KeyError, TypeError):
         return None
+
+
+def spaces_of(document: Any) -> dict[str, Space]:
+    """Read the answer of `GET /api/v1/volumes`; empty if it is no such answer."""
+    found = {}
+    try:
+        for each in document["items"][:_VOLUMES_MAX]:
+            numbers = (each["sizeBytes"], each["freeBytes"], each["inodes"], each["freeInodes"])
+            if all(isinstance(number, int) and number >= 0 for number in numbers):
+                size, free, inodes, free_inodes = numbers
+                found[str(each["name"])] = Space(
+                    size_bytes=size, free_bytes=free, inodes=inodes, free_inodes=free_inodes
+                )
+    except (KeyError, TypeError):
+        return {}
+    return found
 
 
 def _number(value: object) -> float:

@@ -28,6 +28,7 @@ from vespiary_operator import (
     size_status,
     storage_status,
     upgrade_findings,
+    volume_space,
 )
 from vespiary_operator.builders import services
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding, merged
@@ -63,6 +64,9 @@ def compute(observed: Observed, plan: Plan, *, now: str, failure: str = "") -> B
     answers = {pods.name(pod): pods.verified(pod) for pod in observed.pods}
     findings = _findings(observed, plan, answers, ready=ready, now=now, failure=failure)
     findings |= integrations.condition(observed)
+    if findings[ConditionType.DEGRADED][0] is FALSE:
+        low = volume_space.finding(instances, broker.spec.config)
+        findings[ConditionType.DEGRADED] = low or findings[ConditionType.DEGRADED]
     found = ledger.noticed(broker.status, observed.pods, plan.upgrade, now, plan.actions)
     engines = sorted({instance.engine for instance in instances if instance.engine})
     return BrokerStatus(
@@ -153,7 +157,11 @@ def _instance(pod: Pod, observed: Observed) -> BrokerInstance:
         aio=AioStatus(max_nr=aio.max_nr, nr=aio.nr, demand=aio.demand)
         if aio is not None and has_numbers
         else None,
-        volumes=storage_status.volumes(answer, observed.broker) if answer is not None else (),
+        volumes=storage_status.volumes(
+            answer, observed.broker, pods.name(pod), said.spaces if said else {}
+        )
+        if answer is not None
+        else (),
     )
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from vespiary_operator import pods
+from vespiary_operator import pods, volume_space
 from vespiary_operator.builders.pod_template import roles_of, shared_volume
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding
-from vespiary_operator.observation import Observed
+from vespiary_operator.observation import Observed, Space
 from vespiary_operator.plan import Plan
 from vespiary_spec import configuration, filesystems
 from vespiary_spec.resources import Broker
@@ -28,9 +28,27 @@ Answers = Mapping[str, Verification | None]
 """What each pod's verification said; None as long as it has not."""
 
 
-def volumes(answer: Verification, broker: Broker) -> tuple[VolumeStatus, ...]:
-    """Return the volumes of one pod as the status has them."""
+_NO_SPACES: Mapping[str, Space] = {}
+
+
+def volumes(
+    answer: Verification, broker: Broker, pod: str = "", spaces: Mapping[str, Space] = _NO_SPACES
+) -> tuple[VolumeStatus, ...]:
+    """Return the volumes of one pod as the status has them.
+
+    Args:
+        answer: What its verification said.
+        broker: The Broker.
+        pod: Its name.
+        spaces: How full its volumes are now, by name.
+    """
     found = []
+    known = {
+        volume.name: volume
+        for instance in broker.status.brokers
+        if instance.name == pod
+        for volume in instance.volumes
+    }
     roles = roles_of(broker)
     for volume in answer.volumes:
         plain: dict[str, Any] = msgspec.structs.asdict(volume)
@@ -39,6 +57,11 @@ def volumes(answer: Verification, broker: Broker) -> tuple[VolumeStatus, ...]:
             plain["dedicated"] = None
         if volume.name in roles:
             plain["shares_with"] = shared_volume(broker, volume.name)
+        plain |= volume_space.steady(
+            known.get(volume.name),
+            spaces.get(volume.name),
+            broker.spec.config,
+        )
         found.append(VolumeStatus(**plain))
     return tuple(found)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vespiary_broker.admin import records
+from vespiary_broker.admin import records, volumes
 from vespiary_broker.admin.handlers import Api
 from vespiary_broker.admin.route import PAGE, Route
 
@@ -19,6 +19,14 @@ BROKER_ROUTES: Final = (
         tag="brokers",
         handler=Api.brokers,
         answers={200: records.BrokerPage},
+    ),
+    Route(
+        method="GET",
+        path="/volumes",
+        operation="listVolumes",
+        tag="brokers",
+        handler=Api.volumes,
+        answers={200: volumes.VolumePage},
     ),
     Route(
         method="GET",

@@ -208,7 +208,7 @@ class Site:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         async with self._scrape:  # many at once would hold many copies
-            scrape = await metrics.gather(self._broker)
+            scrape = await metrics.gather(self._broker, self._api.space)
             accept = request.headers.get("Accept", "")
             text, media_type = await asyncio.to_thread(metrics.render, scrape, accept)
         return web.Response(body=text, headers={"Content-Type": media_type})

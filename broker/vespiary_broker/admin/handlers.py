@@ -18,6 +18,7 @@ from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.admin.queue_wishes import other_than, wishes_of
+from vespiary_broker.admin.volumes import VolumePage, Volumes
 from vespiary_broker.engine.names import check_new_name
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
@@ -161,16 +162,22 @@ class Api:
 
     Attributes:
         broker: The broker.
+        space: How full its volumes are.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.space = Volumes(broker)
 
     # --- looking --------------------------------------------------------------------------------
 
     async def brokers(self, _: Call) -> Answer:
         """List the brokers that this one knows."""
         return Answer(records.BrokerPage(items=(broker_record(self.broker),)))
+
+    async def volumes(self, _: Call) -> Answer:
+        """List the volumes, and how full they are now."""
+        return Answer(VolumePage(items=await self.space.records()))
 
     async def journal(self, _: Call) -> Answer:
         """Show the message journal."""

@@ -35,6 +35,7 @@ from vespiary_broker.admin import (
     records,
     slow_consumer_records,
     statistics_records,
+    volumes,
 )
 from vespiary_broker.admin.configuration import configuration_record
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
@@ -63,6 +64,7 @@ class Scrape:
         connections: Open connections by listener, protocol and user's presence.
         memory: The addresses whose messages take most.
         configuration: The configuration in effect.
+        volumes: How full the volumes are.
     """
 
     ready: bool
@@ -75,13 +77,20 @@ class Scrape:
     connections: tuple[tuple[str, str, int], ...] = ()
     memory: tuple[memory_records.AddressMemory, ...] = ()
     configuration: configuration_records.Configuration | None = None
+    volumes: tuple[volumes.Volume, ...] = ()
 
 
-async def gather(broker: Broker) -> Scrape:
-    """Copy the figures; messages have their turn in between."""
+async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape:
+    """Copy the figures; messages have their turn in between.
+
+    Args:
+        broker: The broker.
+        space: How full its volumes are; None leaves it out.
+    """
     is_ready = not broker.not_ready_reason
+    spaces = () if space is None else await space.records()
     if broker.logins is None:
-        return Scrape(is_ready)
+        return Scrape(is_ready, volumes=spaces)
     queues = await queue_records(broker, broker.queue_names())
     lasting = [queue for queue in queues if not queue.is_temporary]
     lasting_count = len(lasting)
@@ -101,6 +110,7 @@ async def gather(broker: Broker) -> Scrape:
         tuple((*key, count) for key, count in sorted(connections.items())),
         await _address_memory(broker),
         configuration_record(broker),
+        spaces,
     )
 
 
@@ -174,6 +184,8 @@ class ScrapeCollector(Collector):
             yield from _queues(scrape.queues)
         if scrape.configuration is not None:
             yield from configuration_records.metrics_of(scrape.configuration, _PREFIX)
+        if scrape.volumes:
+            yield from volumes.metrics_of(scrape.volumes, _PREFIX)
         if scrape.journal is not None:
             yield from _journal(scrape.journal)
             yield from _aio(scrape.journal.aio)

@@ -23,6 +23,7 @@ from vespiary_broker.admin import (
     records,
     task_records,
     transaction_records,
+    volumes,
 )
 from vespiary_broker.admin.problems import MEDIA_TYPE
 from vespiary_broker.admin.route import QueryParameter, Route
@@ -156,6 +157,7 @@ def _schemas() -> dict[str, Any]:
     named |= vars(divert_records) | vars(change_records) | vars(task_records)
     named |= vars(counter_records) | vars(group_records) | vars(drain_records)
     named |= vars(configuration_records)
+    named |= {"Volume": volumes.Volume, "VolumePage": volumes.VolumePage}
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():
         if name in classes:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from vespiary_broker.store.volumes import identity, probe
+from vespiary_broker.store.volumes.block_device import BlockDevice
 from vespiary_broker.store.volumes.probe import Capability, OpenRing, Probe
 from vespiary_broker.store.volumes.report import Finding
 from vespiary_broker.store.volumes.request import VolumeRequest
@@ -23,6 +24,7 @@ from vespiary_spec.status import VerdictLevel
 from vespiary_spec.units import format_size_rounded
 
 SUSPICIOUS_FLUSH_US = 20
+SLOW_SCHEDULER = "bfq"
 
 _MEMORY = frozenset({"tmpfs", "ramfs"})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -118,6 +120,26 @@ def flush_findings(
             f"The volume {name} has a suspicious volatile write cache: half of its flushed 4 KiB "
             f"writes took under {SUSPICIOUS_FLUSH_US} µs (median {p50_us} µs; {cache}). Make sure "
             "that the disk has a battery or capacitors, or that the hypervisor honours flushes."
+        ),
+    )
+
+
+def scheduler_findings(name: str, device: BlockDevice) -> tuple[Finding, ...]:
+    """Warn of an I/O scheduler that makes flushes wait for those of others; pure.
+
+    Args:
+        name: The volume.
+        device: The block device under it.
+    """
+    if device.scheduler != SLOW_SCHEDULER:
+        return ()
+    disk = device.disks[0] if device.disks else "DISK"
+    return (
+        warn(
+            f"The volume {name} is on the disk {disk} with the I/O scheduler {SLOW_SCHEDULER}, "
+            "which shares the disk out among processes and so lets each flush, and with it each "
+            "confirmed message, wait. On the node, write mq-deadline (none for NVMe) into "
+            f"/sys/block/{disk}/queue/scheduler, and into a udev rule for good."
         ),
     )
 

@@ -272,6 +272,8 @@ def _describe_one(
         write_cache=device.write_cache or "",
         size_bytes=space.size_bytes if space else None,
         free_bytes=space.free_bytes if space else None,
+        inodes=space.inodes if space else None,
+        free_inodes=space.free_inodes if space and space.inodes else None,
     )
     report = VolumeReport(
         result=result,
@@ -403,7 +405,8 @@ def _with_trial(report: VolumeReport, made: Trial, sampled: Trial | None) -> Vol
     suspicious = trial.flush_findings(
         result.name, result.filesystem, p50_us, report.device.write_cache or ""
     )
-    return _conclude(report, made.findings + suspicious)
+    slow = trial.scheduler_findings(result.name, report.device)
+    return _conclude(report, made.findings + suspicious + slow)
 
 
 # --- step 4: whose it is

@@ -9,8 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from vespiary_broker.admin import metrics
+from vespiary_broker.admin.volumes import Volumes
 from vespiary_broker.app.states import ConnectionState
 from vespiary_broker.store.counters import LeaseState
+from vespiary_broker.store.volumes.report import Report, VolumeReport
+from vespiary_spec.verification import AioResult, VolumeResult, summarise
 from vespiary_testkit.admin_rig import MemoryBroker, journal_statistics, queue_state
 from vespiary_testkit.journal_workload import run
 
@@ -175,8 +178,14 @@ async def test_openmetrics_is_given_to_those_who_ask():
 
 
 @run
-async def test_the_documentation_lists_exactly_these_metrics():
-    text, _ = metrics.render(await metrics.gather(filled_broker()), "")
+async def test_the_documentation_lists_exactly_these_metrics(tmp_path: Path):
+    broker = filled_broker()
+    journal = VolumeResult(name="journal", path=str(tmp_path))
+    broker.report = Report(
+        answer=summarise((journal,), AioResult(), engine="NIO"),
+        volumes=(VolumeReport(result=journal),),
+    )
+    text, _ = metrics.render(await metrics.gather(broker, Volumes(broker)), "")
     made = set()
     for family in text_string_to_metric_families(text.decode()):
         if family.name.startswith("vespiary_"):

@@ -71,6 +71,7 @@ def test_too_many_failed_logins_are_answered_by_every_operation(rig: AdminRig, r
 
 def test_lists_and_single_things(rig: AdminRig):
     assert ask(rig, "listBrokers").json["items"][0]["queues"] == 2
+    assert ask(rig, "listVolumes").json == {"items": []}, "nothing was verified here"
     journal = ask(rig, "showJournal").json
     assert (journal["engine"], journal["askedEngine"]) == ("ASYNCIO", "ASYNCIO")
     assert len(journal["flushCounts"]) == len(journal["flushBoundsUs"]) + 1

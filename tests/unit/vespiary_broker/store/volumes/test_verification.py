@@ -137,7 +137,7 @@ class PaperMachine:
                 open_ring=open_ring,
                 open_uring=self.open_uring,
                 now=lambda: "2026-11-22T10:00:00Z",
-                sysfs=self.base / "no-sysfs",
+                sysfs=self.base / "sysfs",
                 sysctl_fs=self.sysctl,
             ),
         )
@@ -172,6 +172,19 @@ def test_good_volumes_are_taken_with_numbers(machine: PaperMachine) -> None:
     assert journal.flush_us_p50 is None
     assert journal.free_bytes == 8 * GIB
     assert decode(encode(report.answer)) == report.answer
+
+
+def test_a_slow_scheduler_is_a_warning_that_starts_all_the_same(machine: PaperMachine) -> None:
+    machine.add("journal", number="8:0")
+    disk = machine.base / "sysfs" / "devices" / "sda"
+    (disk / "queue").mkdir(parents=True)
+    (disk / "queue" / "scheduler").write_text("none [bfq]\n")
+    (machine.base / "sysfs" / "dev" / "block").mkdir(parents=True)
+    (machine.base / "sysfs" / "dev" / "block" / "8:0").symlink_to(disk)
+    report = machine.verify()
+    assert report.answer.verdict is VerdictLevel.WARN
+    assert "the disk sda with the I/O scheduler bfq" in report.volumes[0].result.reason
+    assert report.volumes[0].result.free_inodes == 1000
 
 
 def test_one_refused_volume_keeps_all_of_them_untouched(machine: PaperMachine) -> None:

@@ -1,0 +1,53 @@
+"""How full volumes are, asked while the broker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vespiary_broker.store.volumes import space
+from vespiary_broker.store.volumes.space import SpaceLook
+
+
+def test_the_numbers_are_those_of_the_filesystem(tmp_path: Path) -> None:
+    (found,) = asyncio.run(
+        SpaceLook([("journal", str(tmp_path)), ("paging", str(tmp_path / "gone"))]).look()
+    )
+    facts = os.statvfs(tmp_path)
+    assert found.name == "journal"
+    assert found.size_bytes == facts.f_blocks * facts.f_frsize
+    assert abs(found.free_bytes - facts.f_bavail * facts.f_frsize) < 1 << 30
+    assert found.inodes == facts.f_files
+    assert asyncio.run(SpaceLook([]).look()) == ()
+
+
+def test_a_filesystem_that_hangs_holds_up_one_thread_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    goes_on = threading.Event()
+    read = space.read
+
+    def hang(volumes: Any) -> Any:
+        asked.append(1)
+        assert goes_on.wait(20)
+        return read(volumes)
+
+    async def run() -> None:
+        look = SpaceLook([("journal", str(tmp_path))])
+        assert await look.look() == ()
+        assert await look.look() == (), "the same look is waited for"
+        assert len(asked) == 1
+        goes_on.set()
+        async with asyncio.timeout(20):
+            while not await look.look():
+                pass
+
+    monkeypatch.setattr(space, "read", hang)
+    monkeypatch.setattr(space, "LOOK_S", 0.05)
+    asyncio.run(run())
