@@ -159,6 +159,22 @@ class AdmissionPolicies(Part, frozen=True, kw_only=True, rename="camel"):
             "claims go with them."
         ),
     ] = False
+    restrict_overrides: Annotated[
+        bool,
+        setting(
+            "Whether people need the verb `override` on brokers.vespiary.dev to put aside what "
+            "protects messages and service: `spec.scaleDown.force`, `spec.upgrade."
+            "allowFormatChange`, and the annotation `vespiary.dev/ignore-maintenance-windows`."
+        ),
+    ] = False
+    restrict_scale_down: Annotated[
+        bool,
+        setting(
+            "Whether the scale subresource (`kubectl scale`, autoscalers) gives a Broker fewer "
+            "replicas only for accounts with the verb `override`; `spec.replicas` may still be "
+            "edited."
+        ),
+    ] = False
 
 
 class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):

@@ -10,6 +10,7 @@ says what that means. Called by: `handlers` (from kopf's thread), `cached_reader
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -77,10 +78,15 @@ class Cache:
         self._entries: dict[_Place, _Entry] = {}
         self._instances: dict[tuple[str, str, str], set[str]] = {}
         self._gone: dict[str, float] = {}
+        self._heard: dict[str, float] = {}
         self._decoder = msgspec.json.Decoder()
         self._heads = msgspec.json.Decoder(_Head)
 
     # --- what comes in --------------------------------------------------------------------------
+
+    def note_heard(self, kind: Kind) -> None:
+        """Take that the API server said something of a kind: an event, or a whole list."""
+        self._heard[kind.name] = time.monotonic()
 
     def put(self, kind: Kind, document: Mapping[str, Any]) -> bool:
         """Take the state of an object; return whether it is news.
@@ -212,6 +218,11 @@ class Cache:
             for _, entry in entries
             if wanted.items() <= entry.labels.items()
         ]
+
+    def silence_s(self, kind: Kind) -> float:
+        """Return the seconds since the API server last said something of a kind; NaN if never."""
+        heard = self._heard.get(kind.name)
+        return math.nan if heard is None else time.monotonic() - heard
 
     def count(self, kind: Kind) -> int:
         """Return how many objects of a kind are known."""

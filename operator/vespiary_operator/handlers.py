@@ -76,6 +76,7 @@ def owner_key(labels: Mapping[str, str], namespace: str | None) -> Key | None:
 
 def _keep(cache: Cache, kind: Kind, event: Mapping[str, Any]) -> None:
     """Take what an event says about an object; its type is None in the first list."""
+    cache.note_heard(kind)
     if event["type"] == "DELETED":
         cache.delete(kind, event["object"])
     else:

@@ -6,14 +6,18 @@ Called by: `reconciler`, `http_endpoint`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from vespiary_operator import kinds
 from vespiary_operator.actions import Action, Delete
 from vespiary_operator.api_requests import ApiRequest
+from vespiary_operator.kinds import Kind
 from vespiary_operator.storage_metrics import StorageMetrics
 from vespiary_operator.tuning_metrics import TuningMetrics
+from vespiary_operator.work import Backlog
 from vespiary_spec.resources import Broker
 from vespiary_spec.status import BrokerStatus
 
@@ -64,9 +68,32 @@ class Metrics:
         )
         self._waiting = Gauge(
             "vespiary_operator_queue_waiting",
-            "Resources that wait to be looked at.",
+            "Resources whose time to be looked at has come.",
             registry=self._registry,
         )
+        self._oldest = Gauge(
+            "vespiary_operator_queue_oldest_seconds",
+            "Seconds that the oldest of them waits, or that one has been worked on.",
+            registry=self._registry,
+        )
+        self._resync = Gauge(
+            "vespiary_operator_resync_age_seconds",
+            "Seconds since everything was last listed whole.",
+            registry=self._registry,
+        )
+        self._watches = Gauge(
+            "vespiary_operator_watch_age_seconds",
+            "Seconds since the API server last said something of a kind, by an event or a list.",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._upgrades = Gauge(
+            "vespiary_operator_broker_upgrade",
+            "1 for the stage in which a Broker's upgrade is, or its last one ended.",
+            ["namespace", "broker", "stage"],
+            registry=self._registry,
+        )
+        self._stages: dict[tuple[str, str], str] = {}
         self.nodes = TuningMetrics(self._registry)
         self._storage = StorageMetrics(self._registry)
         self._requests = Counter(
@@ -78,9 +105,23 @@ class Metrics:
         )
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    def watch_queue(self, count: Callable[[], int]) -> None:
-        """Read the number of waiting resources from a function at each scrape."""
-        self._waiting.set_function(lambda: float(count()))
+    def watch_queue(self, look: Callable[[], Backlog]) -> None:
+        """Read what waits from a function at each scrape."""
+        self._waiting.set_function(lambda: float(look().waiting))
+        self._oldest.set_function(lambda: look().oldest_s)
+
+    def watch_freshness(
+        self, resync_age_s: Callable[[], float], silence_s: Callable[[Kind], float]
+    ) -> None:
+        """Read how old is what is known from functions at each scrape.
+
+        Args:
+            resync_age_s: Returns the seconds since everything was listed.
+            silence_s: Returns the seconds since something was heard of a kind.
+        """
+        self._resync.set_function(resync_age_s)
+        for kind in (kinds.BROKER, *kinds.WATCHED_CHILDREN):
+            self._watches.labels(kind.name).set_function(functools.partial(silence_s, kind))
 
     def passed(self, kind: str, result: str, duration_s: float) -> None:
         """Count a pass."""
@@ -107,16 +148,27 @@ class Metrics:
         for condition in status.conditions:
             self._conditions.labels(*key, condition.type).set(values[condition.status.value])
         self._storage.show(broker, status)
+        self._show_stage(key, "" if status.upgrade is None else status.upgrade.stage.value)
         self._shown[key] = tuple(condition.type for condition in status.conditions)
 
     def forget(self, namespace: str, name: str) -> None:
         """Stop showing a Broker that is gone."""
         self._storage.forget(namespace, name)
+        self._show_stage((namespace, name), "")
         known = self._shown.pop((namespace, name), ())
         for condition in known:
             self._conditions.remove(namespace, name, condition)
         if known:
             self._pending.remove(namespace, name)
+
+    def _show_stage(self, key: tuple[str, str], stage: str) -> None:
+        """Show the stage of an upgrade in the place of the one before; empty shows none."""
+        before = self._stages.pop(key, "")
+        if before and before != stage:
+            self._upgrades.remove(*key, before)
+        if stage:
+            self._upgrades.labels(*key, stage).set(1)
+            self._stages[key] = stage
 
     def text(self) -> bytes:
         """Return everything in the text format of Prometheus."""

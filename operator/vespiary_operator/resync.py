@@ -73,4 +73,5 @@ async def list_into(cluster: Lister, cache: Cache, kind: Kind, namespace: str) -
         following = page.next
         if not following:
             break
+    cache.note_heard(kind)
     return Found(there, renewed, cache.keep_only(kind, namespace, there, version))

@@ -120,7 +120,7 @@ def _low(volume: VolumeStatus, settings: BrokerSettings, *, more: int = 0) -> st
         share = 100 - settings.max_disk_usage
         if limit < 0 and free * 100 < size * (share + AHEAD_PERCENT + more):
             return f"{shown}, and at {share}% producers wait (maxDiskUsage)."
-    if volume.inodes and volume.free_inodes is not None:
-        if volume.free_inodes * 100 < volume.inodes * (INODES_PERCENT + more):
-            return f"{volume.free_inodes} of its {volume.inodes} inodes are free."
+    inodes, left = volume.inodes, volume.free_inodes
+    if inodes and left is not None and left * 100 < inodes * (INODES_PERCENT + more):
+        return f"{left} of its {inodes} inodes are free."
     return ""

@@ -32,6 +32,18 @@ class Key(NamedTuple):
     name: str
 
 
+class Backlog(NamedTuple):
+    """What waits to be looked at.
+
+    Attributes:
+        waiting: Keys whose time has come and that nobody works on.
+        oldest_s: Seconds that the oldest of them waits, or that one has been worked on; 0 for none.
+    """
+
+    waiting: int
+    oldest_s: float
+
+
 class WorkQueue:
     """Keys, each with the time from which on it may be taken.
 
@@ -42,14 +54,17 @@ class WorkQueue:
         self._loop = asyncio.get_running_loop()
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
-        self._active: set[Key] = set()
+        self._active: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
-    @property
-    def waiting_count(self) -> int:
-        """Keys that wait."""
-        return len(self._due)
+    def backlog(self) -> Backlog:
+        """Return what waits now; keys that are to be looked at later do not count."""
+        now_s = self._loop.time()
+        late_s = [now_s - due for key, due in self._due.items() if key not in self._active]
+        late_s = [age for age in late_s if age >= 0]
+        busy_s = (now_s - since for since in self._active.values())
+        return Backlog(len(late_s), max((*late_s, *busy_s), default=0.0))
 
     def add(self, key: Key, *, after_s: float = 0.0) -> None:
         """Let a key wait; if it waits already, the earlier time holds.
@@ -93,7 +108,7 @@ class WorkQueue:
             for entry in held:
                 heapq.heappush(self._heap, entry)
             if found is not None:
-                self._active.add(found)
+                self._active[found] = self._loop.time()
                 return found
             self._changed.clear()
             try:
@@ -125,5 +140,5 @@ class WorkQueue:
         return after_s
 
     def _give_back(self, key: Key) -> None:
-        self._active.discard(key)
+        self._active.pop(key, None)
         self._changed.set()

@@ -110,6 +110,7 @@ def test_what_the_chart_does_not_have_is_refused(value: str) -> None:
         ("scope=namespaces",),
         ("networkPolicy.enabled=true", "dashboards.enabled=true"),
         ("admissionPolicies.confirmDeletion=true", "admissionPolicies.allowedImages={r/one,r/two}"),
+        ("admissionPolicies.restrictOverrides=true", "admissionPolicies.restrictScaleDown=true"),
     ],
 )
 def test_an_api_server_takes_it(values: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vespiary_operator.api_requests import ApiRequest
 from vespiary_operator.metrics import Metrics
+from vespiary_operator.work import Backlog
 from vespiary_testkit.go_tools import NoTool, tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,9 +40,16 @@ POD = 'namespace="ns",pod="orders-0"'
 BROKER = 'namespace="ns",broker="orders"'
 
 
+def _series(condition: str) -> str:
+    return f'vespiary_operator_broker_condition{{{BROKER},condition="{condition}"}}'
+
+
 def _condition(name: str, fires: int, at: str) -> Case:
-    series = f'vespiary_operator_broker_condition{{{BROKER},condition="{name}"}}'
-    return one(series, f"{fires}x60", f"{1 - fires}x60", at)
+    return one(_series(name), f"{fires}x60", f"{1 - fires}x60", at)
+
+
+def _volume(what: str, volume: str = "journal") -> str:
+    return f'vespiary_volume_{what}{{{POD},volume="{volume}"}}'
 
 
 def _histogram(name: str, labels: str, bound: str, slow: str) -> Case:
@@ -59,6 +67,35 @@ CASES = {
     "VespiaryBrokerNotReady": one(f"vespiary_ready{{{POD}}}", "0x20", "1x20", "6m"),
     "VespiaryJournalFenced": one(f"vespiary_journal_fenced{{{POD}}}", "1x20", "0x20", "1m"),
     "VespiaryJournalBlocked": one(f"vespiary_journal_blocked{{{POD}}}", "1x20", "0x20", "2m"),
+    "VespiaryVolumeNearlyFull": Case(
+        {_volume("free_bytes"): "14x20", _volume("size_bytes"): "100x20"},
+        {_volume("free_bytes"): "15x20", _volume("size_bytes"): "100x20"},
+        "6m",
+    ),
+    "VespiaryVolumeFillsUp": Case(
+        {_volume("free_bytes"): "1200-4x240", _volume("size_bytes"): "2000x240"},
+        {_volume("free_bytes"): "1200-1x240", _volume("size_bytes"): "2000x240"},
+        "150m",
+    ),
+    "VespiaryVolumeInodesNearlyUsedUp": Case(
+        {
+            _volume("free_inodes"): "49x20",
+            _volume("inodes"): "1000x20",
+            _volume("free_inodes", "paging"): "0x20",
+            _volume("inodes", "paging"): "0x20",
+        },
+        {_volume("free_inodes"): "50x20", _volume("inodes"): "1000x20"},
+        "6m",
+    ),
+    "VespiaryConfigurationRefused": one(
+        f"vespiary_configuration_refused{{{POD}}}", "1x20", "0x20", "6m"
+    ),
+    "VespiaryCertificateEndsSoon": one(
+        f'vespiary_certificate_expires_in_seconds{{{POD},acceptor="all"}}',
+        "604799-60x20",
+        "700000-60x20",
+        "6m",
+    ),
     "VespiaryMemoryFull": one(f"vespiary_memory_full{{{POD}}}", "1x20", "0x20", "11m"),
     "VespiaryJournalEngineFallback": one(
         f"vespiary_journal_engine_is_fallback{{{POD}}}", "1x20", "0x20", "6m"
@@ -95,6 +132,23 @@ CASES = {
     "VespiaryBrokerNotAvailable": _condition("Available", 0, "6m"),
     "VespiaryBrokerDegraded": _condition("Degraded", 1, "11m"),
     "VespiaryStorageRefused": _condition("StorageVerified", 0, "3m"),
+    "VespiaryCertificateInvalid": _condition("CertificateValid", 0, "3m"),
+    "VespiaryNodeNotTuned": _condition("NodeTuned", 0, "11m"),
+    "VespiaryConfigurationNotApplied": Case(
+        {_series("ConfigApplied"): "0x80"}, {_series("ConfigApplied"): "0x50 1x30"}, "65m"
+    ),
+    "VespiaryUpgradeFailed": Case(
+        {f'vespiary_operator_broker_upgrade{{{BROKER},stage="RolledBack"}}': "1x20"},
+        {f'vespiary_operator_broker_upgrade{{{BROKER},stage="Complete"}}': "1x20"},
+        "1m",
+    ),
+    "VespiaryDrainStuck": _condition("Draining", 1, "31m"),
+    "VespiaryOperatorWatchStale": one(
+        'vespiary_operator_watch_age_seconds{kind="Pod"}', "301+60x20", "60x20", "6m"
+    ),
+    "VespiaryOperatorKeyStuck": one(
+        "vespiary_operator_queue_oldest_seconds", "601+60x20", "600x20", "6m"
+    ),
     "VespiaryOperatorFailing": one(
         'vespiary_operator_reconciles_total{kind="Broker",result="failed"}', "0+2x40", "5x40", "30m"
     ),
@@ -124,7 +178,7 @@ def known_metrics() -> set[str]:
     page = (ROOT / "docs/howto/metrics.md").read_text("utf-8")
     found = set(re.findall(r"^\| `(vespiary_\w+)`", page, re.MULTILINE))
     metrics = Metrics()
-    metrics.watch_queue(lambda: 0)
+    metrics.watch_queue(lambda: Backlog(0, 0.0))
     metrics.asked(ApiRequest("get", "pods"), 200)
     for family in text_string_to_metric_families(metrics.text().decode()):
         found.add(family.name + ("_total" if family.type == "counter" else ""))

@@ -21,6 +21,8 @@ ALL_ON = (
     "metrics.serviceMonitor.enabled=true",
     "networkPolicy.enabled=true",
     "admissionPolicies.confirmDeletion=true",
+    "admissionPolicies.restrictOverrides=true",
+    "admissionPolicies.restrictScaleDown=true",
     "admissionPolicies.allowedImages={registry.example.com/team}",
     "crds.keep=false",
 )
@@ -171,6 +173,9 @@ def test_each_policy_has_a_binding_and_a_switch() -> None:
     }
     on = ("admissionPolicies.confirmDeletion=true",)
     assert set(policies(*on)) == {"filesystem-override", "broker-deletion", "claim-deletion"}
+    more = ("admissionPolicies.restrictOverrides=true", "admissionPolicies.restrictScaleDown=true")
+    assert set(policies(more[0])) == {"filesystem-override", "overrides"}
+    assert set(policies(more[1])) == {"filesystem-override", "scale-down"}
     for off in ("admissionPolicies.enabled=false", "scope=namespaces"):
         assert not policies(*on, off)
     documents = rendered(*ALL_ON, apis=(MONITORING_API,))

@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 SETTINGS = (
     "admissionPolicies.confirmDeletion=true",
     "admissionPolicies.allowedImages={vespiary,registry.example.com/team/}",
+    "admissionPolicies.restrictOverrides=true",
+    "admissionPolicies.restrictScaleDown=true",
 )
 
 
@@ -60,9 +62,9 @@ def test_the_api_server_finds_nothing_wrong_with_their_expressions(
         )["items"]
         ours = [p for p in found if p["metadata"]["name"].startswith("vespiary-")]
         done = [p for p in ours if "typeChecking" in (p.get("status") or {})]
-        return ours if len(done) == 4 else None
+        return ours if len(done) == 6 else None
 
-    for policy in wait_for("the types of four policies are checked", checked, 60):
+    for policy in wait_for("the types of six policies are checked", checked, 60):
         warnings = policy["status"]["typeChecking"].get("expressionWarnings")
         assert not warnings, json.dumps(warnings, indent=1)
 
@@ -149,6 +151,59 @@ def test_what_somebody_else_let_in_may_stay_when_others_edit(
     done = patch(cluster, namespace, editor, more)
     assert done.returncode != 0
     assert "lets in cifs," in done.stderr
+
+
+IGNORED = "vespiary.dev/ignore-maintenance-windows"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"spec": {"scaleDown": {"force": True}}}, "spec.scaleDown.force"),
+        ({"spec": {"upgrade": {"allowFormatChange": True}}}, "spec.upgrade.allowFormatChange"),
+        ({"metadata": {"annotations": {IGNORED: "true"}}}, f"the annotation {IGNORED}"),
+    ],
+)
+def test_what_puts_protection_aside_takes_the_right(
+    cluster: KubernetesCluster, namespace: str, editor: str, change: dict[str, Any], named: str
+) -> None:
+    cluster.apply(small_broker("orders", replicas=0), namespace)
+    done = patch(cluster, namespace, editor, change)
+    assert done.returncode != 0
+    assert f"{named} puts aside what protects messages or service" in done.stderr
+    no = json.loads(json.dumps(change).replace("true", "false"))
+    done = patch(cluster, namespace, editor, no)
+    assert done.returncode == 0, done.stderr
+    text = json.dumps(change)
+    cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", text)
+    done = patch(cluster, namespace, editor, {"spec": {"podLabels": {"team": "red"}}})
+    assert done.returncode == 0, f"somebody else set it: {done.stderr}"
+
+
+def test_scaling_down_by_the_subresource_takes_the_right(
+    cluster: KubernetesCluster, namespace: str, editor: str
+) -> None:
+    broker = small_broker("orders", replicas=2, topology="Independent", paused=True)
+    cluster.apply(broker, namespace)
+    for kind in ("role", "rolebinding"):
+        flags = ["--verb=get,patch,update", "--resource=brokers.vespiary.dev/scale"]
+        if kind == "rolebinding":
+            flags = ["--role=scaler", f"--serviceaccount={namespace}:editor"]
+        cluster.kubectl("-n", namespace, "create", kind, "scaler", *flags)
+
+    def scale(replicas: int) -> subprocess.CompletedProcess[str]:
+        return cluster.kubectl(
+            *("-n", namespace, "scale", BROKER, "orders", f"--replicas={replicas}"),
+            *("--as", editor),
+            check=False,
+        )
+
+    done = wait_for("the right to scale up", lambda: (d := scale(3)).returncode == 0 and d, 20)
+    done = scale(1)
+    assert done.returncode != 0
+    assert "scale gives orders fewer replicas only for those with the verb" in done.stderr
+    done = patch(cluster, namespace, editor, {"spec": {"replicas": 1}})
+    assert done.returncode == 0, done.stderr
 
 
 def patch(

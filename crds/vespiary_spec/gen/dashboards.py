@@ -151,6 +151,18 @@ BROKER_ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     (_now("vespiary_memory_limit_bytes"), f"limit {_POD}"),
                 ),
             ),
+            Panel(
+                "Room left on volumes",
+                "percentunit",
+                (
+                    (
+                        f"{_now('vespiary_volume_free_bytes')} / "
+                        f"{_now('vespiary_volume_size_bytes')}",
+                        f"{_POD} {{{{volume}}}}",
+                    ),
+                ),
+                help="At 0.1 producers wait, unless max-disk-usage says otherwise.",
+            ),
             Panel("Pages on disk", "bytes", ((_now("vespiary_paging_pages_bytes"), _POD),)),
             Panel(
                 "Written to pages",
@@ -210,6 +222,29 @@ OPERATOR_ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((_p99("vespiary_operator_reconcile_seconds", "kind"), "{{kind}}"),),
             ),
             Panel("Waiting", "short", ((_now("vespiary_operator_queue_waiting"), "resources"),)),
+        ),
+    ),
+    (
+        "How old is what it knows",
+        (
+            Panel(
+                "Oldest that waits",
+                "s",
+                ((_now("vespiary_operator_queue_oldest_seconds"), "resource"),),
+                help="Or the longest pass, if one does not end.",
+            ),
+            Panel(
+                "Since everything was listed",
+                "s",
+                ((_now("vespiary_operator_resync_age_seconds"), "list"),),
+            ),
+            Panel(
+                "Since something was heard",
+                "s",
+                ((_now("vespiary_operator_watch_age_seconds"), "{{kind}}"),),
+                help="An event or a list, once a minute; more than five minutes is a watch that "
+                "hangs while lists fail.",
+            ),
         ),
     ),
     (

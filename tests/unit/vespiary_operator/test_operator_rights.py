@@ -5,6 +5,7 @@ from __future__ import annotations
 from vespiary_operator import kinds, rbac
 from vespiary_operator.api_requests import ApiRequest
 from vespiary_operator.metrics import Metrics
+from vespiary_operator.work import Backlog
 from vespiary_testkit.operator_rights import Asked, OperatorRights, of_page
 
 ALL_SERVED = {f"{rule.kind.plural}.{rule.kind.group}" for rule in rbac.RULES}
@@ -29,7 +30,7 @@ def rights(asked: set[Asked]) -> OperatorRights:
 
 def test_a_page_tells_what_was_asked() -> None:
     metrics = Metrics()
-    metrics.watch_queue(lambda: 0)
+    metrics.watch_queue(lambda: Backlog(0, 0.0))
     metrics.asked(ApiRequest("list", "pods"), 200)
     metrics.asked(ApiRequest("patch", "brokers", "status"), 403, "Forbidden")
     assert of_page(metrics.text().decode()) == {

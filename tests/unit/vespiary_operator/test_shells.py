@@ -20,7 +20,7 @@ from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerAnswer
 from vespiary_operator.options import Options, from_environment
 from vespiary_operator.remote import Remote, broker_answer_of
-from vespiary_operator.work import Key
+from vespiary_operator.work import Backlog, Key
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_spec.status import BrokerStatus, Condition, ConditionStatus
@@ -93,7 +93,8 @@ def test_a_child_leads_to_its_broker(labels: dict[str, str], key: bool) -> None:
 def test_readiness_and_metrics_are_served() -> None:
     async def test() -> None:
         metrics = Metrics()
-        metrics.watch_queue(lambda: 3)
+        metrics.watch_queue(lambda: Backlog(3, 7.5))
+        metrics.watch_freshness(lambda: 11.0, lambda kind: 13.0 if kind is kinds.POD else 0.0)
         metrics.passed("Broker", "done", 0.1)
         is_ready = False
         async with (
@@ -109,6 +110,9 @@ def test_readiness_and_metrics_are_served() -> None:
                 text = await response.text()
         assert 'vespiary_operator_reconciles_total{kind="Broker",result="done"} 1.0' in text
         assert "vespiary_operator_queue_waiting 3.0" in text
+        assert "vespiary_operator_queue_oldest_seconds 7.5" in text
+        assert "vespiary_operator_resync_age_seconds 11.0" in text
+        assert 'vespiary_operator_watch_age_seconds{kind="Pod"} 13.0' in text
         async with (
             http_endpoint.serving(0, None, lambda: True, "127.0.0.1") as port,
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,

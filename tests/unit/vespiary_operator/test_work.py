@@ -22,9 +22,33 @@ def test_a_key_waits_once() -> None:
         for _ in range(5):
             queue.add(A)
         queue.add(B)
-        assert queue.waiting_count == 2
+        assert queue.backlog().waiting == 2
         assert {await queue.take(), await queue.take()} == {A, B}
-        assert queue.waiting_count == 0
+        assert queue.backlog().waiting == 0
+
+    with_queue(test)
+
+
+def test_what_waits_is_what_is_due_and_a_pass_without_end_shows() -> None:
+    async def test(queue: WorkQueue) -> None:
+        assert queue.backlog() == (0, 0.0)
+        queue.add(A)
+        queue.add(B, after_s=3600)
+        await asyncio.sleep(0.02)
+        assert queue.backlog().waiting == 1, "the other one is not due"
+        assert 0.02 <= queue.backlog().oldest_s < 5
+        assert await queue.take() == A
+        assert queue.backlog().waiting == 0
+        queue.add(A)
+        await asyncio.sleep(0.02)
+        found = queue.backlog()
+        assert found.waiting == 0, "it is worked on"
+        assert 0.02 <= found.oldest_s < 5, "since it was taken"
+        queue.done(A)
+        assert queue.backlog().waiting == 1
+        await queue.take()
+        queue.done(A)
+        assert queue.backlog() == (0, 0.0)
 
     with_queue(test)
 
@@ -51,7 +75,7 @@ def test_the_earlier_time_holds() -> None:
         queue.add(A)
         queue.add(A, after_s=3600)
         assert await queue.take() == A
-        assert queue.waiting_count == 0
+        assert queue.backlog().waiting == 0
 
     with_queue(test)
 

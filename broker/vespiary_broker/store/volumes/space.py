@@ -8,6 +8,7 @@ owner: the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import Final
@@ -63,10 +64,8 @@ class SpaceLook:
 
             def run() -> None:
                 found = read(self._volumes)
-                try:
+                with contextlib.suppress(RuntimeError):  # the broker has ended meanwhile
                     loop.call_soon_threadsafe(end, found)
-                except RuntimeError:
-                    pass  # the broker has ended meanwhile
 
             threading.Thread(target=run, name="vespiary-space", daemon=True).start()
         done, _ = await asyncio.wait({self._pending}, timeout=LOOK_S)
