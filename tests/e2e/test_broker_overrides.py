@@ -68,13 +68,18 @@ def test_one_broker_has_settings_of_its_own_and_gives_them_back(
     cluster.wait_for_condition(
         "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=60
     )
-    wait_for("seven files", lambda: journal_files(cluster, namespace, 1) == 7, 30)
+    wait_for("seven files", lambda: journal_files(cluster, namespace, 1) >= 7, 30)
     second = lives(cluster, namespace)
     assert second[0] == first[0], "orders-0 goes on"
-    assert journal_files(cluster, namespace, 0) == 2
+    assert journal_files(cluster, namespace, 0) < 7
     (record,) = cluster.broker("orders", namespace)["status"]["restarts"]
     assert (record["broker"], record["reason"]) == ("orders-1", "Restarted")
     assert "journal-min-files" in record["message"]
+
+    for instance in cluster.broker("orders", namespace)["status"]["brokers"]:
+        (journal,) = (v for v in instance["volumes"] if v["name"] == "journal")
+        assert 0 < journal["freeBytes"] < journal["sizeBytes"]
+        assert 0 <= journal.get("freeInodes", 0) <= journal["inodes"]
 
     # Out again: the file goes, and the broker has what all have.
     generation = patch(cluster, namespace, {"perBroker": None})
