@@ -164,7 +164,8 @@ class AdmissionPolicies(Part, frozen=True, kw_only=True, rename="camel"):
         setting(
             "Whether people need the verb `override` on brokers.vespiary.dev to put aside what "
             "protects messages and service: `spec.scaleDown.force`, `spec.upgrade."
-            "allowFormatChange`, and the annotation `vespiary.dev/ignore-maintenance-windows`."
+            "allowFormatChange`, and the annotations `vespiary.dev/ignore-maintenance-windows` and "
+            "`vespiary.dev/adopt-volume`."
         ),
     ] = False
     restrict_scale_down: Annotated[

@@ -8,6 +8,7 @@ Called by: `resources`, the operator, the CLI's `vespiary apply`.
 import enum
 from typing import Annotated
 
+from vespiary_spec.adoption_status import ADOPTIONS_MAX, AdoptionRecord
 from vespiary_spec.certificate_status import CertificateStatus
 from vespiary_spec.model import setting
 from vespiary_spec.scale_down import SCALE_DOWNS_MAX, ScaleDownRecord
@@ -214,6 +215,14 @@ class BrokerStatus(Part, frozen=True, kw_only=True, rename="camel", omit_default
         setting("Sizes of the volumes, over all brokers.", key="name", max_length=VOLUMES_MAX),
     ] = ()
     operation: Annotated[Operation | None, setting("A change that is under way.")] = None
+    adoptions: Annotated[
+        tuple[AdoptionRecord, ...],
+        setting(
+            "Volumes that the annotation `vespiary.dev/adopt-volume` names and that were adopted.",
+            key="claim",
+            max_length=ADOPTIONS_MAX,
+        ),
+    ] = ()
     scale_down: Annotated[Operation | None, setting("A broker that is leaving.")] = None
     scale_downs: Annotated[
         tuple[ScaleDownRecord, ...],

@@ -53,6 +53,8 @@ class VolumeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         size_bytes: Size of the filesystem.
         inodes: Inodes of the filesystem; 0 where it has no fixed number.
         free_inodes: Inodes left.
+        adopted: Whether it was taken as this broker's although it was not known to be, as asked.
+        may_adopt: Whether it was refused for whose it is, and a person may have it taken.
     """
 
     name: str = msgspec.field(name="n")
@@ -73,6 +75,8 @@ class VolumeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     size_bytes: int | None = msgspec.field(name="sb", default=None)
     inodes: int | None = msgspec.field(name="i", default=None)
     free_inodes: int | None = msgspec.field(name="fi", default=None)
+    adopted: bool = msgspec.field(name="ad", default=False)
+    may_adopt: bool = msgspec.field(name="ma", default=False)
 
 
 class AioResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

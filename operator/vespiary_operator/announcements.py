@@ -117,6 +117,13 @@ def of_upgrade(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announceme
         )
 
 
+def of_adoptions(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announcement]:
+    """Yield an announcement for each volume that was adopted."""
+    for record in after.adoptions:
+        if record not in before.adoptions:
+            yield Announcement("VolumeAdopted", record.message, True)
+
+
 def _step(upgrade: UpgradeStatus) -> tuple[str, str, str]:
     """Return what is told of an upgrade once; changed settings do not make it another one."""
     return upgrade.to_image, upgrade.began_at, upgrade.stage.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vespiary_operator import broker_services, integrations, kinds, names, templates
+from vespiary_operator import adoption, broker_services, integrations, kinds, names, templates
 from vespiary_operator.actions import Action, Apply, Block, Create, Delete, deletion
 from vespiary_operator.builders import logins, policies, services, settings_map
 from vespiary_operator.drift import departure
@@ -23,7 +23,7 @@ def manifests(observed: Observed, config_map: dict[str, Any]) -> Iterator[dict[s
     if broker.spec.service_account.name is None:
         yield policies.service_account(broker)
     yield config_map
-    yield settings_map.live_map(broker)
+    yield settings_map.live_map(broker, adoption.pending(observed))
     if observed.credentials.users_file:
         yield logins.users(broker, observed.credentials.users_file)
     yield services.headless(broker)

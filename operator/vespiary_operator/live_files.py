@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vespiary_operator import certificates, kinds, maintenance, names, pods
+from vespiary_operator import adoption, certificates, kinds, maintenance, names, pods
 from vespiary_operator.actions import Action, Apply, Block
 from vespiary_operator.builders import settings_map
 from vespiary_operator.builders.pod_template import LIVE_PATH, own_path
@@ -35,7 +35,10 @@ def nudges(observed: Observed) -> Iterator[Action]:
     """
     broker = observed.broker
     live = observed.child(kinds.CONFIG_MAP, names.live_config(broker.metadata.name))
-    if live is None or live.get("data") != settings_map.live_map(broker)["data"]:
+    if (
+        live is None
+        or live.get("data") != settings_map.live_map(broker, adoption.pending(observed))["data"]
+    ):
         return
     digest = _mounted_digest(observed)
     for pod in observed.pods:
@@ -63,7 +66,10 @@ def nudges(observed: Observed) -> Iterator[Action]:
 
 def _mounted_digest(observed: Observed) -> str:
     """Return the digest of all that running pods have mounted and may change."""
-    parts = [str(settings_map.live_map(observed.broker)["data"]), observed.credentials.users_file]
+    parts = [
+        str(settings_map.live_map(observed.broker, adoption.pending(observed))["data"]),
+        observed.credentials.users_file,
+    ]
     parts += [found.fingerprint for _, found in certificates.found_by_acceptor(observed).values()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vespiary_operator import (
+    adoption,
     children,
     claim_attributes,
     claims,
@@ -119,7 +120,10 @@ def _plan(observed: Observed, options: Options) -> Plan:
         reason="",
         image=image,
         declared=storage_preflight.judge(observed, options),
-        warnings=tuple(size.refusal for size in sizes if size.refusal and size.capacity),
+        warnings=(
+            *(size.refusal for size in sizes if size.refusal and size.capacity),
+            *adoption.problems(observed),
+        ),
         sizes=sizes,
         operation=broker.status.operation,
     )

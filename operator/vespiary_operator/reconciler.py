@@ -352,6 +352,7 @@ class Reconciler:
         said += announcements.of_conditions(resource.status.conditions, found.conditions)
         if isinstance(resource, Broker):
             said += announcements.of_upgrade(resource.status, found)
+            said += announcements.of_adoptions(resource.status, found)
         plain = _plain(found)
         if plain != document.get("status"):
             await self._api.apply_status(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from vespiary_operator import (
+    adoption,
     broker_services,
     certificates,
     cluster_events,
@@ -88,6 +89,7 @@ def compute(observed: Observed, plan: Plan, *, now: str, failure: str = "") -> B
         storage=storage_status.summary(plan, answers),
         endpoints=_endpoints(broker),
         brokers=instances,
+        adoptions=adoption.records(observed, now),
         scale_down=drain_status.operation(broker, plan, now),
         scale_downs=drain_status.records(broker, plan, now),
         certificates=certificates.statuses(observed),

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from vespiary_operator import pods, volume_space
+from vespiary_operator import adoption, pods, volume_space
 from vespiary_operator.builders.pod_template import roles_of, shared_volume
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding
 from vespiary_operator.observation import Observed, Space
@@ -52,6 +52,7 @@ def volumes(
     roles = roles_of(broker)
     for volume in answer.volumes:
         plain: dict[str, Any] = msgspec.structs.asdict(volume)
+        del plain["adopted"], plain["may_adopt"]
         plain["path"] = volume.path or f"{configuration.VOLUME_ROOT}/{volume.name}"
         if broker.spec.storage.ephemeral:
             plain["dedicated"] = None
@@ -90,7 +91,9 @@ def verified(observed: Observed, plan: Plan, answers: Answers) -> Finding:
         if answer.refusal:
             volumes = [v for v in answer.volumes if v.verdict is VerdictLevel.DENY]
             reason = "VolumeRefused" if volumes else "Refused"
-            return FALSE, reason, f"{name}: {answer.refusal}"
+            ordinal = next((pods.ordinal(p) for p in observed.pods if pods.name(p) == name), -1)
+            how = adoption.hint(observed, ordinal, answer)
+            return FALSE, reason, f"{name}: {answer.refusal}{how}"
     warnings = [item.verdict.sentence for item in plan.declared]
     warnings += [
         volume.reason

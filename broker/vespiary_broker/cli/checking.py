@@ -7,6 +7,7 @@ Owns: the command, its table for people, and the termination message. The verifi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from vespiary_broker.store.volumes.request import VerificationRequest
 from vespiary_spec import configuration as configurations
 from vespiary_spec import units
 from vespiary_spec.conversion import convert
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import ConfigError, VespiaryError
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.verification import AioResult, Verification, VolumeResult, encode, summarise
@@ -99,6 +100,22 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
     help="Take files without a stamp, and blank volumes beside full ones, as this broker's.",
 )
 @click.option(
+    "--adopt-volume",
+    "adopted",
+    multiple=True,
+    metavar="NAME",
+    help="Take this one volume (`journal`, `paging`, …) as this broker's: blank, without a stamp, "
+    "or with the stamp of another broker. May be repeated.",
+)
+@click.option(
+    "--adoptions",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="VESPIARY_ADOPTIONS",
+    show_envvar=True,
+    help="A file with the names of such volumes, each with its claim. It may be missing.",
+)
+@click.option(
     "--termination-message",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
@@ -153,6 +170,8 @@ def _asked(
     aio_demand: int | None,
     aio_shortage: str,
     adopt: bool,
+    adopted: tuple[str, ...],
+    adoptions: Path | None,
 ) -> VerificationRequest:
     """Return the question that the options make."""
     document = configurations.read_yaml(config) if config is not None else {}
@@ -170,12 +189,29 @@ def _asked(
         policy=policy,
         owner=Owner(name=owner_name, uid=owner_uid, ordinal=ordinal) if owner_name else None,
         adopts=adopt,
+        adopted=frozenset((*adopted, *_named(adoptions))),
         is_ephemeral=ephemeral,
         waits_for_aio=aio_shortage == "wait",
     )
     if aio_demand is not None:
         asked = msgspec.structs.replace(asked, aio_demand=aio_demand)
     return asked
+
+
+def _named(adoptions: Path | None) -> tuple[str, ...]:
+    """Return the volumes that a file tells to adopt; none if there is no such file.
+
+    Raises:
+        ConfigError: It is no mapping of volumes to claims.
+    """
+    if adoptions is None or not adoptions.exists():
+        return ()
+    found = configurations.read_yaml(adoptions)
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            "volumes with their claims are expected here", path=str(adoptions), value=found
+        )
+    return tuple(map(str, found))
 
 
 def _leave_message(path: Path, answer: Verification) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vespiary_operator import names
 from vespiary_operator.builders import pod_extras, services
-from vespiary_operator.builders.settings_map import FILE, LIVE_FILE, own_file
+from vespiary_operator.builders.settings_map import FILE, LIVE_FILE, adoptions_file, own_file
 from vespiary_spec import configuration
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
@@ -43,6 +43,12 @@ _ORDINAL = {
     },
 }
 """The pod's own number, from the label that the StatefulSet controller gives it."""
+
+_ADOPTIONS = {
+    "name": "VESPIARY_ADOPTIONS",
+    "value": f"{LIVE_FOLDER}/{adoptions_file('$(VESPIARY_ORDINAL)')}",
+}
+"""Where a verification finds the volumes that it was told to adopt."""
 
 _OWN_CONFIG = {
     "name": "VESPIARY_OWN_CONFIG",
@@ -192,7 +198,7 @@ def _containers(
         "name": names.VERIFY_CONTAINER,
         **shared,
         "command": verify_command(broker),
-        "env": [_ORDINAL],
+        "env": [_ORDINAL, _ADOPTIONS],
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

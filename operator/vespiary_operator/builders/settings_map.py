@@ -13,11 +13,14 @@ Never: reads the cluster. Called by: `plan`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from vespiary_operator import names
 from vespiary_spec import changes, configuration
 from vespiary_spec.resources import Broker
+
+Adoptions = Mapping[int, Mapping[str, str]]
 
 FILE = "broker.yaml"
 LIVE_FILE = "live.yaml"
@@ -41,6 +44,11 @@ def texts(broker: Broker) -> tuple[str, str]:
 def own_file(ordinal: int | str) -> str:
     """Return the name of the file with the settings of one broker, or of a variable's."""
     return f"broker-{ordinal}.yaml"
+
+
+def adoptions_file(ordinal: int | str) -> str:
+    """Return the name of the file with what one broker's verification adopts."""
+    return f"adopt-{ordinal}.yaml"
 
 
 def own_texts(broker: Broker) -> dict[int, str]:
@@ -69,8 +77,12 @@ def config_map(broker: Broker) -> dict[str, Any]:
     }
 
 
-def live_map(broker: Broker) -> dict[str, Any]:
-    """Return the ConfigMap with what a running broker takes.
+def live_map(broker: Broker, adoptions: Adoptions | None = None) -> dict[str, Any]:
+    """Return the ConfigMap with what a running broker takes, and what its verification adopts.
+
+    Args:
+        broker: The Broker.
+        adoptions: The claims that are to be adopted, by kind of data, by ordinal.
 
     Raises:
         ConfigError: Settings contradict each other; with the path in the resource's spelling.
@@ -82,5 +94,9 @@ def live_map(broker: Broker) -> dict[str, Any]:
         "data": {
             LIVE_FILE: texts(broker)[1],
             **{own_file(ordinal): text for ordinal, text in own_texts(broker).items()},
+            **{
+                adoptions_file(ordinal): configuration.dump_plain(claims)
+                for ordinal, claims in (adoptions or {}).items()
+            },
         },
     }

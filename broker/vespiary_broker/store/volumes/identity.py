@@ -17,7 +17,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import Enum
 
 import msgspec
@@ -97,11 +97,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         action: What to do.
         stamp: What the file holds afterwards; None after a refusal.
         sentence: The reason of a refusal, or of a warning; empty when there is nothing to say.
+        is_adopted: Whether it is taken only because a person said so.
+        may_adopt: Whether a person could have it taken all the same.
     """
 
     action: Action
     stamp: Stamp | None = None
     sentence: str = ""
+    is_adopted: bool = False
+    may_adopt: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +186,12 @@ def _read(directory: str) -> Stamp | None:
 
 
 def decide(
-    findings: Mapping[str, Finding], owner: Owner, *, created: str, adopt: bool = False
+    findings: Mapping[str, Finding],
+    owner: Owner,
+    *,
+    created: str,
+    adopt: bool = False,
+    adopted: Container[str] = (),
 ) -> dict[str, Decision]:
     """Decide for all volumes of a broker at once; pure.
 
@@ -190,11 +199,12 @@ def decide(
     |-------------------------------------------------|--------------------------------|
     | stamp of this broker, ordinal and role          | keep                           |
     | the same, but of an earlier resource (uid)      | take over, with a warning      |
-    | stamp of another broker, ordinal or role        | refuse                         |
+    | stamp of another broker or ordinal, same role   | refuse, or write if `adopted`  |
+    | stamp of another role                           | refuse                         |
     | stamp that can't be read                        | refuse                         |
     | no stamp, nothing else                          | write                          |
-    | no stamp, nothing else, a full sibling lists it | refuse, or write when `adopt`  |
-    | no stamp, but content                           | refuse, or write when `adopt`  |
+    | no stamp, nothing else, a full sibling lists it | refuse, or write when told to  |
+    | no stamp, but content                           | refuse, or write when told to  |
 
     A resource that is deleted and made anew under its name finds its claims again, and with them
     its messages; that is what StatefulSets are for, so another uid alone is no refusal.
@@ -204,13 +214,24 @@ def decide(
         owner: The broker that asks.
         created: Time for new stamps, RFC 3339.
         adopt: Take volumes that have content but no stamp, and blank ones beside full ones.
+        adopted: Roles of volumes that a person named one by one: these, and one that says it is
+            another broker's.
 
     Returns:
         The decision of each role.
     """
     roles = tuple(findings)
     return {
-        role: _decide_one(role, finding, owner, roles, findings, created, adopt)
+        role: _decide_one(
+            role,
+            finding,
+            owner,
+            roles,
+            findings,
+            created,
+            adopt or role in adopted,
+            role in adopted,
+        )
         for role, finding in findings.items()
     }
 
@@ -223,6 +244,7 @@ def _decide_one(
     findings: Mapping[str, Finding],
     created: str,
     adopt: bool,
+    is_named: bool,
 ) -> Decision:
     where = f"Volume {role} at {finding.path}"
     if finding.damage:
@@ -241,11 +263,18 @@ def _decide_one(
     )
     stamp = finding.stamp
     if stamp is not None:
+        if is_named and stamp.role == role and not _is_same_place(stamp, owner):
+            sentence = (
+                f"{where} said that it is {stamp.describe()}, and was adopted by "
+                f"{owner.describe()}, as asked."
+            )
+            return Decision(action=Action.WRITE, stamp=fresh, sentence=sentence, is_adopted=True)
         return _decide_stamped(where, stamp, fresh, owner)
     if finding.has_content and not adopt:
         return _refuse(
             f"{where} holds files but no {STAMP_NAME}, so it is not known to belong to "
-            f"{owner.describe()}; give it a blank volume, or adopt these files on purpose."
+            f"{owner.describe()}; give it a blank volume, or adopt these files on purpose.",
+            may_adopt=True,
         )
     full = [
         other
@@ -259,8 +288,13 @@ def _decide_one(
         return _refuse(
             f"{where} is blank, but volume {full[0]} of {owner.describe()} was used together with "
             f"another volume {role}; attach that one, restore all volumes from one point in time, "
-            "or adopt the blank one on purpose and lose what the other held."
+            "or adopt the blank one on purpose and lose what the other held.",
+            may_adopt=True,
         )
+    if finding.has_content or full:
+        what = "held files without a stamp" if finding.has_content else "is blank beside full ones"
+        sentence = f"{where} {what}, and was adopted by {owner.describe()}, as asked."
+        return Decision(action=Action.WRITE, stamp=fresh, sentence=sentence, is_adopted=True)
     return Decision(action=Action.WRITE, stamp=fresh)
 
 
@@ -268,7 +302,8 @@ def _decide_stamped(where: str, stamp: Stamp, fresh: Stamp, owner: Owner) -> Dec
     if not _is_same_place(stamp, owner) or stamp.role != fresh.role:
         return _refuse(
             f"{where} belongs to another: its stamp says {stamp.describe()}, wanted is "
-            f"{fresh.describe()}; attach the right volume, or a blank one."
+            f"{fresh.describe()}; attach the right volume, or a blank one.",
+            may_adopt=stamp.role == fresh.role,
         )
     # Never fewer than before: a check of one volume alone must not forget the others.
     together = tuple(sorted({*stamp.volumes, *fresh.volumes}))
@@ -291,8 +326,8 @@ def _is_same_place(stamp: Stamp, owner: Owner) -> bool:
     return stamp.broker_name == owner.name and stamp.ordinal == owner.ordinal
 
 
-def _refuse(sentence: str) -> Decision:
-    return Decision(action=Action.REFUSE, sentence=sentence)
+def _refuse(sentence: str, *, may_adopt: bool = False) -> Decision:
+    return Decision(action=Action.REFUSE, sentence=sentence, may_adopt=may_adopt)
 
 
 def write(directory: str, stamp: Stamp) -> None:

@@ -53,6 +53,7 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
         aio_demand: AIO operations in flight that the broker will reserve, 0 or more.
         owner: Whose volumes they have to be; None neither looks at stamps nor writes any.
         adopts: Take files without a stamp, and blank volumes beside full ones, as this broker's.
+        adopted: Names of volumes to take whatever they were, if they had the same role.
         is_ephemeral: Losing the data with the pod was asked for.
         flush_samples: Durable writes to time on each filesystem; 0 times none.
         waits_for_aio: A lack of AIO requests is waited for; it is no reason for another engine.
@@ -65,6 +66,7 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     aio_demand: int = 0
     owner: Owner | None = None
     adopts: bool = False
+    adopted: frozenset[str] = frozenset()
     is_ephemeral: bool = False
     flush_samples: int = FLUSH_SAMPLES
     waits_for_aio: bool = False
@@ -82,6 +84,7 @@ def of_settings(
     policy: FilesystemPolicy | None = None,
     owner: Owner | None = None,
     adopts: bool = False,
+    adopted: frozenset[str] = frozenset(),
     is_ephemeral: bool = False,
     flush_samples: int = FLUSH_SAMPLES,
     waits_for_aio: bool = False,
@@ -94,6 +97,7 @@ def of_settings(
         policy: Which filesystems are taken; None takes the defaults.
         owner: Whose volumes they have to be; None leaves stamps alone.
         adopts: See `VerificationRequest`.
+        adopted: See `VerificationRequest`.
         is_ephemeral: See `VerificationRequest`.
         flush_samples: See `VerificationRequest`.
         waits_for_aio: See `VerificationRequest`.
@@ -138,6 +142,7 @@ def of_settings(
         aio_demand=settings.effective_journal_max_io(journal_type) if may_use_aio else 0,
         owner=owner,
         adopts=adopts,
+        adopted=adopted,
         is_ephemeral=is_ephemeral,
         flush_samples=flush_samples,
         waits_for_aio=waits_for_aio,

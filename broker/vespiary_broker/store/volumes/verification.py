@@ -427,7 +427,9 @@ def _identify(
             looked[name] = identity.look(path)
         except OSError as error:
             findings[name] = (trial.deny(_unreadable(name, path, error)),)
-    decisions = identity.decide(looked, owner, created=machine.now(), adopt=request.adopts)
+    decisions = identity.decide(
+        looked, owner, created=machine.now(), adopt=request.adopts, adopted=request.adopted
+    )
     for name, decision in decisions.items():
         if decision.action is Action.REFUSE:
             findings[name] = (trial.deny(decision.sentence),)
@@ -441,7 +443,27 @@ def _identify(
             identity.write(paths[name], decision.stamp)
         except OSError as error:
             findings[name] = _unwritten(name, paths[name], error, looked[name])
-    return tuple(_conclude(report, findings.get(report.result.name, ())) for report in reports)
+    return tuple(
+        _conclude(
+            _with_decision(report, decisions.get(report.result.name), is_refused=is_refused),
+            findings.get(report.result.name, ()),
+        )
+        for report in reports
+    )
+
+
+def _with_decision(
+    report: VolumeReport, decision: identity.Decision | None, *, is_refused: bool
+) -> VolumeReport:
+    """Note whether a volume was adopted, or could be."""
+    if decision is None or not (decision.is_adopted or decision.may_adopt):
+        return report
+    result = msgspec.structs.replace(
+        report.result,
+        adopted=decision.is_adopted and not is_refused,
+        may_adopt=decision.may_adopt,
+    )
+    return msgspec.structs.replace(report, result=result)
 
 
 def _unreadable(name: str, path: str, error: OSError) -> str:

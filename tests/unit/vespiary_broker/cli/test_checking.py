@@ -89,6 +89,28 @@ def test_the_volumes_of_another_are_refused_and_can_be_adopted(tmp_path: Path, c
     assert check(*data, "--owner-name", "shop/orders", "--adopt") == 0
 
 
+def test_a_file_tells_which_volumes_to_adopt(tmp_path: Path, capsys):
+    volumes, message = tmp_path / "data", tmp_path / "message"
+    told = ["--adoptions", str(tmp_path / "adopt-0.yaml")]
+    asked = ["--data", str(volumes), "--termination-message", str(message), *told]
+    assert check(*asked, "--owner-name", "old/orders") == 0, "there need not be such a file"
+    assert check(*asked, "--owner-name", "shop/orders") == 1
+    refused = {each.name: each.may_adopt for each in decode(message.read_bytes()).volumes}
+    assert refused == dict.fromkeys(("bindings", "journal", "paging", "large-messages"), True)
+    names = [f"{name}: {name}-orders-0\n" for name in refused]
+    (tmp_path / "adopt-0.yaml").write_text("".join(names[:3]))
+    assert check(*asked, "--owner-name", "shop/orders") == 1, "one is missing"
+    last = ["--adopt-volume", "large-messages"]
+    assert check(*asked, *last, "--owner-name", "shop/orders") == 0
+    assert all(each.adopted for each in decode(message.read_bytes()).volumes)
+    assert "was adopted by broker shop/orders ordinal 0, as asked" in capsys.readouterr().out
+    assert check(*asked, "--owner-name", "shop/orders") == 0
+    assert not any(each.adopted for each in decode(message.read_bytes()).volumes)
+    (tmp_path / "adopt-0.yaml").write_text("[journal]\n")
+    assert check(*asked, "--owner-name", "shop/orders") == 1
+    assert "volumes with their claims are expected here" in capsys.readouterr().err
+
+
 def test_json_has_every_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert check("--data", str(tmp_path), "--json") == 0
     report = json.loads(capsys.readouterr().out)

@@ -51,7 +51,7 @@ def test_variables_are_the_brokers_alone() -> None:
     }
     assert theirs[2]["valueFrom"] == {"secretKeyRef": {"name": "s", "key": "k"}}
     assert main["envFrom"] == [{"prefix": "APP_", "configMapRef": {"name": "m", "optional": True}}]
-    assert [variable["name"] for variable in verify["env"]] == ["VESPIARY_ORDINAL"]
+    assert [v["name"] for v in verify["env"]] == ["VESPIARY_ORDINAL", "VESPIARY_ADOPTIONS"]
     assert "envFrom" not in verify
 
 

@@ -109,7 +109,7 @@ def test_a_new_operator_renders_the_same_pods_for_the_example() -> None:
     found = Broker.from_dict(document)
     template = rendered(found)["spec"]["template"]
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
-    assert digest == "3cb7f1689c3ad7ce"
+    assert digest == "e709bcb91d1a4a96"
 
 
 def test_the_config_map_is_named_after_its_content() -> None:

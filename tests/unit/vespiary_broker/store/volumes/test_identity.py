@@ -22,11 +22,16 @@ def volumes(tmp_path: Path) -> dict[str, Path]:
 
 
 def settle(
-    volumes: dict[str, Path], owner: Owner = ORDERS, now: str = NOW, *, adopt: bool = False
+    volumes: dict[str, Path],
+    owner: Owner = ORDERS,
+    now: str = NOW,
+    *,
+    adopt: bool = False,
+    adopted: tuple[str, ...] = (),
 ) -> dict[str, Decision]:
     """Look, decide and write, as the verification does."""
     findings = {role: identity.look(str(path)) for role, path in volumes.items()}
-    decisions = identity.decide(findings, owner, created=now, adopt=adopt)
+    decisions = identity.decide(findings, owner, created=now, adopt=adopt, adopted=adopted)
     if all(decision.action is not Action.REFUSE for decision in decisions.values()):
         for role, decision in decisions.items():
             if decision.action is Action.WRITE and decision.stamp is not None:
@@ -127,6 +132,34 @@ def test_a_blank_volume_beside_a_full_one_is_refused_or_adopted(volumes: dict[st
     assert decision.action is Action.REFUSE
     assert "is blank, but volume bindings of broker shop/orders" in decision.sentence
     assert actions(settle(volumes, adopt=True)) == [Action.KEEP, Action.WRITE]
+
+
+def test_volumes_that_are_named_one_by_one_are_adopted_and_no_other(
+    volumes: dict[str, Path],
+) -> None:
+    settle(volumes, Owner(name="old/orders", uid="9"))
+    refused = settle(volumes, adopted=("journal",))
+    assert actions(refused) == [Action.REFUSE, Action.WRITE]
+    assert [each.may_adopt for each in refused.values()] == [True, False]
+    before = (volumes["journal"] / STAMP_NAME).read_text()
+    assert "old/orders" in before, "nothing is written while another volume is refused"
+    assert actions(settle(volumes, adopt=True)) == [Action.REFUSE, Action.REFUSE]
+    decisions = settle(volumes, adopted=("journal", "bindings"))
+    assert [each.is_adopted for each in decisions.values()] == [True, True]
+    assert "said that it is journal of broker old/orders ordinal 0, uid 9, and was adopted by " in (
+        decisions["journal"].sentence
+    )
+    again = settle(volumes, adopted=("journal", "bindings"))
+    assert actions(again) == [Action.KEEP, Action.KEEP]
+    assert not any(each.is_adopted for each in again.values()), "once is enough"
+
+
+def test_a_volume_of_another_role_is_adopted_by_nobody(volumes: dict[str, Path]) -> None:
+    settle(volumes)
+    swapped = {"bindings": volumes["journal"], "journal": volumes["bindings"]}
+    decisions = settle(swapped, adopted=("bindings", "journal"))
+    assert actions(decisions) == [Action.REFUSE, Action.REFUSE]
+    assert not any(each.may_adopt for each in decisions.values())
 
 
 def test_a_first_start_that_was_cut_off_between_two_stamps_goes_on(
