@@ -61,12 +61,14 @@ async def run(options: Options) -> int:
     )
     cache = Cache()
     api.on_written = functools.partial(remember, cache)
-    metrics.watch_queue(queue.backlog)
+    metrics.freshness.watch_queue(queue.backlog)
     async with aiohttp.ClientSession() as session:
         reconciler = Reconciler(
             api, Remote(session), queue, options, metrics, cache, secrets=secrets
         )
-        metrics.watch_freshness(lambda: time.monotonic() - reconciler.resynced_at, cache.silence_s)
+        metrics.freshness.watch_freshness(
+            lambda: time.monotonic() - reconciler.resynced_at, cache.silence_s
+        )
         watches = handlers.Watches(
             options,
             handlers.registry(

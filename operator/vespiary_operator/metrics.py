@@ -6,18 +6,15 @@ Called by: `reconciler`, `http_endpoint`.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from vespiary_operator import kinds
 from vespiary_operator.actions import Action, Delete
 from vespiary_operator.api_requests import ApiRequest
-from vespiary_operator.kinds import Kind
+from vespiary_operator.freshness_metrics import FreshnessMetrics
 from vespiary_operator.storage_metrics import StorageMetrics
 from vespiary_operator.tuning_metrics import TuningMetrics
-from vespiary_operator.work import Backlog
 from vespiary_spec.resources import Broker
 from vespiary_spec.status import BrokerStatus
 
@@ -30,6 +27,7 @@ class Metrics:
 
     Attributes:
         nodes: Those of nodes.
+        freshness: Those of how far behind the operator is.
     """
 
     def __init__(self) -> None:
@@ -66,27 +64,6 @@ class Metrics:
             ["namespace", "broker"],
             registry=self._registry,
         )
-        self._waiting = Gauge(
-            "vespiary_operator_queue_waiting",
-            "Resources whose time to be looked at has come.",
-            registry=self._registry,
-        )
-        self._oldest = Gauge(
-            "vespiary_operator_queue_oldest_seconds",
-            "Seconds that the oldest of them waits, or that one has been worked on.",
-            registry=self._registry,
-        )
-        self._resync = Gauge(
-            "vespiary_operator_resync_age_seconds",
-            "Seconds since everything was last listed whole.",
-            registry=self._registry,
-        )
-        self._watches = Gauge(
-            "vespiary_operator_watch_age_seconds",
-            "Seconds since the API server last said something of a kind, by an event or a list.",
-            ["kind"],
-            registry=self._registry,
-        )
         self._upgrades = Gauge(
             "vespiary_operator_broker_upgrade",
             "1 for the stage in which a Broker's upgrade is, or its last one ended.",
@@ -96,6 +73,7 @@ class Metrics:
         self._stages: dict[tuple[str, str], str] = {}
         self.nodes = TuningMetrics(self._registry)
         self._storage = StorageMetrics(self._registry)
+        self.freshness = FreshnessMetrics(self._registry)
         self._requests = Counter(
             "vespiary_operator_api_requests",
             "Requests to the API server by verb, resource and HTTP status; 0 is no answer. The "
@@ -104,24 +82,6 @@ class Metrics:
             registry=self._registry,
         )
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
-
-    def watch_queue(self, look: Callable[[], Backlog]) -> None:
-        """Read what waits from a function at each scrape."""
-        self._waiting.set_function(lambda: float(look().waiting))
-        self._oldest.set_function(lambda: look().oldest_s)
-
-    def watch_freshness(
-        self, resync_age_s: Callable[[], float], silence_s: Callable[[Kind], float]
-    ) -> None:
-        """Read how old is what is known from functions at each scrape.
-
-        Args:
-            resync_age_s: Returns the seconds since everything was listed.
-            silence_s: Returns the seconds since something was heard of a kind.
-        """
-        self._resync.set_function(resync_age_s)
-        for kind in (kinds.BROKER, *kinds.WATCHED_CHILDREN):
-            self._watches.labels(kind.name).set_function(functools.partial(silence_s, kind))
 
     def passed(self, kind: str, result: str, duration_s: float) -> None:
         """Count a pass."""

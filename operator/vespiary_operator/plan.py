@@ -120,10 +120,7 @@ def _plan(observed: Observed, options: Options) -> Plan:
         reason="",
         image=image,
         declared=storage_preflight.judge(observed, options),
-        warnings=(
-            *(size.refusal for size in sizes if size.refusal and size.capacity),
-            *adoption.problems(observed),
-        ),
+        warnings=_warnings(observed, sizes),
         sizes=sizes,
         operation=broker.status.operation,
     )
@@ -163,15 +160,10 @@ def _plan(observed: Observed, options: Options) -> Plan:
         actions += _single_restarts(observed, sizes, change, drain)
     if is_complete and not change.actions:
         actions += children.superseded(observed, name)
-    reason = step.reason if step is not None else "The StatefulSet is made."
-    if actions and (step is None or step.is_complete):
-        reason = actions[-1].sentence
-    elif drain.operation is not None and (step is None or step.is_complete):
-        reason = drain.operation.message
     return _planned(
         found,
         actions,
-        reason=reason,
+        reason=_reason(step, actions, drain),
         image=change.image,
         rollout=step,
         operation=change.operation,
@@ -180,6 +172,22 @@ def _plan(observed: Observed, options: Options) -> Plan:
         upgrade=change.upgrade,
         is_template_pending=change.is_template_pending,
     )
+
+
+def _warnings(observed: Observed, sizes: tuple[ClaimSize, ...]) -> tuple[str, ...]:
+    """Return what of the claims is not done as asked, a sentence each."""
+    refused = (size.refusal for size in sizes if size.refusal and size.capacity)
+    return (*refused, *adoption.problems(observed))
+
+
+def _reason(step: Rollout | None, actions: list[Action], drain: DrainStep) -> str:
+    """Return the sentence that says most about where everything stands."""
+    if step is None or step.is_complete:
+        if actions:
+            return actions[-1].sentence
+        if drain.operation is not None:
+            return drain.operation.message
+    return step.reason if step is not None else "The StatefulSet is made."
 
 
 def _single_restarts(

@@ -178,7 +178,7 @@ def known_metrics() -> set[str]:
     page = (ROOT / "docs/howto/metrics.md").read_text("utf-8")
     found = set(re.findall(r"^\| `(vespiary_\w+)`", page, re.MULTILINE))
     metrics = Metrics()
-    metrics.watch_queue(lambda: Backlog(0, 0.0))
+    metrics.freshness.watch_queue(lambda: Backlog(0, 0.0))
     metrics.asked(ApiRequest("get", "pods"), 200)
     for family in text_string_to_metric_families(metrics.text().decode()):
         found.add(family.name + ("_total" if family.type == "counter" else ""))

@@ -30,7 +30,7 @@ def rights(asked: set[Asked]) -> OperatorRights:
 
 def test_a_page_tells_what_was_asked() -> None:
     metrics = Metrics()
-    metrics.watch_queue(lambda: Backlog(0, 0.0))
+    metrics.freshness.watch_queue(lambda: Backlog(0, 0.0))
     metrics.asked(ApiRequest("list", "pods"), 200)
     metrics.asked(ApiRequest("patch", "brokers", "status"), 403, "Forbidden")
     assert of_page(metrics.text().decode()) == {

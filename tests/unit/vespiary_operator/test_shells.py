@@ -93,8 +93,10 @@ def test_a_child_leads_to_its_broker(labels: dict[str, str], key: bool) -> None:
 def test_readiness_and_metrics_are_served() -> None:
     async def test() -> None:
         metrics = Metrics()
-        metrics.watch_queue(lambda: Backlog(3, 7.5))
-        metrics.watch_freshness(lambda: 11.0, lambda kind: 13.0 if kind is kinds.POD else 0.0)
+        metrics.freshness.watch_queue(lambda: Backlog(3, 7.5))
+        metrics.freshness.watch_freshness(
+            lambda: 11.0, lambda kind: 13.0 if kind is kinds.POD else 0.0
+        )
         metrics.passed("Broker", "done", 0.1)
         is_ready = False
         async with (
