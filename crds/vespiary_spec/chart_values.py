@@ -193,7 +193,13 @@ class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):
         tuple[SecretReference, ...], setting("Secrets for pulling the operator's image.")
     ] = ()
     replicas: Annotated[
-        int, setting("Operator pods; there is one at a time.", minimum=1, maximum=1)
+        int,
+        setting(
+            "Operator pods. With more than one, the one that holds a Lease acts and the others "
+            "stand by.",
+            minimum=1,
+            maximum=5,
+        ),
     ] = 1
     scope: Annotated[
         Scope,

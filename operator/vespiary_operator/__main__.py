@@ -1,7 +1,8 @@
 """`vespiary-operator run|version|check|check-uninstall`: the composition root.
 
 Owns: the process: its loop, its signals, its exit code. Ends when the watches end, so that the
-Deployment starts a new one rather than keep one that hears nothing.
+Deployment starts a new one rather than keep one that hears nothing. Where several stand by for each
+other, it begins when it holds the Lease, and ends when it lost it.
 Never: decides anything about resources. Called by: the image's entry point.
 """
 
@@ -13,14 +14,18 @@ import functools
 import logging
 import os
 import signal
+import socket
 import sys
 import time
+import uuid
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 
 from vespiary_operator import cluster, handlers, http_endpoint, installation_checks, kinds
 from vespiary_operator.cache import Cache
 from vespiary_operator.cached_reader import remember
+from vespiary_operator.leadership import Election
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.options import Options, from_environment
 from vespiary_operator.reconciler import Reconciler
@@ -47,14 +52,73 @@ async def run(options: Options) -> int:
         options: What holds for the process.
 
     Returns:
-        The exit code: 0 after a signal, 1 if the watches ended by themselves.
+        The exit code: 0 after a signal, 1 if the watches ended by themselves or another operator
+        leads.
     """
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    queue = WorkQueue()
     metrics = Metrics()
+    shown = metrics if options.serves_metrics else None
+    readiness: list[Callable[[], bool]] = [lambda: bool(options.lease)]  # a standby is ready
+    async with http_endpoint.serving(options.http_port, shown, lambda: readiness[-1]()):
+        if not options.lease:
+            metrics.watch_leader(lambda: True)
+            return await _lead(options, metrics, readiness, ended)
+        lease_api = cluster.connect(count=metrics.asked)  # its threads wait for nobody else's
+        election = Election(
+            lease_api,
+            name=options.lease,
+            namespace=options.own_namespace,
+            identity=f"{options.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+        )
+        metrics.watch_leader(lambda: election.is_leader)
+        try:
+            async with http_endpoint.standing_by(options.liveness_port):
+                if not await _before_the_end(election.acquire(), ended):
+                    return 0
+            holding = asyncio.create_task(election.hold())
+            holding.add_done_callback(_end_at_once)
+            try:
+                return await _lead(options, metrics, readiness, ended, lambda: election.is_leader)
+            finally:
+                holding.remove_done_callback(_end_at_once)
+                holding.cancel()
+                await election.release()
+        finally:
+            lease_api.close()
+
+
+async def _before_the_end(work: Awaitable[None], ended: asyncio.Event) -> bool:
+    """Wait for something; False if the end comes first."""
+    doing, ending = asyncio.ensure_future(work), asyncio.ensure_future(ended.wait())
+    await asyncio.wait((doing, ending), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if doing.done():
+        await doing
+        return True
+    doing.cancel()
+    return False
+
+
+def _end_at_once(holding: asyncio.Task[None]) -> None:
+    """End the process with whatever it has under way: another one may be at work by now."""
+    if not holding.cancelled() and holding.exception() is not None:
+        log.error("the Lease is not renewed any longer", exc_info=holding.exception())
+    logging.shutdown()
+    os._exit(1)
+
+
+async def _lead(
+    options: Options,
+    metrics: Metrics,
+    readiness: list[Callable[[], bool]],
+    ended: asyncio.Event,
+    may_write: Callable[[], bool] = lambda: True,
+) -> int:
+    """Look after everything until the end; return the exit code."""
+    queue = WorkQueue()
     secrets = SecretAccess()
     api = cluster.connect(
         is_cluster_wide=options.is_cluster_wide, count=metrics.asked, secrets=secrets
@@ -62,6 +126,7 @@ async def run(options: Options) -> int:
     cache = Cache()
     api.on_written = functools.partial(remember, cache)
     metrics.freshness.watch_queue(queue.backlog)
+    api.may_write = may_write
     async with aiohttp.ClientSession() as session:
         reconciler = Reconciler(
             api, Remote(session), queue, options, metrics, cache, secrets=secrets
@@ -78,13 +143,12 @@ async def run(options: Options) -> int:
                 is_cluster_wide=options.is_cluster_wide,
             ),
         )
-        shown = metrics if options.serves_metrics else None
-        async with http_endpoint.serving(options.http_port, shown, lambda: watches.is_ready):
-            try:
-                return await _run(api, reconciler, watches, options, ended)
-            finally:
-                await watches.stop()
-                api.close()
+        readiness.append(lambda: watches.is_ready)
+        try:
+            return await _run(api, reconciler, watches, options, ended)
+        finally:
+            await watches.stop()
+            api.close()
 
 
 async def _run(

@@ -2,14 +2,14 @@
 
 Owns: the client and the threads that its calls run in. Every call is checked against `rbac`, and
 every read of a Secret against `secret_access`.
-Never: decides anything; retries (the work queue does).
+Never: decides anything; retries a write (the work queue has the whole pass made anew).
 Called by: `observation`, `apply`, `announcements`, `reconciler`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +18,17 @@ from typing import Any, NamedTuple, TypeVar
 import kubernetes
 import msgspec
 from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
+from kubernetes.dynamic.exceptions import DynamicApiError
+from kubernetes.dynamic.resource import Resource
 from urllib3.exceptions import HTTPError
 
 from vespiary_operator import api_errors, kinds, names, rbac
-from vespiary_operator.api_errors import ApiRefusedError, KindNotServedError
+from vespiary_operator.api_errors import (
+    ApiRefusedError,
+    ApiUnavailableError,
+    KindNotServedError,
+    NotLeadingError,
+)
 from vespiary_operator.api_requests import Count, CountingRest
 from vespiary_operator.kinds import Kind
 from vespiary_operator.secret_access import SecretAccess
@@ -32,6 +38,10 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30
 """One call to the API server may take this long."""
+
+READ_PAUSES_S = (0.2, 1.0)
+"""Pauses before a read that failed at once is tried again. A pass makes about fifteen; without
+this, of a server that fails at one read in twenty hardly a pass would reach its end."""
 
 THREADS = 8
 
@@ -87,6 +97,8 @@ class Cluster:
 
     Attributes:
         on_written: Takes each object as it is after a write.
+        may_write: Asked in a thread right before each write; where several operators take turns,
+            one that was held up must not write after its turn.
     """
 
     def __init__(
@@ -96,28 +108,73 @@ class Cluster:
         self._is_cluster_wide = is_cluster_wide
         self._secrets = secrets or SecretAccess()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="api")
-        self._lock = threading.Lock()
-        self._dynamic: Any = None
         self.on_written: Callable[[Kind, dict[str, Any]], None] | None = None
+        self.may_write: Callable[[], bool] = lambda: True
         self._missing_until: dict[Kind, float] = {}
+
+    @functools.cached_property
+    def _dynamic(self) -> Any:
+        """The dynamic client, which asks nothing before it is asked."""
+        return DynamicClient(  # type: ignore[no-untyped-call]
+            self._client, discoverer=lambda *_: None
+        )
 
     def close(self) -> None:
         """Let no more calls begin, and forget the ones that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _resource(self, kind: Kind) -> Any:
-        with self._lock:
-            if self._dynamic is None:
-                self._dynamic = DynamicClient(self._client)  # type: ignore[no-untyped-call]
-            return self._dynamic.resources.get(api_version=kind.api_version, kind=kind.name)
+        """Return the client's handle of a kind.
+
+        Nothing is asked for it: the table of kinds has all of it. The client's own discovery takes
+        a group that is not to be had for the moment (503) for one that is not there, asks without
+        a time limit, and keeps what it found in a file.
+        """
+        return Resource(  # type: ignore[no-untyped-call]
+            prefix="apis" if kind.group else "api",
+            group=kind.group,
+            api_version=kind.version,
+            kind=kind.name,
+            namespaced=kind.is_namespaced,
+            name=kind.plural,
+            client=self._dynamic,
+            subresources={
+                "status": {
+                    "name": f"{kind.plural}/status",
+                    "kind": kind.name,
+                    "namespaced": kind.is_namespaced,
+                }
+            },
+        )
 
     async def _call(self, what: str, function: Callable[[], T]) -> T:
         """Run one call in a thread and name its failure."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, function)
-        except (DynamicApiError, ResourceNotFoundError, HTTPError, OSError) as error:
+        except (DynamicApiError, HTTPError, OSError, msgspec.DecodeError) as error:
             raise api_errors.explained(error, what) from error
+
+    async def _read(self, what: str, function: Callable[[], T]) -> T:
+        """Run one call that reads, and again if the API server failed just then."""
+        for pause_s in READ_PAUSES_S:
+            try:
+                return await self._call(what, function)
+            except ApiUnavailableError as error:
+                if error.pause_s is None or error.pause_s > READ_PAUSES_S[-1]:
+                    raise
+                await asyncio.sleep(max(pause_s, error.pause_s))
+        return await self._call(what, function)
+
+    async def _write(self, what: str, function: Callable[[], T]) -> T:
+        """Run one call that writes, if this process still may when its turn comes."""
+
+        def write() -> T:
+            if not self.may_write():
+                raise NotLeadingError("this operator no longer holds the Lease", where=what)
+            return function()
+
+        return await self._call(what, write)
 
     @staticmethod
     def _check(verb: str, kind: Kind, subresource: str = "") -> None:
@@ -127,22 +184,36 @@ class Cluster:
 
     async def is_served(self, kind: Kind) -> bool:
         """Return whether the API server knows a kind; asks anew each time."""
+        where = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
 
-        def search() -> bool:
-            with self._lock:
-                if self._dynamic is None:
-                    self._dynamic = DynamicClient(self._client)  # type: ignore[no-untyped-call]
-                self._dynamic.resources.invalidate_cache()
-                try:
-                    self._dynamic.resources.get(api_version=kind.api_version, kind=kind.name)
-                except ResourceNotFoundError:
-                    return False
-                return True
+        def look() -> bool:
+            found = _document(
+                self._dynamic.request(
+                    "get", where, serialize=False, _request_timeout=REQUEST_TIMEOUT_S
+                )
+            )
+            return any(one.get("name") == kind.plural for one in found.get("resources") or ())
 
-        return await self._call(f"discover {kind.plural}", search)
+        try:
+            return await self._read(f"discover {kind.plural}", look)
+        except KindNotServedError:
+            return False
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any] | None:
+    async def get(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str = "",
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Any] | None:
         """Return an object; None if it is not there.
+
+        Args:
+            kind: Kind of the object.
+            name: Its name.
+            namespace: Its namespace; empty for a kind that has none.
+            timeout_s: How long the answer may take, in seconds.
 
         Raises:
             ReconcileError: The API server refused or did not answer.
@@ -157,12 +228,12 @@ class Cluster:
                     name=name,
                     namespace=namespace or None,
                     serialize=False,
-                    _request_timeout=REQUEST_TIMEOUT_S,
+                    _request_timeout=timeout_s,
                 )
             )
 
         try:
-            return await self._call(f"get {kind.plural} {namespace}/{name}", read)
+            return await self._read(f"get {kind.plural} {namespace}/{name}", read)
         except ApiRefusedError as error:
             if error.status == 404:
                 return None
@@ -201,7 +272,7 @@ class Cluster:
                 item.setdefault("kind", kind.name)
             return found
 
-        return await self._call(f"list {kind.plural} {namespace}", read)
+        return await self._read(f"list {kind.plural} {namespace}", read)
 
     async def page(self, kind: Kind, namespace: str, selector: str, following: str = "") -> Page:
         """Return a part of a list, its objects as JSON that nobody has taken apart yet.
@@ -231,7 +302,7 @@ class Cluster:
             found = msgspec.json.decode(response.data, type=_List)
             return Page(found.items or [], found.metadata.version, found.metadata.next)
 
-        return await self._call(f"list {kind.plural} {namespace}", read)
+        return await self._read(f"list {kind.plural} {namespace}", read)
 
     async def items_if_allowed(self, kind: Kind) -> list[dict[str, Any]] | None:
         """Return all objects of a kind; None where that is not allowed, or not known."""
@@ -295,7 +366,7 @@ class Cluster:
             )
 
         where = f"{metadata.get('namespace', '')}/{metadata['name']}"
-        found = await self._call(f"apply {kind.plural} {where}", write)
+        found = await self._write(f"apply {kind.plural} {where}", write)
         if self.on_written is not None:
             self.on_written(kind, found)
         return found
@@ -336,34 +407,61 @@ class Cluster:
                 # Somebody else wrote into it, and what they own an apply leaves as it is.
                 patch([{"op": "add", "path": "/status", "value": status}], _JSON_PATCH)
 
-        await self._call(f"apply {kind.plural}/status {namespace}/{name}", write)
+        await self._write(f"apply {kind.plural}/status {namespace}/{name}", write)
 
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    async def create(
+        self, manifest: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> dict[str, Any]:
         """Make an object that must not be there yet.
+
+        Args:
+            manifest: The object.
+            timeout_s: How long the answer may take, in seconds.
 
         Raises:
             ReconcileError: It is there (status 409), or the API server refused or did not answer.
         """
+        found = await self._put("create", manifest, timeout_s)
+        if self.on_written is not None:
+            self.on_written(kinds.of(manifest), found)
+        return found
+
+    async def replace(
+        self, manifest: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Put an object in the place of the one that was read, if that has not changed since.
+
+        Args:
+            manifest: The object, with the resource version that was read.
+            timeout_s: How long the answer may take, in seconds.
+
+        Raises:
+            ReconcileError: It is another one by now (status 409), or the API server refused or did
+                not answer.
+        """
+        assert manifest["metadata"].get("resourceVersion"), "else it would replace anything"
+        return await self._put("update", manifest, timeout_s)
+
+    async def _put(self, verb: str, manifest: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Write a whole object: make it, or replace it."""
         kind = kinds.of(manifest)
-        self._check("create", kind)
+        self._check(verb, kind)
         metadata = manifest["metadata"]
 
         def write() -> dict[str, Any]:
+            resource = self._resource(kind)
             return _document(
-                self._resource(kind).create(
+                (resource.create if verb == "create" else resource.replace)(
                     body=manifest,
                     namespace=metadata.get("namespace"),
                     field_manager=names.MANAGER,
                     serialize=False,
-                    _request_timeout=REQUEST_TIMEOUT_S,
+                    _request_timeout=timeout_s,
                 )
             )
 
         where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        found = await self._call(f"create {kind.plural} {where}", write)
-        if self.on_written is not None:
-            self.on_written(kind, found)
-        return found
+        return await self._write(f"{verb} {kind.plural} {where}", write)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str, uid: str, *, orphans: bool = False
@@ -397,7 +495,7 @@ class Cluster:
             )
 
         try:
-            await self._call(f"delete {kind.plural} {namespace}/{name}", write)
+            await self._write(f"delete {kind.plural} {namespace}/{name}", write)
         except ApiRefusedError as error:
             if error.status != 404:
                 raise

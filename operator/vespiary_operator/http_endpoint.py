@@ -1,6 +1,7 @@
 """`/readyz` and `/metrics` of the operator, over plain HTTP.
 
-Owns: the listener. `/healthz` is kopf's own, on another port (`handlers`).
+Owns: the listener. `/healthz` is kopf's own, on another port (`handlers`); an operator that stands
+by has no kopf yet, and answers there itself.
 Never: takes orders. Called by: `__main__`.
 """
 
@@ -50,6 +51,32 @@ async def serving(
     try:
         site = web.TCPSite(runner, host or None, port)
         await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def standing_by(port: int, host: str = "") -> AsyncIterator[int]:
+    """Answer `/healthz` in the place of kopf, which begins when this operator leads.
+
+    Args:
+        port: TCP port; 0 takes a free one.
+        host: Address; empty means all of them.
+
+    Yields:
+        The port.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="stands by\n")
+
+    application = web.Application()
+    application.router.add_get("/healthz", healthz)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host or None, port).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

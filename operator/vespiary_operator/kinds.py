@@ -67,6 +67,7 @@ CSI_NODE = Kind("CSINode", "csinodes", "storage.k8s.io", is_namespaced=False)
 NODE = Kind("Node", "nodes", is_namespaced=False)
 TUNED = Kind("Tuned", "tuneds", "tuned.openshift.io")
 EVENT = Kind("Event", "events")
+LEASE = Kind("Lease", "leases", "coordination.k8s.io")
 
 ALL = (
     BROKER,
@@ -91,6 +92,7 @@ ALL = (
     NODE,
     TUNED,
     EVENT,
+    LEASE,
 )
 
 BY_NAME = {kind.name: kind for kind in ALL}

@@ -71,6 +71,11 @@ class Metrics:
             registry=self._registry,
         )
         self._stages: dict[tuple[str, str], str] = {}
+        self._leader = Gauge(
+            "vespiary_operator_leader",
+            "1 if this operator acts; 0 while it stands by for the one that holds the Lease.",
+            registry=self._registry,
+        )
         self.nodes = TuningMetrics(self._registry)
         self._storage = StorageMetrics(self._registry)
         self.freshness = FreshnessMetrics(self._registry)
@@ -82,6 +87,10 @@ class Metrics:
             registry=self._registry,
         )
         self._shown: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def watch_leader(self, leads: Callable[[], bool]) -> None:
+        """Ask at each scrape whether this operator acts."""
+        self._leader.set_function(lambda: float(leads()))
 
     def passed(self, kind: str, result: str, duration_s: float) -> None:
         """Count a pass."""

@@ -34,6 +34,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         resync_s: Seconds between two looks at everything, whatever events came.
         workers: Reconcile passes at a time.
         storage_drivers: What the user adds to the table of storage drivers.
+        lease: Name of the Lease, in the own namespace, that the one of several operators holds
+            which acts; empty where there is one operator.
+        identity: Name of this pod, for the Lease; empty means the machine's.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -50,6 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     resync_s: float = 60.0
     workers: int = 4
     storage_drivers: tuple[StorageDriver, ...] = ()
+    lease: str = ""
+    identity: str = ""
 
     @property
     def is_cluster_wide(self) -> bool:
@@ -122,4 +127,6 @@ def from_environment(environment: Mapping[str, str]) -> Options:
         serves_metrics=text("METRICS", "true").lower() != "false",
         log_level=level,
         storage_drivers=drivers(),
+        lease=text("LEASE", defaults.lease),
+        identity=text("IDENTITY", defaults.identity),
     )

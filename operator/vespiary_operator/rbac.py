@@ -24,6 +24,7 @@ class Place(enum.Enum):
     NAMESPACES = "the namespaces that the operator looks after"
     CLUSTER = "the whole cluster; not granted with scope: namespaces"
     TUNING = "the node tuning's namespace; not granted with scope: namespaces"
+    OWN = "the operator's own namespace; granted with more than one replica"
 
 
 class Rule(NamedTuple):
@@ -194,6 +195,12 @@ RULES: tuple[Rule, ...] = (
         "Mode Raise runs one small pod on each node, in a namespace of its own.",
         Place.TUNING,
     ),
+    Rule(
+        kinds.LEASE,
+        ("get", "create", "update"),
+        "Of several replicas the one that holds a Lease acts; the others stand by.",
+        Place.OWN,
+    ),
 )
 
 
@@ -311,6 +318,7 @@ def chart_template() -> str:
 
     With scope `cluster`: one ClusterRole, and a Role in the namespace of the node tuning.
     With scope `namespaces`: one Role in each namespace, and nothing cluster-wide.
+    With more than one replica: a Role in the operator's own namespace, for the Lease.
     """
     name = '{{ include "vespiary.fullname" $ }}'
     tuning = '{{ include "vespiary.tuningNamespace" $ }}'
@@ -324,6 +332,9 @@ def chart_template() -> str:
         "{{- range $namespace := default (list .Release.Namespace) .Values.namespaces }}",
         _role("Role", name, "{{ $namespace }}", (Place.NAMESPACES,)),
         "{{- end }}",
+        "{{- end }}",
+        "{{- if gt (int .Values.replicas) 1 }}",
+        _role("Role", f"{name}-lease", "{{ .Release.Namespace }}", (Place.OWN,)),
         "{{- end }}",
     ]
     return HEADER + "\n".join(parts) + "\n"

@@ -255,7 +255,10 @@ class Reconciler:
         outcomes, failure = await apply.carry_out(self._api, look.plan.actions, versions)
         if failure is None and look.plan.drain is not None:
             await self._call(look.observed, look.plan.drain.calls)
-        self._metrics.applied(outcome.action for outcome in outcomes if outcome.is_change)
+        changes = [outcome.action for outcome in outcomes if outcome.is_change]
+        self._metrics.applied(changes)
+        if changes:
+            self._queue.progressed(key)
         self._log(key, look.plan.reason)
         found = look.status
         if failure is not None:

@@ -121,6 +121,10 @@ class WorkQueue:
         self._failures.pop(key, None)
         self._give_back(key)
 
+    def progressed(self, key: Key) -> None:
+        """Let the next failure of a key count as its first: it did not fail at the same place."""
+        self._failures.pop(key, None)
+
     def failed(self, key: Key, *, at_least_s: float = 0.0) -> float:
         """Give a key back to be tried again, later each time.
 

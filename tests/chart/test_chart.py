@@ -54,6 +54,42 @@ def test_the_operator_is_restricted_and_there_is_one() -> None:
 
 
 @needs_helm
+def test_more_than_one_replica_stand_by_for_each_other() -> None:
+    def environment(documents: list[dict[str, Any]]) -> dict[str, Any]:
+        (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
+        return {e["name"]: e.get("value", e.get("valueFrom")) for e in container["env"]}
+
+    alone, several = rendered(), rendered("replicas=2")
+    kinds = [document["kind"] for document in alone]
+    assert "PodDisruptionBudget" not in kinds
+    assert not {"VESPIARY_LEASE", "VESPIARY_IDENTITY"} & set(environment(alone))
+    assert "affinity" not in one(alone, "Deployment")["spec"]["template"]["spec"]
+
+    deployment = one(several, "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert environment(several)["VESPIARY_LEASE"] == "vespiary"
+    assert environment(several)["VESPIARY_IDENTITY"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    budget = one(several, "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    assert budget["spec"]["selector"]["matchLabels"] == labels
+    (term,) = deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": labels},
+    }
+    term = "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=x"
+    given = one(rendered("replicas=2", term), "Deployment")["spec"]["template"]["spec"]
+    assert "podAntiAffinity" not in given["affinity"], "the user's own goes before"
+
+
+@needs_helm
 def test_a_digest_wins_over_the_tag() -> None:
     documents = rendered("image.tag=v9", "brokerImage.digest=sha256:abc")
     (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -92,7 +128,7 @@ def test_definitions_are_kept_unless_told_otherwise() -> None:
 
 @needs_helm
 @pytest.mark.parametrize(
-    "value", ["unknown=1", "replicas=2", "nodeTuning.mode=Lower", "logLevel=loud", "image.name=x"]
+    "value", ["unknown=1", "replicas=6", "nodeTuning.mode=Lower", "logLevel=loud", "image.name=x"]
 )
 def test_what_the_chart_does_not_have_is_refused(value: str) -> None:
     done = helm("template", "vespiary", str(CHART), "--set", value, check=False)
@@ -108,6 +144,7 @@ def test_what_the_chart_does_not_have_is_refused(value: str) -> None:
     [
         (),
         ("scope=namespaces",),
+        ("scope=namespaces", "replicas=2"),
         ("networkPolicy.enabled=true", "dashboards.enabled=true"),
         ("admissionPolicies.confirmDeletion=true", "admissionPolicies.allowedImages={r/one,r/two}"),
         ("admissionPolicies.restrictOverrides=true", "admissionPolicies.restrictScaleDown=true"),

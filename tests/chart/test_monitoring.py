@@ -128,7 +128,11 @@ CASES = {
     "VespiaryDeadLettersDropped": one(
         f"vespiary_dead_letters_dropped_total{{{POD}}}", "0+1x20", "7x20", "10m"
     ),
-    "VespiaryOperatorAbsent": Case({}, {"vespiary_operator_queue_waiting": "0x20"}, "11m"),
+    "VespiaryOperatorAbsent": Case(
+        {'vespiary_operator_leader{pod="standby"}': "0x20"},
+        {'vespiary_operator_leader{pod="standby"}': "0x20", "vespiary_operator_leader": "1x20"},
+        "11m",
+    ),
     "VespiaryBrokerNotAvailable": _condition("Available", 0, "6m"),
     "VespiaryBrokerDegraded": _condition("Degraded", 1, "11m"),
     "VespiaryStorageRefused": _condition("StorageVerified", 0, "3m"),

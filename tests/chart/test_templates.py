@@ -243,6 +243,11 @@ def test_the_roles_are_exactly_the_table() -> None:
     for role in (d for d in own if d["kind"] == "Role"):
         assert granted(role) == wanted(rbac.Place.NAMESPACES)
     assert (kinds.SECRET.group, "secrets", "delete") not in granted(cluster)
+    for values in ((), ("scope=namespaces", "namespaces={one,two}")):
+        assert "vespiary-lease" not in {d["metadata"]["name"] for d in rendered(*values)}
+        lease = named(rendered("replicas=2", *values), "Role", "vespiary-lease")
+        assert granted(lease) == wanted(rbac.Place.OWN)
+        assert lease["metadata"]["namespace"] == "system"
 
 
 def test_the_test_may_try_a_broker_and_nothing_else() -> None:

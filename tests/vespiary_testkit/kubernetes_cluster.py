@@ -29,6 +29,7 @@ SYSTEM_NAMESPACE = "vespiary-e2e"
 RELEASE = "vespiary"
 TUNING_NAMESPACE = "vespiary-node-tuning"
 DEPLOYMENT = "deployment/vespiary"
+OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
 BROKER = "brokers.vespiary.dev"
 TUNING = "brokernodetunings.vespiary.dev"
 
@@ -255,16 +256,41 @@ class KubernetesCluster:
                 "-n", namespace, "delete", "pod", pod, "--force", "--grace-period=0", "--wait=false"
             )
             return "pod deleted without grace"
-        found = self.get("pod", pod, namespace)
-        assert found is not None
-        statuses = found["status"]["containerStatuses"]
-        container = next(s["containerID"] for s in statuses if s["name"] == "broker")
-        tasks = run(str(self.script), "enter", "ctr", "-n", "k8s.io", "task", "ls").stdout
-        line = next(
-            line for line in tasks.splitlines() if line.startswith(container.partition("//")[2])
-        )
-        run(str(self.script), "enter", "kill", "-9", line.split()[1])
+        self.signal_container(pod, namespace, "broker", "KILL")
         return "kill -9 on the node"
+
+    def signal_container(self, pod: str, namespace: str, container: str, signal: str) -> None:
+        """Send a signal to the first process of a container, from the node, once it runs."""
+        assert self.script is not None, "the node cannot be reached"
+
+        def process() -> str:
+            found = self.get("pod", pod, namespace) or {"status": {}}
+            statuses = found["status"].get("containerStatuses") or ()
+            known = {s["name"]: s.get("containerID", "") for s in statuses}
+            identity = known.get(container, "").partition("//")[2]
+            tasks = run(str(self.script), "enter", "ctr", "-n", "k8s.io", "task", "ls").stdout
+            lines = [line.split() for line in tasks.splitlines()]
+            found_at = [line[1] for line in lines if identity and line[0] == identity]
+            return found_at[0] if found_at else ""
+
+        # What the pod says of its container may be that of the one before.
+        pid = wait_for(f"{container} of {pod} runs", process, 60, pause_s=0.2)
+        run(str(self.script), "enter", "kill", f"-{signal}", pid)
+
+    def signal_component(self, name: str, signal: str) -> None:
+        """Send a signal to a component of Kubernetes, such as `kubelet`, from the node."""
+        assert self.script is not None, "the node cannot be reached"
+        found = run(str(self.script), "enter", "ps", "-C", name, "-o", "pid=").stdout
+        (pid,) = found.split()
+        run(str(self.script), "enter", "kill", f"-{signal}", pid)
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Return the pods of the installed operator that are not on their way out."""
+        return [
+            pod
+            for pod in self.items("pods", SYSTEM_NAMESPACE, OPERATORS)
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
 
     def describe(self, namespace: str) -> str:
         """Return what helps to understand a failure."""
@@ -369,6 +395,11 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
     places = {item["metadata"]["namespace"] for item in others} - {SYSTEM_NAMESPACE}
     if places:
         raise NoCluster(f"an operator looks after this cluster already, in {', '.join(places)}")
+
+    def is_going(name: str) -> bool:
+        there = found.get("namespace", name)
+        return there is not None and "deletionTimestamp" in there["metadata"]
+
     found.operator_image, found.broker_image = _images(found.script)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
@@ -381,6 +412,8 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
         "name": SYSTEM_NAMESPACE,
         "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
     }
+    for name in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # those of a session that ended just now
+        wait_for(f"the namespace {name} has gone, or is to stay", lambda: not is_going(name), 90)  # noqa: B023
     found.apply(namespace)
     try:
         found.install()

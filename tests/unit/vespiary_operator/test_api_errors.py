@@ -6,7 +6,13 @@ import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import api_exception
 
-from vespiary_operator.api_errors import RETRY_MAX_S, RETRY_S, ApiRefusedError, explained
+from vespiary_operator.api_errors import (
+    RETRY_MAX_S,
+    RETRY_S,
+    ApiRefusedError,
+    ApiUnavailableError,
+    explained,
+)
 from vespiary_spec.errors import TemporaryReconcileError
 
 
@@ -29,7 +35,7 @@ def refused(status: int, retry_after: str = "") -> Exception:
 def test_an_overloaded_server_is_asked_again_when_it_says() -> None:
     for status in (429, 500, 502, 503, 504):
         found = explained(refused(status, "7"), "list pods ns")
-        assert isinstance(found, TemporaryReconcileError)
+        assert isinstance(found, ApiUnavailableError)
         assert found.delay_s == 7.0
         assert "come back" in str(found)
         assert "list pods ns" in str(found)
@@ -43,7 +49,7 @@ def test_a_server_that_does_not_say_when_or_asks_for_too_much() -> None:
         ("0", 1.0),
     ):
         found = explained(refused(503, asked), "list pods ns")
-        assert isinstance(found, TemporaryReconcileError)
+        assert isinstance(found, ApiUnavailableError)
         assert found.delay_s == delay_s
 
 
@@ -58,3 +64,15 @@ def test_a_refusal_is_no_overload() -> None:
 def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
     for error in (urllib3.exceptions.ProtocolError("reset"), ConnectionRefusedError("refused")):
         assert isinstance(explained(error, "list pods ns"), TemporaryReconcileError)
+
+
+def test_what_failed_at_once_may_be_asked_again_in_the_same_pass() -> None:
+    for error, pause_s in (
+        (urllib3.exceptions.ProtocolError("reset"), 0.0),
+        (refused(500), 0.0),
+        (refused(429, "1"), 1.0),
+        (urllib3.exceptions.ReadTimeoutError(None, "/", "slow"), None),  # type: ignore[arg-type]
+    ):
+        found = explained(error, "list pods ns")
+        assert isinstance(found, ApiUnavailableError)
+        assert found.pause_s == pause_s

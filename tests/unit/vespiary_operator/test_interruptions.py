@@ -15,7 +15,9 @@ import msgspec
 import pytest
 
 from vespiary_operator import kinds, templates
+from vespiary_testkit.fake_kubernetes import Killed
 from vespiary_testkit.resize_world import ResizeWorld
+from vespiary_testkit.upgrade_world import NEW, OLD, UpgradeWorld
 
 Change = Callable[[ResizeWorld], None]
 
@@ -133,5 +135,68 @@ def test_a_replaced_statefulset_keeps_the_templates_that_were_written_down() -> 
         assert world.stateful_set()["metadata"]["uid"] != uid
         assert world.stateful_set()["metadata"]["annotations"] == kept
         assert "operation" not in world.status()
+
+    run(test)
+
+
+# --- upgrades -------------------------------------------------------------------------------------
+
+
+async def upgraded(
+    *, is_bad: bool, at: int = -1, before: bool = False
+) -> tuple[UpgradeWorld, int, list[str]]:
+    """Upgrade a Broker of two, killing the operator at a write.
+
+    Returns:
+        The world, the number of its writes, and the names of pods that were made anew.
+    """
+    world = UpgradeWorld(replicas=2)
+    await world.running()
+    if is_bad:
+        world.cluster.bad_images.add(NEW)
+    world.cluster.all_writes = 0
+    world.cluster.killed_at, world.cluster.kills_before = at, before
+    world.put(version="1.1.0")
+    seen, restarted = world.uids(), []
+    quiet = 0
+    for _ in range(100):
+        writes, was_killed = world.cluster.all_writes, False
+        try:
+            await world.turn(20)
+        except Killed:
+            was_killed = True
+            world.start_operator()
+            world.cluster.settle(steps=3)
+        restarted += [name for name, uid in world.uids().items() if seen.get(name) != uid]
+        seen |= world.uids()
+        is_over = world.stage() in ("Complete", "RolledBack")
+        is_quiet = is_over and not was_killed and world.cluster.all_writes == writes
+        quiet = quiet + 1 if is_quiet else 0
+        if quiet == 2:
+            return world, world.cluster.all_writes, restarted
+    raise AssertionError(f"write {at}: it does not end: {world.stages}, {world.upgrade()}")
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("is_bad", [False, True])
+def test_an_upgrade_goes_on_whichever_write_was_the_operators_last(
+    is_bad: bool, before: bool
+) -> None:
+    async def test() -> None:
+        whole, writes, wanted = await upgraded(is_bad=is_bad)
+        assert whole.stages[-1] == ("RolledBack" if is_bad else "Complete")
+        assert writes > 10
+        # What is lost before a write is what was lost after the one before it, but for Events.
+        for at in range(0, writes, 3 if before else 1):
+            found, _, restarted = await upgraded(is_bad=is_bad, at=at, before=before)
+            where = f"write {at}: {found.stages}, {found.cluster.writes[-4:]}"
+            assert found.stages[-1] == whole.stages[-1], where
+            assert found.images() == [OLD if is_bad else NEW] * 2, where
+            assert found.check_pods() == [], where
+            assert found.condition("Ready")[0] == "True", where
+            assert restarted == wanted, where
+            ledger = [(r["broker"], r["reason"]) for r in found.status()["restarts"]]
+            assert ledger == [(r["broker"], r["reason"]) for r in whole.status()["restarts"]], where
+            assert not any("delete PersistentVolumeClaim" in w for w in found.cluster.writes)
 
     run(test)

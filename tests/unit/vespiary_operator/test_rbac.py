@@ -47,6 +47,8 @@ def test_the_template_is_yaml_once_helm_has_gone_over_it() -> None:
         "ClusterRole",
         "Role",
         "RoleBinding",
+        "Role",
+        "RoleBinding",
     ]
     namespaced = documents[6]["rules"]
     assert {r for rule in namespaced for r in rule["resources"]}.isdisjoint(

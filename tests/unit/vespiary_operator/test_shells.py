@@ -284,3 +284,27 @@ def test_an_event_names_its_object_and_keeps_its_length() -> None:
     assert found["type"] == "Warning"
     assert len(found["message"]) == 1024
     assert found["firstTimestamp"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_standby_answers_what_kopf_answers_later() -> None:
+    async def test() -> None:
+        metrics = Metrics()
+        metrics.watch_leader(lambda: False)
+        assert b"vespiary_operator_leader 0.0" in metrics.text()
+        async with (
+            http_endpoint.standing_by(0, "127.0.0.1") as port,
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/healthz") as answer,
+        ):
+            assert answer.status == 200
+            assert await answer.text() == "stands by\n"
+        async with http_endpoint.standing_by(port, "127.0.0.1") as again:
+            assert again == port, "the port is free for the next who takes it"
+
+    asyncio.run(test())
+
+
+def test_a_standby_is_told_by_its_environment() -> None:
+    found = from_environment({"VESPIARY_LEASE": "vespiary", "VESPIARY_IDENTITY": "vespiary-1"})
+    assert (found.lease, found.identity) == ("vespiary", "vespiary-1")
+    assert from_environment({}).lease == "", "one operator needs no Lease"

@@ -100,6 +100,18 @@ def test_failures_are_tried_again_later_each_time_and_forgotten_when_it_works() 
     with_queue(test)
 
 
+def test_a_failure_after_a_change_counts_as_the_first() -> None:
+    async def test(queue: WorkQueue) -> None:
+        for _ in range(5):
+            queue.add(A)
+            await queue.take()
+            queue.failed(A)
+        queue.progressed(A)
+        assert queue.failed(A) == 1
+
+    with_queue(test)
+
+
 def test_other_threads_may_add() -> None:
     async def test(queue: WorkQueue) -> None:
         await asyncio.to_thread(queue.add_threadsafe, A)

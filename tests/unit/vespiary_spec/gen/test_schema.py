@@ -132,7 +132,7 @@ def test_the_charts_schema_takes_its_own_defaults_and_nothing_unknown() -> None:
     validator.validate(defaults)
     validator.validate(defaults | {"global": {"anything": 1}})
     validator.validate({"resources": {"limits": {"cpu": 1, "memory": "64Mi"}}})
-    for wrong in ({"replicas": 2}, {"scope": "all"}, {"unknown": 1}, {"image": {"tags": "x"}}):
+    for wrong in ({"replicas": 6}, {"scope": "all"}, {"unknown": 1}, {"image": {"tags": "x"}}):
         assert not validator.is_valid(wrong), wrong
 
 
