@@ -166,6 +166,8 @@ class Observed:
         attributes_classes: Names of VolumeAttributesClasses; None if they may not be read, the
             cluster has none such, or no volume asks for one.
         csi_nodes: CSINodes; None if they may not be read, or need not because all claims are there.
+        nodes: The cluster's nodes; None if they may not be read, or need not because no broker has
+            been silent for a while.
         credentials: Users.
         answers: What running brokers say, by pod.
         drains: What brokers say of their drain, by pod: those that leave, or are not ready.
@@ -184,6 +186,7 @@ class Observed:
     classes: Mapping[str, Object] | None = None
     volumes: tuple[Object, ...] | None = None
     csi_nodes: tuple[Object, ...] | None = None
+    nodes: tuple[Object, ...] | None = None
     attributes_classes: frozenset[str] | None = None
     served: Mapping[str, Kind] = field(default_factory=dict)
     credentials: Credentials = Credentials()
@@ -302,6 +305,7 @@ class Observer:
             classes=None if classes is None else {c["metadata"]["name"]: c for c in classes},
             volumes=None if volumes is None else tuple(volumes),
             csi_nodes=None if csi_nodes is None else tuple(csi_nodes),
+            nodes=await self._nodes(running, now),
             attributes_classes=await self._attributes_classes(broker),
             served=await self._integrations(broker, children),
             credentials=credentials,
@@ -415,6 +419,13 @@ class Observer:
             for pod, answer in zip(asked, answers, strict=True)
             if answer is not None
         }
+
+    async def _nodes(self, running: list[dict[str, Any]], now: str) -> tuple[Object, ...] | None:
+        """Read the nodes while a broker has been silent for a while."""
+        if not any(pods.is_silent(pod, now) for pod in running):
+            return None
+        found = await self._cluster.items_if_allowed(kinds.NODE)
+        return None if found is None else tuple(found)
 
     async def _drains(
         self, broker: Broker, running: list[dict[str, Any]], password: str

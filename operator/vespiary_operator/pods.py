@@ -6,6 +6,7 @@ Owns: how container statuses are read. Pure. Called by: `rollout`, `status`, `tu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from vespiary_operator import names
@@ -35,6 +36,10 @@ _IMAGE_REASONS = frozenset(
 
 _NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of an end whose program was never started."""
+
+
+SILENT_S = 20.0
+"""A pod that is not ready, or is to end, is left alone for so long: most of them only start."""
 
 
 def name(pod: Pod) -> str:
@@ -70,6 +75,25 @@ def is_ready(pod: Pod) -> bool:
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in conditions
     )
+
+
+def is_silent(pod: Pod, now: str) -> bool:
+    """Return whether a pod on a node has not been ready for a while, or does not end.
+
+    Args:
+        pod: The pod.
+        now: The time, RFC 3339; empty if it is not known.
+    """
+    if not node(pod) or is_ready(pod) or not now:
+        return False
+    since = str(pod["metadata"].get("deletionTimestamp") or "")
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and not since:
+            since = str(condition.get("lastTransitionTime") or "")
+    if not since:
+        return False
+    silent = datetime.fromisoformat(now) - datetime.fromisoformat(since)
+    return silent.total_seconds() > SILENT_S
 
 
 def unscheduled_because(pod: Pod) -> str:

@@ -22,6 +22,7 @@ from vespiary_operator import (
     kinds,
     ledger,
     live_files,
+    lost_nodes,
     maintenance,
     names,
     pods,
@@ -155,7 +156,7 @@ def _instance(pod: Pod, observed: Observed) -> BrokerInstance:
         host=broker_services.host(observed.broker, pods.ordinal(pod)),
         engine=engine,
         durability=(said.durability if said else ""),
-        message=pods.waits_for(pod),
+        message=lost_nodes.lost(observed, pod) or pods.waits_for(pod),
         aio=AioStatus(max_nr=aio.max_nr, nr=aio.nr, demand=aio.demand)
         if aio is not None and has_numbers
         else None,
@@ -183,7 +184,7 @@ def _findings(
     wanted = scaling.pods_asked(broker)
     storage = storage_status.verified(observed, plan, answers)
     stuck = [pod for pod in observed.pods if pods.is_stuck(pod)]
-    trouble = cluster_events.trouble(observed)
+    trouble = lost_nodes.finding(observed) or cluster_events.trouble(observed)
     is_ready = _ready(observed, plan, storage, stuck, trouble, ready=ready, failure=failure)
     is_moving = not maintenance.paused_by(broker)
     is_moving = is_moving and plan.block is None and not stuck and trouble is None
