@@ -1,0 +1,357 @@
+"""What fails on a real cluster: the API server for a minute, the operator at any time, its leader.
+
+Brokers go on serving, nothing is made twice, and whoever comes back goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import stomp
+
+from vespiary_testkit.failure_checks import check_log, names_of, seen_pods
+from vespiary_testkit.kubernetes_cluster import (
+    BROKER,
+    DEPLOYMENT,
+    SYSTEM_NAMESPACE,
+    KubernetesCluster,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+OUTAGE_S = 60.0
+SILENCE_MAX_S = 5.0
+"""A client that sends all the time never waits longer than this for a receipt."""
+
+TAKES_OVER_S = 22.0
+"""15 s of the Lease, a try, and the time that looking takes."""
+
+SEED = 20261123
+
+
+def needs_the_node(cluster: KubernetesCluster) -> None:
+    if cluster.script is None:
+        pytest.skip("the node of this cluster cannot be reached from here")
+
+
+class Sender(threading.Thread):
+    """Sends one message after the other, each when the receipt of the one before has come."""
+
+    def __init__(self, host: str, password: str) -> None:
+        super().__init__(name="sender", daemon=True)
+        self.confirmed = 0
+        self.longest_s = 0.0
+        self.failure = ""
+        self._end = threading.Event()
+        self._came = threading.Event()
+        self._connection = stomp.Connection12([(host, 61613)], heartbeats=(0, 0))
+        self._connection.set_listener("", self)  # type: ignore[arg-type]
+        self._connection.connect("admin", password, wait=True)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):  # of a listener; only receipts matter
+            return lambda *_: None
+        raise AttributeError(name)
+
+    def on_receipt(self, _: Any) -> None:
+        self._came.set()
+
+    def run(self) -> None:
+        try:
+            while not self._end.is_set():
+                self._came.clear()
+                began = time.monotonic()
+                self._connection.send("orders", "x", receipt=str(self.confirmed), persistent="true")
+                if not self._came.wait(30):
+                    self.failure = f"no receipt after {self.confirmed} of them"
+                    return
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                self.confirmed += 1
+                self._end.wait(0.05)
+        except (stomp.exception.StompException, OSError) as error:
+            self.failure = repr(error)
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join(35)
+        with contextlib.suppress(stomp.exception.StompException, OSError):
+            self._connection.disconnect()
+
+
+def identity(cluster: KubernetesCluster, namespace: str, name: str = "orders-0") -> tuple[str, int]:
+    """Return the UID of a broker's pod and how often its container was started again."""
+    pod = cluster.get("pod", name, namespace)
+    assert pod is not None
+    (broker,) = pod["status"]["containerStatuses"]
+    return pod["metadata"]["uid"], broker["restartCount"]
+
+
+def operator_log(cluster: KubernetesCluster) -> str:
+    done = cluster.kubectl(
+        "-n", SYSTEM_NAMESPACE, "logs", DEPLOYMENT, "--tail=-1", "--all-pods", check=False
+    )
+    return done.stdout
+
+
+def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs_the_node(cluster)
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    before = identity(cluster, namespace)
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    sender = Sender(pod["status"]["podIP"], cluster.password("orders", namespace))
+    sender.start()
+    try:
+        cluster.signal_component("kube-apiserver", "STOP")
+        try:
+            ends = time.monotonic() + OUTAGE_S
+            while time.monotonic() < ends:
+                had = sender.confirmed
+                time.sleep(5)
+                assert sender.confirmed > had, sender.failure or "nothing is confirmed any longer"
+        finally:
+            cluster.signal_component("kube-apiserver", "CONT")
+        wait_for(
+            "the API server answers",
+            lambda: cluster.kubectl("get", "--raw", "/readyz", check=False).returncode == 0,
+            60,
+        )
+        patch = json.dumps({"spec": {"addresses": [{"name": "later"}]}})
+        back_at = time.monotonic()
+        wait_for(
+            "the change is taken",
+            lambda: (
+                cluster.kubectl(
+                    *("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", patch),
+                    check=False,
+                ).returncode
+                == 0
+            ),
+            60,
+        )
+        generation = cluster.broker("orders", namespace)["metadata"]["generation"]
+        for kind in ("ConfigApplied", "Ready"):
+            cluster.wait_for_condition(
+                "orders", namespace, kind, "True", generation=generation, timeout_s=120
+            )
+        print(f"the operator worked again after {time.monotonic() - back_at:.0f} s")
+    finally:
+        sender.stop()
+    print(f"{sender.confirmed} confirmed, the longest wait {sender.longest_s:.2f} s")
+    assert not sender.failure
+    assert sender.longest_s < SILENCE_MAX_S
+    assert identity(cluster, namespace) == before, "the broker was not restarted"
+    check_log(operator_log(cluster))
+
+
+def kill_operator(cluster: KubernetesCluster, moments: random.Random) -> None:
+    """End the operator with signal 9, some moment after it began."""
+
+    def begun() -> str:
+        for pod in cluster.operators():
+            for status in pod["status"].get("containerStatuses") or ():
+                if "running" in status["state"]:
+                    return str(pod["metadata"]["name"])
+        return ""
+
+    name = wait_for("the operator runs", begun, 60, pause_s=0.1)
+    time.sleep(moments.uniform(0.5, 4.0))
+    cluster.signal_container(name, SYSTEM_NAMESPACE, "operator", "KILL")
+
+
+def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs_the_node(cluster)
+    moments = random.Random(SEED)
+    document = small_broker("orders", replicas=2, topology="Independent")
+    with seen_pods(namespace) as seen:
+        cluster.apply(document, namespace)
+        for _ in range(3):
+            kill_operator(cluster, moments)
+        cluster.wait_until_ready("orders", namespace, timeout_s=120)
+        password = cluster.password("orders", namespace)
+        made = cluster.get("statefulset", "orders", namespace)
+
+        for pod in cluster.operators():  # a new pod has no pause before its container restarts
+            cluster.kubectl(
+                *("-n", SYSTEM_NAMESPACE, "delete", "pod", pod["metadata"]["name"]),
+                *("--force", "--grace-period=0"),
+            )
+        document["spec"]["config"]["globalMaxSize"] = "64Mi"
+        cluster.apply(document, namespace)
+        for _ in range(3):
+            kill_operator(cluster, moments)
+        generation = cluster.broker("orders", namespace)["metadata"]["generation"]
+        for kind in ("UpToDate", "Ready"):
+            cluster.wait_for_condition(
+                "orders", namespace, kind, "True", generation=generation, timeout_s=180
+            )
+        cluster.wait_for_condition("orders", namespace, "Progressing", "False", timeout_s=60)
+        assert {name: len(uids) for name, uids in seen.uids.items()} == {
+            "orders-0": 2,  # the first, and the one with the changed setting
+            "orders-1": 2,
+        }
+    now = cluster.get("statefulset", "orders", namespace)
+    assert made is not None
+    assert now is not None
+    assert now["metadata"]["uid"] == made["metadata"]["uid"]
+    assert cluster.password("orders", namespace) == password
+    assert names_of(cluster, "statefulset", namespace) == ["orders"]
+    assert names_of(cluster, "secret", namespace) == ["orders-credentials", "orders-users"]
+    assert len(names_of(cluster, "controllerrevision", namespace)) == 2
+    assert len([n for n in names_of(cluster, "configmap", namespace) if "orders-config-" in n]) == 1
+    restarts = cluster.broker("orders", namespace)["status"].get("restarts") or []
+    assert len(restarts) == 2, "each restart is told once"
+    check_log(operator_log(cluster))
+
+
+def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs_the_node(cluster)
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    before = identity(cluster, namespace)
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    node = pod["spec"]["nodeName"]
+    sender = Sender(pod["status"]["podIP"], cluster.password("orders", namespace))
+    sender.start()
+
+    def named() -> str:
+        found = cluster.condition("orders", namespace, "Ready")
+        return str(found["message"]) if found.get("reason") == "NodeLost" else ""
+
+    try:
+        cluster.signal_component("kubelet", "STOP")
+        try:
+            said = wait_for("the lost node is named", named, 150)
+        finally:  # long before pods are asked to end, 300 s after the node was found silent
+            cluster.signal_component("kubelet", "CONT")
+    finally:
+        sender.stop()
+    print(said)
+    assert f"orders-0 is on the node {node}, which is not ready since 20" in said
+    assert "two brokers would write to one volume" in said
+    cluster.wait_until_ready("orders", namespace, timeout_s=120)
+    assert identity(cluster, namespace) == before
+    assert not sender.failure, "the broker itself served on"
+    wait_for(
+        "nothing is said of it any longer",
+        lambda: cluster.condition("orders", namespace, "Degraded").get("status") == "False",
+        60,
+    )
+    check_log(operator_log(cluster))
+
+
+# --- standby --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_operators(cluster: KubernetesCluster) -> Iterator[None]:
+    needs_the_node(cluster)
+    cluster.install("replicas=2")
+    try:
+        yield
+    finally:
+        # The Role goes with the second replica, so those that use it go first.
+        cluster.kubectl("-n", SYSTEM_NAMESPACE, "scale", DEPLOYMENT, "--replicas=0")
+        wait_for("both have ended", lambda: not cluster.operators(), 60)
+        cluster.install()
+
+
+def leader(cluster: KubernetesCluster) -> str:
+    """Return who holds the Lease, the pod and its process; empty if nobody does."""
+    lease = cluster.get("lease", "vespiary", SYSTEM_NAMESPACE)
+    return str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
+
+
+def pod_of(identity_: str) -> str:
+    return identity_.rpartition("_")[0]
+
+
+def leading(cluster: KubernetesCluster) -> dict[str, float]:
+    """Return what each operator says of itself; one that cannot be asked says nothing."""
+    found = {}
+    for pod in cluster.operators():
+        name = pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}:8080/proxy/metrics"
+        page = cluster.kubectl("get", "--raw", path, check=False).stdout
+        for line in page.splitlines():
+            if line.startswith("vespiary_operator_leader "):
+                found[name] = float(line.split()[1])
+    return found
+
+
+def follows(cluster: KubernetesCluster, former: str) -> str:
+    """Wait until another process holds the Lease; return it."""
+
+    def other() -> str:
+        now = leader(cluster)
+        return now if now != former else ""  # empty as well while it is given back
+
+    began = time.monotonic()
+    found = wait_for("another operator leads", other, TAKES_OVER_S, pause_s=0.2)
+    print(f"{found} led {time.monotonic() - began:.1f} s after {former} had ended")
+    return found
+
+
+def test_a_standby_takes_over(
+    cluster: KubernetesCluster, namespace: str, two_operators: None
+) -> None:
+    first = wait_for("an operator leads", lambda: leader(cluster), 30)
+    names = {pod["metadata"]["name"] for pod in cluster.operators()}
+    assert len(names) == 2
+    wait_for("one says that it leads", lambda: sorted(leading(cluster).values()) == [0, 1], 20)
+
+    cluster.signal_container(pod_of(first), SYSTEM_NAMESPACE, "operator", "KILL")
+    cluster.apply(small_broker("orders"), namespace)
+    second = follows(cluster, first)  # the other pod, or the container that was started again
+    assert pod_of(second) in names
+    cluster.wait_until_ready("orders", namespace, timeout_s=90)
+    before = identity(cluster, namespace)
+
+    # A leader that stands still is followed, and ends when it wakes.
+    def restarts(name: str) -> int:
+        pod = cluster.get("pod", name, SYSTEM_NAMESPACE)
+        assert pod is not None
+        return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+    had = restarts(pod_of(second))
+    cluster.signal_container(pod_of(second), SYSTEM_NAMESPACE, "operator", "STOP")
+    try:
+        third = follows(cluster, second)
+        assert pod_of(third) != pod_of(second)
+    finally:
+        cluster.signal_container(pod_of(second), SYSTEM_NAMESPACE, "operator", "CONT")
+    wait_for("the one that woke has ended", lambda: restarts(pod_of(second)) > had, 60)
+    wait_for("one says that it leads", lambda: sorted(leading(cluster).values()) == [0, 1], 60)
+    assert leader(cluster) == third
+
+    # A leader that is asked to go gives the Lease back, and nobody waits.
+    began = time.monotonic()
+    going = ("-n", SYSTEM_NAMESPACE, "delete", "pod", pod_of(third), "--wait=false")
+    cluster.kubectl(*going)
+    follows(cluster, third)
+    assert time.monotonic() - began < 12, "it did not wait for the Lease to run out"
+    patch = json.dumps({"spec": {"addresses": [{"name": "later"}]}})
+    cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", patch)
+    generation = cluster.broker("orders", namespace)["metadata"]["generation"]
+    cluster.wait_for_condition(
+        "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=90
+    )
+    assert identity(cluster, namespace) == before
+    check_log(operator_log(cluster))
