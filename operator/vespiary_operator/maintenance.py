@@ -14,6 +14,8 @@ from vespiary_spec.resources import Broker, MaintenanceWindow, UpgradeStrategy, 
 ANNOTATION_PAUSED = "vespiary.dev/paused"
 ANNOTATION_RETRY = "vespiary.dev/retry-upgrade"
 """Tries a version again that failed, once for each value; the time is a good one."""
+ANNOTATION_RESTORED = "vespiary.dev/restored-snapshot"
+"""Says that the copy of this name was put back on the volumes of every broker."""
 ANNOTATION_IGNORE_WINDOWS = "vespiary.dev/ignore-maintenance-windows"
 ANNOTATION_APPROVE = "vespiary.dev/approve"
 
@@ -34,6 +36,11 @@ def paused_by(broker: Broker) -> str:
 def retry_asked(broker: Broker) -> str:
     """Return the word by which a version that failed is tried again; empty if there is none."""
     return broker.metadata.annotations.get(ANNOTATION_RETRY, "")
+
+
+def restored_snapshot(broker: Broker) -> str:
+    """Return the copy that was put back for every broker, as the user says; empty if none was."""
+    return broker.metadata.annotations.get(ANNOTATION_RESTORED, "")
 
 
 def no_restart(broker: Broker, now: datetime) -> str:

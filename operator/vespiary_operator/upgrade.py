@@ -114,7 +114,7 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
             template=wish.template,
             before=before,
             moves=kept.moves if before is not None else (),
-            snapshot=kept.snapshot if before is not None else "",
+            snapshot=kept.snapshot,
             has_run=kept.has_run,
         )
         if kept.moves:
@@ -178,8 +178,10 @@ def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Deci
     broker = observed.broker
     status = _status(observed, revision, frozenset({Stage.CHECKING, Stage.REFUSED}))
     is_same = broker.status.observed_generation == broker.metadata.generation
+    # What is half done goes no further while another version is looked at: nobody watches it.
+    hold = "Another version is asked for." if kept.before is not None else ""
     if status is not None and status.stage is Stage.REFUSED and is_same:
-        return Decision(kept, status)
+        return Decision(kept, status, hold=hold)
     if status is None or status.stage is Stage.REFUSED:
         status = _begun(observed, wish, kept, revision)
     found = upgrade_checks.checked(
@@ -197,7 +199,7 @@ def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Deci
     if not found.is_passed:
         if found.is_refusal:
             status = _moved(observed, status, Cause.WRONG)
-        return Decision(kept, status, found.actions)
+        return Decision(kept, status, found.actions, hold=hold)
     is_return = kept.before is not None and wish.image == templates.image_of(kept.before)
     moves = {**{move.name: move.before for move in found.moves}, **dict(kept.moves)}
     if is_return:
@@ -300,7 +302,9 @@ def _under_way(
     seen = _look(observed, wish, kept, live, status)
     status = msgspec.structs.replace(
         status,
-        journal_opened=status.journal_opened or seen.has_begun,
+        # The annotation's word: the status may be that of a pass before, which did not know yet.
+        format_change=status.format_change or bool(kept.moves),
+        journal_opened=status.journal_opened or seen.has_begun or kept.has_run,
         unhealthy_since=""
         if seen.is_unknown or seen.worst.is_healthy
         else status.unhealthy_since or _text(observed.time),
@@ -311,7 +315,7 @@ def _under_way(
     if cause in (Cause.FAILED, Cause.FAILED_FOR_GOOD):
         return _failed(observed, wish, kept, status, seen, cause)
     if cause is Cause.DONE:
-        done = Kept(revision=revision, template=kept.template, has_run=True)
+        done = Kept(revision=revision, template=kept.template, snapshot=kept.snapshot, has_run=True)
         return Decision(done, _completed(observed, status))
     if cause is not None:
         status = _moved(observed, status, cause)

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-
-def plugin(namespace: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `kubectl vespiary` as a person does."""
-    kubectl = shutil.which("kubectl")
-    assert kubectl is not None
-    scripts = str(Path(sys.executable).parent)
-    assert (Path(scripts) / "kubectl-vespiary").is_file(), "the package is not installed"
-    return subprocess.run(
-        [kubectl, "vespiary", "-n", namespace, *arguments],
-        env={**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def test_the_plugin_on_a_real_broker(

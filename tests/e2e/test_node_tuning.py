@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from vespiary_testkit.kubernetes_cluster import (
-    SYSTEM_NAMESPACE,
     TUNING,
+    TUNING_NAMESPACE,
     KubernetesCluster,
     run,
     small_broker,
@@ -49,7 +49,7 @@ def node_value(cluster: KubernetesCluster) -> Iterator[int]:
         set_mode(cluster, "Verify")
         wait_for(
             "no tuning pod is left to raise the value again",
-            lambda: not cluster.items("pods", SYSTEM_NAMESPACE, TUNER),
+            lambda: not cluster.items("pods", TUNING_NAMESPACE, TUNER),
             90,
         )
         set_knob(cluster, before)
@@ -173,17 +173,54 @@ def test_raise_follows_demand_and_puts_right_what_others_change(
     took_s = seconds_until("drift is put right", lambda: knob(cluster) >= low + 450, PUT_RIGHT_S)
     print(f"drift put right in {took_s:.1f} s")
 
-    # As after a reboot: the value is the kernel's again, and the tuning pod is a new one.
-    cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", TUNER, "--now")
-    set_knob(cluster, low)
-    took_s = seconds_until("a new tuning pod raises it", lambda: knob(cluster) > low, PUT_RIGHT_S)
-    print(f"put right by a new tuning pod in {took_s:.1f} s")
+    reboot(cluster, low)
     assert node_of(cluster).get("raisedFrom") == low
+    a_new_node_is_told(cluster)
 
     cluster.kubectl("-n", namespace, "delete", "brokers.vespiary.dev", "orders")
     wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 60)
     wait_for("the demand is gone", lambda: not node_of(cluster).get("demand"), 30)
     assert knob(cluster) >= min(raised, low + 450), "it is never lowered"
+
+
+def reboot(cluster: KubernetesCluster, low: int) -> None:
+    """As after a reboot: the value is the kernel's again, and the tuning pod is a new one."""
+    (former,) = cluster.items("pods", TUNING_NAMESPACE, TUNER)
+    cluster.kubectl("-n", TUNING_NAMESPACE, "delete", "pod", "-l", TUNER, "--now")
+    set_knob(cluster, low)
+    took_s = seconds_until("a new tuning pod raises it", lambda: knob(cluster) > low, PUT_RIGHT_S)
+    print(f"put right by a new tuning pod in {took_s:.1f} s")
+    (after,) = cluster.items("pods", TUNING_NAMESPACE, TUNER)
+    assert after["metadata"]["uid"] != former["metadata"]["uid"], "it was another pod"
+
+
+def a_new_node_is_told(cluster: KubernetesCluster) -> None:
+    """A node that appears is looked after from then on, and is not called good unseen."""
+    new = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "new", "labels": {"kubernetes.io/hostname": "new"}},
+        "spec": {"taints": [{"key": "not-there", "effect": "NoSchedule"}]},
+    }
+    wait_for(
+        "the tuning is satisfied", lambda: condition(cluster, "Ready").get("status") == "True", 60
+    )
+    cluster.apply(new)
+    try:
+        took_s = seconds_until(
+            "the new node is told",
+            lambda: "new" in [node["name"] for node in status(cluster).get("nodes") or ()],
+            TUNED_S,
+        )
+        print(f"a new node is told after {took_s:.1f} s")
+        ready = condition(cluster, "Ready")
+        assert (ready["status"], ready["reason"]) == ("Unknown", "NotKnownYet")
+        assert ready["message"].startswith("new: ")
+    finally:
+        cluster.kubectl("delete", "node", "new")
+    wait_for(
+        "the node is forgotten", lambda: condition(cluster, "Ready").get("status") == "True", 60
+    )
 
 
 def test_tunings_that_overlap_and_the_mode_for_openshift(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import stomp
 
+from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, run, small_broker, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -215,20 +216,24 @@ def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> N
     """Supervised: one broker is tried, the other waits for a word."""
     cluster, namespace = upgraded.cluster, upgraded.namespace
     first = upgraded.pods()
-    upgraded.change(image=images["0.2.0"])
+    tried = plugin(namespace, "upgrade", NAME, "--image", images["0.2.0"], "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert f"{NAME}-1 is the first, and is watched for 5 s." in tried.stdout
+    assert "image" not in cluster.broker(NAME, namespace)["spec"]
+    nonsense = plugin(namespace, "upgrade", NAME, "--to", "nonsense", "--dry-run")
+    assert nonsense.returncode == 1, "the API server checks a dry run"
+    assert "spec.version" in nonsense.stderr
+    done = plugin(namespace, "upgrade", NAME, "--image", images["0.2.0"])
+    assert done.returncode == 0, done.stderr
     upgrade = upgraded.until(images["0.2.0"], "AwaitingApproval")
     assert (upgrade["fromVersion"], upgrade["toVersion"]) == ("0.1.0", "0.2.0")
     now = upgraded.pods()
     assert now[f"{NAME}-1"][0] == images["0.2.0"]
     assert now[f"{NAME}-0"] == first[f"{NAME}-0"], "the other was not touched"
-    cluster.kubectl(
-        "-n",
-        namespace,
-        "annotate",
-        "broker.vespiary.dev",
-        NAME,
-        f"vespiary.dev/approve={upgrade['revision']}",
-    )
+    shown = json.loads(plugin(namespace, "upgrade", NAME, "-o", "json").stdout)
+    assert (shown["stage"], shown["revision"]) == ("AwaitingApproval", upgrade["revision"])
+    assert shown["next"].split("    ")[0].endswith(f"upgrade {NAME} --approve")
+    assert plugin(namespace, "upgrade", NAME, "--approve").returncode == 0
     upgraded.until(images["0.2.0"], "Complete")
     assert {image for image, _ in upgraded.pods().values()} == {images["0.2.0"]}
     restarts = upgraded.status()["restarts"]
@@ -249,6 +254,20 @@ def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     status, reason, message = upgraded.up_to_date()
     assert (status, reason) == ("False", "RolledBack"), message
     upgraded.cluster.wait_until_ready(NAME, upgraded.namespace)
+    shown = plugin(upgraded.namespace, "upgrade", NAME)
+    assert shown.returncode == 1
+    assert "0.3.0 was taken back" in shown.stdout
+    # Settings that the brokers take are no reason to try it again.
+    upgraded.change(addressSettings=[{"match": "orders.#", "maxDeliveryAttempts": 3}])
+    generation = upgraded.cluster.broker(NAME, upgraded.namespace)["metadata"]["generation"]
+    upgraded.cluster.wait_for_condition(
+        NAME, upgraded.namespace, "ConfigApplied", "True", generation=generation, timeout_s=120
+    )
+    assert upgraded.stage(images["0.3.0"]) == "RolledBack"
+    assert upgraded.pods() == after
+    assert plugin(upgraded.namespace, "upgrade", NAME, "--retry").returncode == 0
+    wait_for("it is tried again", lambda: upgraded.stage(images["0.3.0"]) == "Canary", 60)
+    upgraded.until(images["0.3.0"], "RolledBack")
 
 
 def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) -> None:

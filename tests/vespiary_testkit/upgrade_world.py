@@ -20,7 +20,7 @@ from vespiary_spec.compatibility import SCHEMA, Compatibility, FileFormat, encod
 from vespiary_spec.resources import API_VERSION
 from vespiary_spec.verification import AioResult, VolumeResult, summarise
 from vespiary_spec.verification import encode as encode_verification
-from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
+from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
 
 KEY = Key("Broker", "ns", "orders")
 OLD, NEW, NEWER = "vespiary/broker:1.0.0", "vespiary/broker:1.1.0", "vespiary/broker:1.2.0"
@@ -49,6 +49,7 @@ class UpgradeWorld:
         now: The time; it stands still unless it is moved.
         stages: Every stage that an upgrade was seen in, one after the other.
         restarted: Names of pods in the order in which they were made anew.
+        killed: How often the operator was killed; another one follows it.
     """
 
     def __init__(self, **spec: Any) -> None:
@@ -63,6 +64,7 @@ class UpgradeWorld:
         self.metrics = Metrics()
         self.stages: list[str] = []
         self.restarted: list[str] = []
+        self.killed = 0
         self.spec: dict[str, Any] = {
             "version": "1.0.0",
             "replicas": 3,
@@ -87,6 +89,15 @@ class UpgradeWorld:
         for observer in (self.reconciler._observer, self.reconciler._first_look):
             observer._users = QuickUsers()
 
+    def copied(self) -> UpgradeWorld:
+        """Return a world that goes on from here by itself, with an operator of its own."""
+        found = copy.copy(self)
+        for name in ("cluster", "remote", "stages", "restarted", "spec", "annotations"):
+            setattr(found, name, copy.deepcopy(getattr(self, name)))
+        found.metrics = Metrics()
+        found.start_operator()
+        return found
+
     def put(self, **spec: Any) -> None:
         """Change the Broker."""
         self.spec |= spec
@@ -104,6 +115,9 @@ class UpgradeWorld:
         before = self.uids()
         try:
             await self.reconciler.reconcile(KEY)
+        except Killed:
+            self.killed += 1
+            self.start_operator()
         finally:
             self.note_stage()
         self.cluster.settle(steps=3)

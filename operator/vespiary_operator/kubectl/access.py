@@ -44,7 +44,7 @@ class Api(Protocol):
     def get(self, path: str, accept: str = "application/json", **query: str) -> bytes:
         """Return the body of an answer."""
 
-    def merge(self, path: str, body: Any) -> None:
+    def merge(self, path: str, body: Any, *, is_tried: bool = False) -> None:
         """Change an object."""
 
     def execute(self, pod: str, container: str, command: list[str]) -> tuple[int, str]:
@@ -111,13 +111,19 @@ class Access:
         whole = f"{path}?{urlencode(query)}" if query else path
         return self._call("GET", whole, None, {"Accept": accept})
 
-    def merge(self, path: str, body: Any) -> None:
+    def merge(self, path: str, body: Any, *, is_tried: bool = False) -> None:
         """Change an object by a merge patch.
+
+        Args:
+            path: Its path.
+            body: The patch.
+            is_tried: Have it checked, and keep nothing of it.
 
         Raises:
             AccessError: The API server refused or did not answer.
         """
-        self._call("PATCH", path, body, {"Accept": "application/json", "Content-Type": MERGE})
+        whole = f"{path}?dryRun=All" if is_tried else path
+        self._call("PATCH", whole, body, {"Accept": "application/json", "Content-Type": MERGE})
 
     def execute(self, pod: str, container: str, command: list[str]) -> tuple[int, str]:
         """Run a command in a pod; return its exit code and what it printed.

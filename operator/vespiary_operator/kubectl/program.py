@@ -7,45 +7,21 @@ Never: decides what is good (`explanation` does). Called by: `kubectl-vespiary`,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from vespiary_operator import kinds, names, pods
 from vespiary_operator.kubectl import bundle, explanation
-from vespiary_operator.kubectl.access import Access, Api, document, items, path_of
+from vespiary_operator.kubectl.access import Access, items, path_of
+from vespiary_operator.kubectl.place import OUTPUT, Place, broker_of, show_json, table
+from vespiary_operator.kubectl.upgrade_command import upgrade
 from vespiary_spec import configuration
 from vespiary_spec.errors import ReconcileError
 from vespiary_spec.version import VERSION
-
-Connect = Callable[[str | None, str | None], Api]
-
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form."
-)
-
-
-class Place:
-    """Where the commands look; the connection is made when it is needed."""
-
-    def __init__(self, connect: Connect, context: str | None, namespace: str | None) -> None:
-        self._connect = connect
-        self._context = context
-        self._namespace = namespace
-
-    def api(self) -> Api:
-        """Return the API server.
-
-        Raises:
-            ReconcileError: There is no configuration.
-        """
-        return self._connect(self._context, self._namespace)
 
 
 class _Commands(click.Group):
@@ -69,24 +45,9 @@ def program(context: click.Context, context_name: str | None, namespace: str | N
     context.obj = Place(connect, context_name, namespace)
 
 
-def _json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
-def _broker(api: Api, name: str) -> dict[str, Any]:
-    return document(api, path_of(kinds.BROKER, api.namespace, name))
-
-
 @program.command()
 @click.argument("name", required=False)
-@_OUTPUT
+@OUTPUT
 @click.pass_obj
 def status(place: Place, name: str | None, output: str) -> None:
     """Say of each Broker what is asked for, what is there, what stands in the way, and what to do.
@@ -94,10 +55,10 @@ def status(place: Place, name: str | None, output: str) -> None:
     Exit code 1 if one of them is not Ready.
     """
     api = place.api()
-    found = [_broker(api, name)] if name else items(api, path_of(kinds.BROKER, api.namespace))
+    found = [broker_of(api, name)] if name else items(api, path_of(kinds.BROKER, api.namespace))
     explained = [explanation.explain(broker) for broker in found]
     if output == "json":
-        _json(explained)
+        show_json(explained)
     else:
         _show_status(explained, api.namespace)
     sys.exit(0 if all(one.ready for one in explained) else 1)
@@ -108,11 +69,11 @@ def _show_status(explained: list[explanation.Explanation], namespace: str) -> No
     if not explained:
         console.print(f"There is no Broker in the namespace {namespace}.")
         return
-    table = _table("BROKER", "READY", "VERSION", "BLOCKED BY", "REASON")
+    made = table("BROKER", "READY", "VERSION", "BLOCKED BY", "REASON")
     for one in explained:
         shown = f"{one.actual}/{one.desired}"
-        table.add_row(one.name, shown, one.version, one.blocked_by or "-", one.reason or "-")
-    console.print(table)
+        made.add_row(one.name, shown, one.version, one.blocked_by or "-", one.reason or "-")
+    console.print(made)
     for one in explained:
         if one.sentence:
             console.print(f"\n{one.name}: {one.sentence}", markup=False, soft_wrap=True)
@@ -122,7 +83,7 @@ def _show_status(explained: list[explanation.Explanation], namespace: str) -> No
 
 @program.command()
 @click.argument("name")
-@_OUTPUT
+@OUTPUT
 @click.pass_obj
 def verify(place: Place, name: str, output: str) -> None:
     """Show what was verified about each volume of a Broker and about its nodes.
@@ -130,14 +91,14 @@ def verify(place: Place, name: str, output: str) -> None:
     Exit code 1 if anything was refused or has yet to be verified.
     """
     api = place.api()
-    findings = explanation.verified(_broker(api, name))
+    findings = explanation.verified(broker_of(api, name))
     if output == "json":
-        _json(findings)
+        show_json(findings)
     else:
-        table = _table("POD", "WHAT", "VERDICT", "FILESYSTEM", "")
+        shown = table("POD", "WHAT", "VERDICT", "FILESYSTEM", "")
         for one in findings:
-            table.add_row(one.pod or name, one.what, one.verdict, one.filesystem, one.sentence)
-        Console(highlight=False).print(table)
+            shown.add_row(one.pod or name, one.what, one.verdict, one.filesystem, one.sentence)
+        Console(highlight=False).print(shown)
         if not findings:
             click.echo("No broker has looked at its volumes yet.", err=True)
     sys.exit(0 if explanation.is_good(findings) else 1)
@@ -183,7 +144,7 @@ def drain(place: Place, name: str, replicas: int | None) -> None:
     This lowers spec.replicas, no more: the operator drains, and stops what is empty.
     """
     api = place.api()
-    broker = _broker(api, name)
+    broker = broker_of(api, name)
     has = int((broker.get("spec") or {}).get("replicas", 1))
     wanted = has - 1 if replicas is None else replicas
     if not 1 <= wanted < has:
@@ -197,6 +158,9 @@ def drain(place: Place, name: str, replicas: int | None) -> None:
     api.merge(path_of(kinds.BROKER, api.namespace, name), body)
     click.echo(f"{name} goes from {has} to {wanted} brokers; those that leave are emptied first.")
     click.echo(f"next: kubectl vespiary -n {api.namespace} status {name}")
+
+
+program.add_command(upgrade)
 
 
 @program.command("support-bundle")
@@ -216,7 +180,7 @@ def support_bundle(place: Place, name: str | None, target: Path | None) -> None:
     """
     api = place.api()
     if name:
-        _broker(api, name)  # a wrong name is said before a file is made
+        broker_of(api, name)  # a wrong name is said before a file is made
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     target = target or Path(f"vespiary-{name or api.namespace}-{stamp}.tar.gz")
     try:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from vespiary_operator import kinds, templates
+from vespiary_operator import kinds, maintenance, templates
 from vespiary_testkit.fake_kubernetes import Killed
 from vespiary_testkit.resize_world import ResizeWorld
-from vespiary_testkit.upgrade_world import NEW, OLD, UpgradeWorld
+from vespiary_testkit.upgrade_world import NEW, NEWER, OLD, UpgradeWorld, says
 
 Change = Callable[[ResizeWorld], None]
 
@@ -198,5 +198,123 @@ def test_an_upgrade_goes_on_whichever_write_was_the_operators_last(
             ledger = [(r["broker"], r["reason"]) for r in found.status()["restarts"]]
             assert ledger == [(r["broker"], r["reason"]) for r in whole.status()["restarts"]], where
             assert not any("delete PersistentVolumeClaim" in w for w in found.cluster.writes)
+
+    run(test)
+
+
+class Course(NamedTuple):
+    """An upgrade, and what it comes to.
+
+    Attributes:
+        begin: What sets it going.
+        stage: Where it ends.
+        images: Images of the brokers then.
+        restarted: Brokers that may be restarted for it, and how often at most.
+    """
+
+    begin: Callable[[UpgradeWorld], Awaitable[None]]
+    stage: str
+    images: list[str]
+    restarted: dict[str, int]
+
+
+async def to_new(world: UpgradeWorld) -> None:
+    world.put(version="1.1.0")
+
+
+async def to_what_does_not_start(world: UpgradeWorld) -> None:
+    world.cluster.bad_images.add(NEW)
+    world.put(version="1.1.0")
+
+
+async def to_another_format_and_failing(world: UpgradeWorld) -> None:
+    world.cluster.compatibility[NEW] = says("1.1.0", writes=2, reads=(1, 2))
+    await to_what_does_not_start(world)
+
+
+async def settings_after_a_rollback(world: UpgradeWorld) -> None:
+    await to_what_does_not_start(world)
+    await world.until_stage("RolledBack")
+    world.restarted.clear()
+    world.put(podLabels={"team": "orders"})
+
+
+async def again_after_a_rollback(world: UpgradeWorld) -> None:
+    await to_what_does_not_start(world)
+    await world.until_stage("RolledBack")
+    world.restarted.clear()
+    world.cluster.bad_images.clear()
+    world.annotations[maintenance.ANNOTATION_RETRY] = "now"
+    world.put()
+
+
+async def another_on_the_way(world: UpgradeWorld) -> None:
+    await to_new(world)
+    await world.until_stage("Soaking")
+    world.restarted.clear()
+    world.put(version="1.2.0")
+
+
+COURSES: dict[str, Course] = {
+    "halted": Course(to_another_format_and_failing, "Halted", [OLD, NEW], {"orders-1": 1}),
+    "settings after a rollback": Course(
+        settings_after_a_rollback, "RolledBack", [OLD] * 2, {"orders-0": 1, "orders-1": 1}
+    ),
+    "tried again": Course(
+        again_after_a_rollback, "Complete", [NEW] * 2, {"orders-0": 1, "orders-1": 1}
+    ),
+    "another one": Course(
+        another_on_the_way, "Complete", [NEWER] * 2, {"orders-0": 1, "orders-1": 1}
+    ),
+}
+
+
+async def begun_course(course: Course) -> UpgradeWorld:
+    """Return a world in which an upgrade was just asked for."""
+    world = UpgradeWorld(
+        replicas=2, upgrade={"soakTime": 6, "deadline": 12, "allowFormatChange": True}
+    )
+    await world.running()
+    await course.begin(world)
+    world.cluster.all_writes = 0
+    return world
+
+
+async def finish(world: UpgradeWorld, course: Course) -> None:
+    """Let an upgrade come to its end, and to rest."""
+    quiet = 0
+    for _ in range(80):
+        writes = world.cluster.all_writes
+        await world.turn()
+        is_there = world.stage() == course.stage and world.images() == course.images
+        quiet = quiet + 1 if is_there and world.cluster.all_writes == writes else 0
+        if quiet == 3:
+            return
+    raise AssertionError(f"no end: {world.stages}, {world.images()}, {world.upgrade()}")
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_an_operator_killed_in_an_upgrade_is_followed_by_one_that_goes_on(name: str) -> None:
+    async def test() -> None:
+        course = COURSES[name]
+        first = await begun_course(course)
+        whole = first.copied()
+        await finish(whole, course)
+        writes = whole.cluster.all_writes
+        assert writes >= 5
+        assert {pod: whole.restarted.count(pod) for pod in course.restarted} == course.restarted
+        for at in range(writes):
+            world = first.copied()
+            # Before one and after the next: between two writes there is nothing else to lose.
+            world.cluster.killed_at, world.cluster.kills_before = at, at % 2 == 0
+            await finish(world, course)
+            assert world.killed == 1, f"write {at} was not reached"
+            assert world.condition("UpToDate")[:2] == whole.condition("UpToDate")[:2]
+            assert world.condition("Ready")[0] == whole.condition("Ready")[0]
+            assert world.check_pods() == []
+            assert not any("delete PersistentVolumeClaim" in w for w in world.cluster.writes)
+            for pod in world.uids():
+                times = world.restarted.count(pod)
+                assert times <= course.restarted.get(pod, 0), f"write {at}: {world.restarted}"
 
     run(test)

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from vespiary_operator import kinds, maintenance
+from vespiary_operator import kinds, maintenance, templates
 from vespiary_testkit.resize_world import ResizeWorld
 from vespiary_testkit.upgrade_world import NEW, NEWER, OLD, UpgradeWorld, says
 
@@ -181,6 +182,38 @@ def test_a_word_from_before_the_failure_does_not_count() -> None:
         assert world.stages == ["RolledBack"]
 
     in_world(test, upgrade={"deadline": 30})
+
+
+# --- the copy -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["Halted", "Complete"])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_copy_that_was_put_back_lets_the_version_before_in(stage: str, is_told: bool) -> None:
+    async def test(world: UpgradeWorld) -> None:
+        world.cluster.compatibility[NEW] = says("1.1.0", writes=2, reads=(1, 2))
+        if stage == "Halted":
+            world.cluster.bad_images.add(NEW)
+        world.put(version="1.1.0")
+        await world.until_stage(stage)
+        annotation = world.cluster.one(kinds.STATEFUL_SET, "orders")["metadata"]["annotations"]
+        name = msgspec.json.decode(annotation[templates.ANNOTATION])["snapshot"]
+        world.put(hibernate=True)
+        await world.until(lambda: not world.pods())
+        world.annotations[maintenance.ANNOTATION_RESTORED] = name if is_told else "another"
+        world.put(version="1.0.0")
+        if not is_told:
+            await world.until_stage("Refused")
+            assert world.condition("UpToDate")[1] == "FormatUnreadable"
+            return
+        await world.turns(6)
+        world.put(hibernate=False)
+        await world.until(lambda: world.images() == [OLD] * 3)
+        await world.until(lambda: world.condition("Ready")[0] == "True")
+        assert world.condition("UpToDate")[0] == "True"
+        assert world.condition("Degraded")[0] == "False"
+
+    in_world(test, upgrade={"deadline": 30, "allowFormatChange": True})
 
 
 # --- the ledger -----------------------------------------------------------------------------------

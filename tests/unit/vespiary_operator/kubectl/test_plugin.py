@@ -38,7 +38,7 @@ class FakeApi:
         found = self.documents[path]
         return found if isinstance(found, bytes) else json.dumps(found).encode()
 
-    def merge(self, path: str, body: Any) -> None:
+    def merge(self, path: str, body: Any, *, is_tried: bool = False) -> None:
         self.patches.append((path, body))
 
     def execute(self, pod: str, container: str, command: list[str]) -> tuple[int, str]:
