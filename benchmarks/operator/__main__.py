@@ -89,7 +89,7 @@ def _apply_definitions(api: Api) -> None:
     for file in sorted((_ROOT / "crds").glob("*.yaml")):
         document = yaml.safe_load(file.read_text("utf-8"))
         name = document["metadata"]["name"]
-        path = f"{collection}/{name}?fieldManager=benchmark&force=true"
+        path = f"{collection}/{name}?fieldManager=helm&force=true"  # which a chart may change later
         api.call("PATCH", path, document, _APPLY)
     deadline = time.monotonic() + 30
     while True:
