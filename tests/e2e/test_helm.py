@@ -115,7 +115,9 @@ def test_one_plain_file_does_the_same_without_helm(
     assert manifests.main([str(path), "--chart", str(CHART), *settings]) == 0
     cluster.uninstall()
     try:
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+        # In Helm's name: definitions that kubectl owns no later installation could change.
+        manager = ("--field-manager=helm", "--force-conflicts")
+        cluster.kubectl("apply", "--server-side", *manager, "-f", str(path))
         cluster.kubectl(
             *("-n", manifests.NAMESPACE, "rollout", "status", "deployment/vespiary"),
             "--timeout=120s",
