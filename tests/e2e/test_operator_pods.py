@@ -98,7 +98,8 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
     assert cluster.get("poddisruptionbudget", "orders", namespace) is None
     template = template_of(cluster, namespace)
     container = template["spec"]["containers"][0]
-    assert "env" not in container
+    left = {variable["name"] for variable in container["env"]}
+    assert left == {"VESPIARY_ORDINAL", "VESPIARY_OWN_CONFIG"}, "the operator's own stay"
     assert "envFrom" not in container
     assert "hostAliases" not in template["spec"]
     assert "team" not in template["metadata"]["annotations"]
