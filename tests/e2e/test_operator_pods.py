@@ -68,6 +68,7 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
         "serviceAccount": {"name": "robot"},
         "probes": {"readiness": {"period": "1s"}},
         "resources": {"limits": {"memory": "320Mi"}},
+        "networkPolicy": {"enabled": True},
     }
     cluster.apply(document, namespace)
 
@@ -83,10 +84,11 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
         del spec[name]
     del spec["podTemplate"]["hostAliases"]
     spec["resources"] = {"limits": {"memory": "512Mi"}}
-    spec["disruptionBudget"] = {"enabled": False}
+    spec["disruptionBudget"] = spec["networkPolicy"] = {"enabled": False}
     before = cluster.get("pod", "orders-0", namespace)
     assert before is not None
-    assert cluster.get("poddisruptionbudget", "orders", namespace) is not None
+    for kind in ("poddisruptionbudget", "networkpolicy"):
+        assert cluster.get(kind, "orders", namespace) is not None
     cluster.apply(document, namespace)
 
     def is_new() -> bool:
@@ -95,7 +97,8 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
 
     wait_for("the pod is a new one", is_new, 60)
     cluster.wait_for_condition("orders", namespace, "UpToDate", "True", generation=2)
-    assert cluster.get("poddisruptionbudget", "orders", namespace) is None
+    for kind in ("poddisruptionbudget", "networkpolicy"):
+        assert cluster.get(kind, "orders", namespace) is None
     template = template_of(cluster, namespace)
     container = template["spec"]["containers"][0]
     left = {variable["name"] for variable in container["env"]}
