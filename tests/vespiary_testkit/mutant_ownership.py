@@ -31,6 +31,14 @@ PYTHON_OWNERSHIP: Final[tuple[Mutant, ...]] = (
         _LEASE + "test_a_look_that_began_before_the_flush_confirms_nothing",
     ),
     Mutant(
+        "a look lets writes begin for ever",
+        "A process that was stopped behind a look writes when it goes on.",
+        _STORE + "lease.py",
+        "        while self._waiting and self._lease.may_write():\n",
+        "        while self._waiting:\n",
+        _LEASE + "test_a_stop_behind_a_look_begins_no_write",
+    ),
+    Mutant(
         "a look counts from its end",
         "The lease begins when the block was read, not when the look at it began.",
         _STORE + "lease.py",

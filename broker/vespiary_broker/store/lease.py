@@ -237,7 +237,6 @@ class _Held(NamedTuple):
 class _Waiting(NamedTuple):
     """A write that was handed in when the lease was old."""
 
-    since_s: float
     token: int
     submit: Callable[[], None]
 
@@ -326,7 +325,7 @@ class LeasedRing:
         return not self._waiting and not self._lease.is_lost and self._lease.may_write()
 
     def _wait(self, token: int, submit: Callable[[], None]) -> None:
-        self._waiting.append(_Waiting(self._lease.now_s(), token, submit))
+        self._waiting.append(_Waiting(token, submit))
         if self._lease.is_lost:
             self.wake()
         else:
@@ -356,15 +355,16 @@ class LeasedRing:
         return ready
 
     def _begin_waiting(self) -> list[tuple[int, int]]:
-        """Begin the writes that waited for a look; one that began later will do, however old.
+        """Begin the writes that waited for a look, if that is still young.
+
+        A process that was stopped behind the look must not write now: somebody else may have
+        claimed the journal since, and waited its lease out.
 
         Returns:
             The ends of those that can't be begun.
         """
         ended = []
-        while self._waiting and (
-            self._lease.covers(self._waiting[0].since_s) or self._lease.may_write()
-        ):
+        while self._waiting and self._lease.may_write():
             waiting = self._waiting.popleft()
             try:
                 waiting.submit()

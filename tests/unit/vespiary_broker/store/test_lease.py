@@ -177,13 +177,18 @@ async def test_looks_that_take_longer_than_the_lease_still_confirm(tmp_path: Pat
         return found
 
     rig.lease._claim.file.read = slow_read  # type: ignore[method-assign]
+    begin_write(rig)
     rig.now_s += LEASE_S
+    rig.ring.release()
+    await rig.settle()
+    assert rig.confirmed == 1
+    await rig.look()
+    assert rig.confirmed == 2, "the look began behind the flush"
+    written = rig.ring_writes
     rig.publish()
     rig.journal.kick()
-    for _ in range(2):  # one for the write to begin, one for its confirm
-        assert rig.confirmed == 1
-        await rig.look()
-    assert rig.confirmed == 2
+    await rig.look()
+    assert rig.ring_writes == written, "by the time it was read, somebody else may have claimed it"
     rig.lease._claim.file.read = read  # type: ignore[method-assign]
     await rig.look()
     await rig.close()
@@ -217,6 +222,26 @@ async def test_no_write_begins_late_in_the_lease(tmp_path: Path):
     written = rig.ring_writes
     rig.publish()
     rig.journal.kick()
+    await rig.settle()
+    assert rig.ring_writes == written
+    await rig.look()
+    await rig.journal.wait_durable()
+    assert rig.confirmed == 2
+    await rig.close()
+
+
+@run
+async def test_a_stop_behind_a_look_begins_no_write(tmp_path: Path):
+    """What the look allowed when it ended is over when the process goes on."""
+    rig = Rig(tmp_path)
+    await rig.open()
+    rig.now_s += LEASE_S
+    written = rig.ring_writes
+    rig.publish()
+    rig.journal.kick()
+    await rig.settle()
+    assert rig.lease.look()
+    rig.now_s += 100 * LEASE_S  # stopped before the loop took it up
     await rig.settle()
     assert rig.ring_writes == written
     await rig.look()
