@@ -108,7 +108,7 @@ def is_behind(observed: Observed) -> bool:
             if told.waits_for_restart or missing(observed, told, pods.ordinal(pod)):
                 return True
     except ConfigError:
-        pass
+        pass  # what is asked for cannot be taken by anybody, which `plan` says
     return False
 
 

@@ -152,6 +152,7 @@ class KubernetesCluster:
             chart: Folder or package.
             settings: Values beside those of the images, each as `--set` takes it.
         """
+        self._note_rights()
         operator, _, operator_tag = self.operator_image.rpartition(":")
         broker, _, broker_tag = self.broker_image.rpartition(":")
         values = [
@@ -177,10 +178,17 @@ class KubernetesCluster:
             *chosen,
         )
 
+    def _note_rights(self) -> None:
+        """Have what the operator asked for read, before it is another process."""
+        if self.rights is not None:
+            self.rights.read_now()
+
     def uninstall(self) -> None:
+        self._note_rights()
         self.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", check=False)
 
     def restart_operator(self) -> None:
+        self._note_rights()
         self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", DEPLOYMENT)
         self.kubectl(
             "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=120s", timeout_s=130

@@ -101,15 +101,23 @@ class OperatorRights:
             if (verb, rule.kind.plural, rule.subresource) not in used
         ]
 
+    def read_now(self) -> None:
+        """Read what the operators that run now have asked for; before they are replaced."""
+        client = kubernetes.config.new_client_from_config(os.environ.get("KUBECONFIG"))
+        self._read_all(kubernetes.client.CoreV1Api(client))
+
     def _run(self) -> None:
         # The client's default is what KUBECONFIG was when the module was loaded, before `cluster`.
         client = kubernetes.config.new_client_from_config(os.environ.get("KUBECONFIG"))
         core = kubernetes.client.CoreV1Api(client)
         while not self._stop.wait(PAUSE_S):
-            with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
-                for pod in core.list_pod_for_all_namespaces(label_selector=OPERATORS).items:
-                    if pod.metadata.labels.get("helm.sh/chart") in (self._chart, None):
-                        self._read(core, pod.metadata.namespace, pod.metadata.name)
+            self._read_all(core)
+
+    def _read_all(self, core: kubernetes.client.CoreV1Api) -> None:
+        with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+            for pod in core.list_pod_for_all_namespaces(label_selector=OPERATORS).items:
+                if pod.metadata.labels.get("helm.sh/chart") in (self._chart, None):
+                    self._read(core, pod.metadata.namespace, pod.metadata.name)
 
     def _read(self, core: kubernetes.client.CoreV1Api, namespace: str, name: str) -> None:
         """Read one page; a pod that is not up yet, or no longer, has none."""

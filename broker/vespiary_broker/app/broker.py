@@ -165,7 +165,7 @@ class BrokerApp(Administration):
 
         Returns:
             Exit code: 0 after a stop that was asked for, 3 if another broker has the journal now,
-        1 after any other failure.
+            1 after any other failure.
 
         Raises:
             VespiaryError: The broker could not start; says why.
