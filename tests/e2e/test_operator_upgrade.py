@@ -14,7 +14,13 @@ import pytest
 import stomp
 
 from vespiary_testkit.kubectl_plugin import plugin
-from vespiary_testkit.kubernetes_cluster import KubernetesCluster, run, small_broker, wait_for
+from vespiary_testkit.kubernetes_cluster import (
+    ROOT,
+    KubernetesCluster,
+    run,
+    small_broker,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -207,7 +213,10 @@ def upgraded(cluster: KubernetesCluster, namespace: str) -> Upgraded:
         "topology": "Independent",
         "upgrade": {"strategy": "Supervised", "soakTime": 5, "deadline": 25},
     }
-    cluster.apply(small_broker(NAME, **spec), namespace)
+    document = small_broker(NAME, **spec)
+    # The journal's files, their copy, and what is put back beside them.
+    document["spec"]["storage"]["volumes"]["journal"]["size"] = "768Mi"
+    cluster.apply(document, namespace)
     cluster.wait_until_ready(NAME, namespace)
     return Upgraded(cluster, namespace)
 
@@ -270,8 +279,11 @@ def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     upgraded.until(images["0.3.0"], "RolledBack")
 
 
-def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) -> None:
-    """A version that changes the format is refused until it is asked for; then there is a copy."""
+def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) -> str:
+    """A version that changes the format is refused until it is asked for; then there is a copy.
+
+    Returns its name.
+    """
     cluster, namespace = upgraded.cluster, upgraded.namespace
     after = upgraded.pods()
     upgraded.change(image=images["0.4.0"])
@@ -294,7 +306,9 @@ def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) ->
     )
     assert {Path(part["folder"]).name for part in copies} >= {"bindings", "journal", "paging"}
     assert sum(part["files"] for part in copies) >= 4
-    assert re.fullmatch(r"[0-9a-f]{10}-\d{14}", copies[0]["name"])
+    name = str(copies[0]["name"])
+    assert re.fullmatch(r"[0-9a-f]{10}-\d{14}", name)
+    return name
 
 
 def refuses_the_way_back(upgraded: Upgraded, images: dict[str, str]) -> None:
@@ -310,6 +324,47 @@ def refuses_the_way_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     assert upgraded.pods() == running
 
 
+def goes_back_to_the_copy(upgraded: Upgraded, images: dict[str, str], name: str) -> None:
+    """What docs/howto/upgrades.md says: stop, put the copy back, say so, start as before."""
+    cluster, namespace = upgraded.cluster, upgraded.namespace
+    pods = upgraded.pods()
+    upgraded.change(
+        hibernate=True, upgrade={"allowFormatChange": True, "strategy": "RollingUpdate"}
+    )
+    wait_for("the brokers have stopped", lambda: not upgraded.pods(), 90)
+    page = (ROOT / "docs" / "howto" / "upgrades.md").read_text("utf-8")
+    manifest = page.split("# restore.yaml\n", 1)[1].split("```", 1)[0]
+    manifest = manifest.replace("IMAGE", images["0.2.0"]).replace("NAME", name)
+    for pod in pods:
+        cluster.kubectl(
+            "-n", namespace, "apply", "-f", "-", stdin=manifest.replace("orders-0", pod)
+        )
+        restore = f"restore-{pod}"
+
+        def phase(restore: str = restore) -> str:
+            found = cluster.get("pod", restore, namespace) or {}
+            said = str((found.get("status") or {}).get("phase"))
+            return said if said in ("Succeeded", "Failed") else ""
+
+        ended = wait_for(f"{restore} has ended", phase, 60)
+        log = cluster.kubectl("-n", namespace, "logs", restore, check=False).stdout
+        assert ended == "Succeeded", log
+        cluster.kubectl("-n", namespace, "delete", "pod", restore)
+    annotation = f"vespiary.dev/restored-snapshot={name}"
+    cluster.kubectl("-n", namespace, "annotate", "broker.vespiary.dev", NAME, annotation)
+    upgraded.change(image=images["0.2.0"])
+    upgraded.until(images["0.2.0"], "Complete")  # the other version must not be woken
+    upgraded.change(hibernate=False)
+    wait_for(
+        "the version before serves",
+        lambda: (
+            {image for image, _ in upgraded.pods().values()} == {images["0.2.0"]}
+            and cluster.condition(NAME, namespace, "Ready").get("status") == "True"
+        ),
+        180,
+    )
+
+
 def test_versions_come_and_go_while_a_client_sends(
     cluster: KubernetesCluster, namespace: str, images: dict[str, str], upgraded: Upgraded
 ) -> None:
@@ -318,7 +373,7 @@ def test_versions_come_and_go_while_a_client_sends(
     wait_for("the first receipts", lambda: len(sender.confirmed) > 50, 60)
     is_approved_before_the_rest(upgraded, images)
     is_taken_back(upgraded, images)
-    changes_the_format_when_asked(upgraded, images)
+    name = changes_the_format_when_asked(upgraded, images)
     refuses_the_way_back(upgraded, images)
 
     assert sender.connections >= 2, "no restart was noticed by the client"
@@ -327,3 +382,4 @@ def test_versions_come_and_go_while_a_client_sends(
     lost = sender.confirmed - found
     assert not lost, f"{len(lost)} of {len(sender.confirmed)} confirmed messages are lost"
     print(f"{len(sender.confirmed)} confirmed, {sender.connections} connections")
+    goes_back_to_the_copy(upgraded, images, name)

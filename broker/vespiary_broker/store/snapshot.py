@@ -92,7 +92,11 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
         for folder in here.values():
             _remove_tree(disk, folder / f"{PREFIX}{name}{_UNFINISHED}")
         missing = [folder for folder in here.values() if not (folder / f"{PREFIX}{name}").is_dir()]
-        _check_room(missing)
+        _check_room(
+            {folder: [path.stat().st_size for path in _content(folder)] for folder in missing},
+            "the copy of the files does not fit",
+            "enlarge the volume, consume messages, or remove copies that are not needed",
+        )
         for folder in missing:
             _take_part(disk, folder, name)
     return [_part(folder / f"{PREFIX}{name}") for folder in here.values()]
@@ -140,6 +144,7 @@ def restore(folders: Mapping[str, Path], name: str) -> list[Part]:
 
     Raises:
         StorageError: A folder has no part of it; nothing was changed.
+        DiskFull: A volume has no room for its part beside what is there; nothing was changed.
         JournalLocked: A broker runs on the files.
 
     Durability: on return everything survives a power cut.
@@ -156,6 +161,15 @@ def restore(folders: Mapping[str, Path], name: str) -> list[Part]:
                 allowed=", ".join(sorted({part.name for part in listed(folders)})) or "none",
             )
     with _locked(here):
+        _check_room(
+            {
+                folder: [path.stat().st_size for path in _files(folder / f"{PREFIX}{name}/files")]
+                for folder in here.values()
+                if not (folder / f"{_RESTORING}{name}").exists()  # else it has begun
+            },
+            "the copy does not fit beside the files that it replaces",
+            "enlarge the volume, or remove copies that are not needed",
+        )
         for folder in here.values():
             _restore_part(disk, folder, name)
         for folder in here.values():
@@ -324,26 +338,31 @@ def _newer(folders: Mapping[str, Path], before: Mapping[str, int]) -> str:
     return ""
 
 
-def _check_room(folders: list[Path]) -> None:
-    """Refuse what does not fit, before anything is written."""
+def _check_room(sizes: Mapping[Path, list[int]], what: str, cure: str) -> None:
+    """Refuse what does not fit, before anything is written.
+
+    Args:
+        sizes: Sizes of the files that are copied, by the folder that they go to.
+        what: Which copy does not fit, as a sentence.
+        cure: What to do then.
+    """
     needed: dict[int, int] = {}
     place: dict[int, Path] = {}
-    for folder in folders:
+    for folder, each in sizes.items():
         device = folder.stat().st_dev
-        sizes = [path.stat().st_size for path in _content(folder)]
         # As much again as the largest file stays free, for the journal's next one.
-        needed[device] = needed.get(device, 0) + sum(sizes) + max(sizes, default=0)
+        needed[device] = needed.get(device, 0) + sum(each) + max(each, default=0)
         place[device] = folder
     for device, size_bytes in needed.items():
         usage = os.statvfs(place[device])
         free_bytes = usage.f_bavail * usage.f_frsize
         if size_bytes > free_bytes:
             raise DiskFull(
-                "the copy of the files does not fit",
+                what,
                 where=str(place[device]),
                 measured=f"{units.format_size_rounded(free_bytes)} free",
                 allowed=f"{units.format_size_rounded(size_bytes)} or more",
-                cure="enlarge the volume, consume messages, or remove copies that are not needed",
+                cure=cure,
             )
 
 

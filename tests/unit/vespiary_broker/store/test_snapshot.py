@@ -172,6 +172,25 @@ def test_a_volume_without_room_is_left_as_it_was(
     assert not list(tmp_path.rglob("*.part"))
 
 
+def test_a_copy_for_which_there_is_no_room_moves_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = make_folders(tmp_path)
+    snapshot.take(folders, "first", before={})
+    (folders["journal"] / "activemq-data-1.hq").write_bytes(b"newer")
+    before = content(tmp_path)
+
+    class Full:
+        f_bavail = 10
+        f_frsize = 4096
+
+    monkeypatch.setattr(snapshot.os, "statvfs", lambda _: Full)
+    with pytest.raises(DiskFull, match=r"beside the files that it replaces.*40 KiB free.*or more"):
+        snapshot.restore(folders, "first")
+    assert content(tmp_path) == before
+    assert not list(tmp_path.rglob(".vespiary-re*"))
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-x", "x" * 64, "a.part"])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(StorageError, match="no name of a copy"):
