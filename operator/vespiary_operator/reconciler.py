@@ -26,6 +26,7 @@ from vespiary_operator import (
     conditions,
     kinds,
     live_files,
+    loose_pods,
     maintenance,
     pods,
     resync,
@@ -288,6 +289,8 @@ class Reconciler:
             self._logged.pop(key, None)
             self._moving.discard(key)
             self._metrics.forget(key.namespace, key.name)
+            if document is None and reader is self._live:
+                await self._end_loose_pods(key)
             return None
         self._secrets.learn(document)
         try:
@@ -301,6 +304,21 @@ class Reconciler:
         planned = plan(observed, self._options)
         found = status.compute(observed, planned, now=now, failure="")
         return Look(document=document, broker=broker, observed=observed, plan=planned, status=found)
+
+    async def _end_loose_pods(self, key: Key) -> None:
+        """End the pods that a Broker left behind which is gone; most leave none."""
+        selector = loose_pods.selector(key.name)
+        known = await self._cached.items(kinds.POD, key.namespace, selector)
+        if not any(map(loose_pods.is_loose, known)):
+            return
+        found = await self._live.items(kinds.POD, key.namespace, selector)
+        actions = tuple(loose_pods.ends(found))
+        for action in actions:
+            log.info("%s: %s", _shown(key), action.sentence)
+        done = await apply.carry_out(self._api, actions, {})
+        self._metrics.applied([outcome.action for outcome in done.outcomes])
+        if done.failure is not None:
+            raise done.failure
 
     def _next_look(self, key: Key, look: Look) -> float | None:
         """Return when to look again; with many on their way, less often at each."""

@@ -139,6 +139,20 @@ def change_claims(
     wait_for("the claim has what the Broker says now", is_changed, 60)
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
 
+    def is_replaced() -> bool:
+        there = cluster.get("statefulset", "orders", namespace)
+        if there is None or "operation" in cluster.broker("orders", namespace)["status"]:
+            return False
+        (template,) = (
+            t for t in there["spec"]["volumeClaimTemplates"] if t["metadata"]["name"] == "journal"
+        )
+        return template["spec"].get("volumeAttributesClassName") == attributes_class and all(
+            claim["metadata"].get("ownerReferences") for claim in cluster.items("pvc", namespace)
+        )
+
+    # Meanwhile the claims are nobody's, so that none can be lost: not even if it is asked for.
+    wait_for("the StatefulSet has the class as well, and the claims again", is_replaced, 60)
+
 
 # --- Services, and what a cluster may lack --------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -141,6 +141,28 @@ def test_in_use_with_the_stateful_set_replaced_and_no_broker_touched(
     )
     cluster.wait_until_ready("orders", namespace)
     assert uid(cluster, "pod", "orders-0", namespace) == pod["metadata"]["uid"]
+    leave_nothing_behind(cluster, namespace, claims)
+
+
+def leave_nothing_behind(
+    cluster: KubernetesCluster, namespace: str, claims: dict[str, str]
+) -> None:
+    """A Broker that goes while no StatefulSet holds its pods takes them with it; claims stay."""
+    # Paused, the operator leaves the gap open that a replacement has for a second.
+    cluster.kubectl("-n", namespace, "annotate", BROKER, "orders", "vespiary.dev/paused=true")
+    cluster.kubectl("-n", namespace, "delete", "statefulset", "orders", "--cascade=orphan")
+
+    def is_loose() -> bool:
+        pod = cluster.get("pod", "orders-0", namespace)
+        return pod is not None and not pod["metadata"].get("ownerReferences")
+
+    wait_for("nothing owns the pod", is_loose, 60)
+    assert not cluster.get("statefulset", "orders", namespace), "a paused Broker gets no other"
+    cluster.kubectl("-n", namespace, "delete", BROKER, "orders")
+    wait_for("the pod ends", lambda: not cluster.items("pods", namespace), 60)
+    assert {
+        c["metadata"]["name"]: c["metadata"]["uid"] for c in cluster.items("pvc", namespace)
+    } == claims
 
 
 def test_at_rest_one_broker_after_the_other(cluster: KubernetesCluster, namespace: str) -> None:

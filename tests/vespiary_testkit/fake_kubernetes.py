@@ -203,17 +203,7 @@ class FakeKubernetes:
                 return
             if found["metadata"]["uid"] != uid:
                 raise ApiRefusedError("another UID", where=name, status=409)
-            del self.objects[kind.name, namespace, name]
-            for key, other in list(self.objects.items()):
-                owners = other["metadata"].get("ownerReferences") or []
-                left = [owner for owner in owners if owner["uid"] != uid]
-                if left == owners:
-                    continue
-                if not orphans and not left:
-                    del self.objects[key]
-                    continue
-                other["metadata"]["ownerReferences"] = left
-                self._stamp(other)
+            self.remove(kind, name, namespace, orphans=orphans)
 
     # --- what tests call ------------------------------------------------------------------------
 
@@ -238,6 +228,22 @@ class FakeKubernetes:
             self._stamp(new)
         self.objects[key] = new
         return copy.deepcopy(new)
+
+    def remove(
+        self, kind: Kind, name: str, namespace: str = "ns", *, orphans: bool = False
+    ) -> None:
+        """Take an object away with what it owns, or without; what that owns in turn stays."""
+        uid = self.objects.pop((kind.name, namespace, name))["metadata"]["uid"]
+        for key, other in list(self.objects.items()):
+            owners = other["metadata"].get("ownerReferences") or []
+            left = [owner for owner in owners if owner["uid"] != uid]
+            if left == owners:
+                continue
+            if not orphans and not left:
+                del self.objects[key]
+                continue
+            other["metadata"]["ownerReferences"] = left
+            self._stamp(other)
 
     def one(self, kind: Kind, name: str, namespace: str = "ns") -> dict[str, Any]:
         return self.objects[kind.name, namespace, name]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from vespiary_operator import kinds
+from vespiary_operator.cache import Cache
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
@@ -39,6 +40,7 @@ class ResizeWorld:
     Attributes:
         cluster: The API server.
         remote: Running pods.
+        cache: What the operator's watches have told it.
         killed: How often the operator was killed.
     """
 
@@ -52,12 +54,14 @@ class ResizeWorld:
 
     def restart(self) -> None:
         """Put a new operator in the place of the one that there is."""
+        self.cache = Cache()
         self.reconciler = Reconciler(
             self.cluster,
             self.remote,
             WorkQueue(),
             OPTIONS,
             Metrics(),
+            self.cache,
             now=lambda: self.cluster.now,
         )
 
