@@ -102,6 +102,7 @@ class KnownPod(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     name: Annotated[str, setting("Name of the pod.")]
     uid: Annotated[str, setting("Its UID.")]
     revision: Annotated[str, setting("Revision of its template.")] = ""
+    image: Annotated[str, setting("Image of its broker.")] = ""
     container_restarts: Annotated[
         int, setting("How often its broker was started again.", minimum=0)
     ] = 0

@@ -1,9 +1,11 @@
 """The ledger of restarts: who restarted which broker, when, why, and from what to what.
 
 Restarts are noticed by comparing pods with what they were at the last look, so one that nobody
-asked for is in it too, and an operator that was away misses none but those in between.
+asked for is in it too, and an operator that was away misses none but those in between. Why a pod
+has another template is read off both pods. Why one was made again as it was cannot be: that is
+written into the status before the pod is deleted (`is_to_be_noted`).
 
-Owns: the last restarts in the status. Never: restarts anything. Called by: `status`.
+Owns: the last restarts in the status. Never: restarts anything. Called by: `status`, `reconciler`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vespiary_operator import kinds, names, pods
+from vespiary_operator import kinds, names, pods, templates
 from vespiary_operator.actions import Action, Delete
 from vespiary_operator.pods import Pod
 from vespiary_spec.status import BrokerStatus
@@ -28,6 +30,7 @@ from vespiary_spec.upgrade_status import (
 KUBELET = "kubelet"
 UNKNOWN = "unknown"
 _MESSAGE_CHARACTERS = 512
+_BACK = (UpgradeStage.ROLLING_BACK, UpgradeStage.ROLLED_BACK)
 
 
 class Ledger(NamedTuple):
@@ -59,11 +62,6 @@ def noticed(
         if isinstance(action, Delete) and action.kind is kinds.POD
     }
     known = {pod.name: pod for pod in before.known_pods}
-    if upgrade is not None and upgrade.stage in (UpgradeStage.COMPLETE, UpgradeStage.ROLLED_BACK):
-        # The last restart of an upgrade is seen in the pass that finds it complete, or back.
-        last = before.upgrade
-        if last is not None and last.revision == upgrade.revision:
-            upgrade = last
     found = []
     for pod in running:
         seen = _seen(pod)
@@ -84,6 +82,19 @@ def noticed(
             restarts = restarts[1:]
         restarts = (record, *restarts)
     return Ledger(restarts[:RESTARTS_MAX], tuple(known[name] for name in sorted(known)))
+
+
+def is_to_be_noted(before: BrokerStatus, after: BrokerStatus) -> bool:
+    """Return whether a pod is to be deleted for a reason that is not written down yet.
+
+    Args:
+        before: The status as it is written.
+        after: The status with what is done now.
+    """
+    noted = {(pod.uid, pod.leaves_for) for pod in before.known_pods}
+    return any(
+        pod.leaves_for and (pod.uid, pod.leaves_for) not in noted for pod in after.known_pods
+    )
 
 
 def _is_again(last: RestartRecord, record: RestartRecord) -> bool:
@@ -109,6 +120,7 @@ def _seen(pod: Pod) -> KnownPod:
         name=pods.name(pod),
         uid=str(pod["metadata"].get("uid", "")),
         revision=pods.revision(pod),
+        image=templates.image_of(pod),
         container_restarts=pods.restarts(pod),
     )
 
@@ -153,15 +165,10 @@ def _why(
             UNKNOWN,
             "The pod was deleted, evicted or lost with its node, and made again as it was.",
         )
-    if upgrade is not None and upgrade.stage is UpgradeStage.ROLLING_BACK:
-        return "Rollback", names.MANAGER, upgrade.message
-    if upgrade is not None and upgrade.stage not in (
-        UpgradeStage.COMPLETE,
-        UpgradeStage.ROLLED_BACK,
-        UpgradeStage.CHECKING,
-        UpgradeStage.REFUSED,
-    ):
-        return "Upgrade", names.MANAGER, f"It goes from {upgrade.from_image} to {upgrade.to_image}."
+    if old.image not in ("", new.image):
+        if upgrade is not None and upgrade.stage in _BACK:
+            return "Rollback", names.MANAGER, upgrade.message
+        return "Upgrade", names.MANAGER, f"It goes from {old.image} to {new.image}."
     return "SettingsChanged", names.MANAGER, "The template of the pods was changed."
 
 

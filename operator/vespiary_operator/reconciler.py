@@ -25,6 +25,7 @@ from vespiary_operator import (
     broker_calls,
     conditions,
     kinds,
+    ledger,
     live_files,
     loose_pods,
     maintenance,
@@ -252,6 +253,8 @@ class Reconciler:
             look = await self._look(key, self._live, self._observer)
         if look is None:
             return None
+        if ledger.is_to_be_noted(look.broker.status, look.status):
+            await self._note_restarts(look)
         versions = _versions(look.observed)
         outcomes, failure = await apply.carry_out(self._api, look.plan.actions, versions)
         if failure is None and look.plan.drain is not None:
@@ -328,6 +331,16 @@ class Reconciler:
             return None
         self._moving.add(key)
         return max(again_s, len(self._moving) / LOOKS_PER_S)
+
+    async def _note_restarts(self, look: Look) -> None:
+        """Write down why a pod is deleted, before it is: nothing tells afterwards."""
+        noted = msgspec.structs.replace(
+            look.broker.status,
+            restarts=look.status.restarts,
+            known_pods=look.status.known_pods,
+        )
+        metadata = look.broker.metadata
+        await self._api.apply_status(kinds.BROKER, metadata.name, metadata.namespace, _plain(noted))
 
     async def _call(self, observed: Observed, calls: Iterable[BrokerCall]) -> None:
         """Ask brokers for what the plan says; what is not taken is asked again in the next pass."""
