@@ -29,6 +29,7 @@ class Cause(enum.Enum):
     FAILED = "a broker fails for good, or for longer than the deadline"
     FAILED_FOR_GOOD = "the same, and files have a format that the version before does not read"
     BACK = "every broker has the version before"
+    RETRIED = "the annotation vespiary.dev/retry-upgrade has a value that it did not have before"
 
 
 class Transition(NamedTuple):
@@ -59,9 +60,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(Stage.ROLLING, Cause.FAILED_FOR_GOOD, Stage.HALTED),
     Transition(Stage.HALTED, Cause.HEALTHY, Stage.CANARY),
     Transition(Stage.ROLLING_BACK, Cause.BACK, Stage.ROLLED_BACK),
+    Transition(Stage.ROLLED_BACK, Cause.RETRIED, Stage.CHECKING),
 )
-"""Every way. Another `spec.version` or `spec.image` leads from any stage to Checking, and so
-does, from RolledBack, the annotation `vespiary.dev/retry-upgrade`."""
+"""Every way. Another `spec.version` or `spec.image` leads from any stage to Checking."""
 
 MEANINGS: dict[Stage, str] = {
     Stage.CHECKING: "Both images are asked for the formats of their files, and every broker has "
@@ -92,7 +93,6 @@ UNDER_WAY = frozenset(
 """Stages in which the template has the new version and pods may have it too."""
 
 _CHANGED = "a change of the Broker"
-_ENDS = {Stage.ROLLED_BACK: "another version or image; the annotation"}
 
 _WAYS = {(way.stage, way.cause): way.following for way in TRANSITIONS}
 
@@ -127,5 +127,5 @@ def page() -> str:
             for way in TRANSITIONS
             if way.stage is stage
         )
-        lines.append(f"| {stage.value} | {meaning} | {ways or _ENDS.get(stage, _CHANGED)} |")
+        lines.append(f"| {stage.value} | {meaning} | {ways or _CHANGED} |")
     return "\n".join(lines) + "\n"

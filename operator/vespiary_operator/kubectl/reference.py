@@ -46,8 +46,8 @@ def page() -> str:
 def _options(command: click.Command) -> list[str]:
     rows = []
     for one in command.params:
-        if not isinstance(one, click.Option) or one.name == "version":
-            continue
+        if not isinstance(one, click.Option) or "--version" in one.opts:
+            continue  # every program has that one
         spelled = ", ".join(f"`{each}`" for each in one.opts)
         default = f" (default `{one.default}`)" if isinstance(one.default, str) else ""
         rows.append(f"| {spelled} | {one.help or one.human_readable_name}{default} |")

@@ -7,11 +7,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from vespiary_operator import names
-from vespiary_operator.kubectl import explanation, redaction
+from vespiary_operator.kubectl import explanation, redaction, reference
 from vespiary_operator.kubectl.access import METADATA_ONLY, AccessError
 from vespiary_operator.kubectl.program import program
 
@@ -254,3 +255,12 @@ def test_a_bundle_has_everything_but_secrets(tmp_path: Path) -> None:
     assert "statefulsets" in files["bundle/not-read.txt"], "what was refused is named"
     again = run(api, "support-bundle", "orders", "--file", str(target))
     assert again.exit_code == 2, "nothing is written over"
+
+
+def test_the_reference_has_every_option_of_every_command() -> None:
+    page = reference.page()
+    for name, command in program.commands.items():
+        part = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for one in command.params:
+            if isinstance(one, click.Option):
+                assert all(f"`{spelled}`" in part for spelled in one.opts), f"{name} {one.opts}"
