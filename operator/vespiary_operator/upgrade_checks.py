@@ -1,7 +1,7 @@
 """What has to hold before a new version reaches the first broker.
 
 Owns: the checks, in their order: whether restarts are allowed now, brokers and volumes that are
-well, and what the images say about formats of files.
+well, what the images say about formats of files, and room for the copy where these change.
 Never: changes anything but the pod that asks the images. Called by: `upgrade`.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from vespiary_operator import kinds, maintenance, pods, templates
+from vespiary_operator import kinds, maintenance, names, pods, templates
 from vespiary_operator.actions import Action, Create, deletion
 from vespiary_operator.builders import compatibility_pod
+from vespiary_operator.builders.pod_template import shared_volume
 from vespiary_operator.observation import Observed
 from vespiary_operator.pods import Pod
 from vespiary_operator.templates import Kept
@@ -20,6 +21,10 @@ from vespiary_spec import compatibility
 from vespiary_spec.compatibility import Compatibility, FormatMove
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.status import VerdictLevel
+from vespiary_spec.units import format_size_rounded
+
+RESERVED_PART = 20
+"""One such part of a filesystem may be kept for root: it is neither used by files nor free."""
 
 
 class Checked(NamedTuple):
@@ -158,7 +163,33 @@ def _compared(observed: Observed, before: list[Compatibility], after: Compatibil
             "itself. Nothing was changed. Set spec.upgrade.allowFormatChange to true to take it: "
             "each broker's journals are copied first.",
         )
+    short = _too_full_to_copy(observed) if found.moves else ""
+    if short:
+        return told._replace(is_passed=False, reason="NoRoomForCopy", sentence=short)
     return told
+
+
+def _too_full_to_copy(observed: Observed) -> str:
+    """Return which volume has no room for a copy of its files; empty if none is known to lack it.
+
+    The copy looks for itself, to the byte, but only once a broker is down for it.
+    """
+    for pod in observed.pods:
+        answer = observed.answers.get(pods.name(pod))
+        for name, space in sorted((answer.spaces if answer is not None else {}).items()):
+            reserved_bytes = space.size_bytes // RESERVED_PART
+            used_bytes = space.size_bytes - space.free_bytes - reserved_bytes
+            if space.free_bytes < used_bytes:
+                owner = names.spec_name(shared_volume(observed.broker, name) or name)
+                return (
+                    f"The volume {name} of {pods.name(pod)} has no room for the copy of its files "
+                    f"that is made before their format changes: {format_size_rounded(used_bytes)} "
+                    f"are used and {format_size_rounded(space.free_bytes)} free. Nothing was "
+                    f"changed. Make spec.storage.volumes.{owner}.size larger, have "
+                    "consumers take messages, or remove earlier copies (vespiary journal "
+                    "remove-snapshot)."
+                )
+    return ""
 
 
 def _is_late(pod: Pod) -> bool:

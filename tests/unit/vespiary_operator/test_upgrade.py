@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from vespiary_operator import kinds, maintenance, templates
 from vespiary_operator.broker_calls import DrainAnswer
 from vespiary_operator.builders import journal_snapshot, settings_map
 from vespiary_operator.builders.pod_template import pod_template
-from vespiary_operator.observation import BrokerAnswer
+from vespiary_operator.observation import BrokerAnswer, Space
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_testkit.upgrade_world import NEW, NEWER, OLD, UpgradeWorld, says
+
+GIB = 1 << 30
 
 
 def in_world(test: Callable[[UpgradeWorld], Awaitable[None]], **spec: Any) -> None:
@@ -208,6 +211,40 @@ def test_a_format_change_needs_a_word_and_copies_the_journals() -> None:
         world.put(version="1.0.0")
         await world.until_stage("Refused")
         assert "Version 1.0.0 reads journal files of format 1" in world.condition("UpToDate")[2]
+
+    in_world(test)
+
+
+def test_a_copy_that_has_no_room_is_not_begun() -> None:
+    async def test(world: UpgradeWorld) -> None:
+        def says_free(free_bytes: int) -> None:
+            spaces = {
+                "journal": Space(size_bytes=GIB, free_bytes=free_bytes, inodes=0, free_inodes=0)
+            }
+            world.remote.broker = replace(world.remote.broker, spaces=spaces)
+
+        says_free(GIB * 2 // 5)  # 55 % are files, 5 % are kept for root
+        world.cluster.compatibility[NEW] = says("1.1.0", writes=2, reads=(1, 2))
+        world.put(version="1.1.0")
+        await world.turns(6)
+        assert (world.upgrade()["stage"], world.restarted) == ("Checking", [])
+        status, reason, sentence = world.condition("UpToDate")
+        assert (status, reason) == ("False", "NoRoomForCopy")
+        assert "journal of orders-0 has no room" in sentence
+        assert "563 MiB are used and 410 MiB free" in sentence
+        assert "spec.storage.volumes.journal.size" in sentence
+        says_free(GIB // 2)
+        await world.until_stage("Soaking")
+
+    in_world(test, upgrade={"allowFormatChange": True})
+
+
+def test_a_version_that_copies_nothing_needs_no_room_for_it() -> None:
+    async def test(world: UpgradeWorld) -> None:
+        spaces = {"journal": Space(size_bytes=GIB, free_bytes=GIB // 9, inodes=0, free_inodes=0)}
+        world.remote.broker = replace(world.remote.broker, spaces=spaces)
+        world.put(version="1.1.0")
+        await world.until_stage("Complete")
 
     in_world(test)
 
