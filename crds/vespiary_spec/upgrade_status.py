@@ -73,6 +73,16 @@ class UpgradeStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaul
     rates_before: Annotated[
         UpgradeRates | None, setting("What the first broker did with the version before.")
     ] = None
+    next_check_at: Annotated[
+        str, setting("From when on a version that was refused is looked at again, RFC 3339.")
+    ] = ""
+    checked_for: Annotated[
+        str,
+        setting(
+            "Values of the annotations `vespiary.dev/retry-upgrade` and "
+            "`vespiary.dev/restored-snapshot` when it was refused."
+        ),
+    ] = ""
     reason: Annotated[str, setting("Why it stands there, as one word.", max_length=64)] = ""
     message: Annotated[str, setting("Where it stands and why, as one sentence.")] = ""
 

@@ -39,6 +39,7 @@ from vespiary_operator import (
     tuning,
     tuning_observation,
     tuning_status,
+    upgrade_refusal,
 )
 from vespiary_operator.announcements import Announcement
 from vespiary_operator.apply import Outcome, Writer
@@ -494,4 +495,9 @@ def _next_look_s(observed: Observed, planned: Plan) -> float | None:
         and not size_status.is_moving(planned.sizes)
         and storage_status.producers_wait(observed) is None
     )
-    return None if is_at_rest else SOON_S
+    if not is_at_rest:
+        return SOON_S
+    upgrade = planned.upgrade
+    if upgrade is None or not upgrade.next_check_at:
+        return None
+    return max(SOON_S, upgrade_refusal.wait_s(upgrade, observed.time))

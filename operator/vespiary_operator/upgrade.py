@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +25,8 @@ from vespiary_operator import (
     rollout,
     templates,
     upgrade_checks,
+    upgrade_progress,
+    upgrade_refusal,
     upgrade_stages,
 )
 from vespiary_operator.actions import Action, deletion
@@ -34,6 +35,7 @@ from vespiary_operator.drift import difference
 from vespiary_operator.health import Health
 from vespiary_operator.observation import Observed
 from vespiary_operator.templates import Kept, Template
+from vespiary_operator.upgrade_checks import Checked
 from vespiary_operator.upgrade_stages import Cause
 from vespiary_spec.resources import AdoptOperatorTemplate, UpgradeStrategy
 from vespiary_spec.upgrade_status import UpgradeStage as Stage
@@ -127,7 +129,7 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
     )
     if is_running and not found.kept.has_run:
         found = found._replace(kept=msgspec.structs.replace(found.kept, has_run=True))
-    if found.status is None or found.status.stage is not Stage.CHECKING:
+    if not _is_checking(observed, found.status):
         leftovers = (
             deletion(kinds.POD, pod, "its question was answered.")
             for pod in observed.checks
@@ -135,6 +137,14 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
         )
         found = found._replace(actions=(*found.actions, *leftovers))
     return found
+
+
+def _is_checking(observed: Observed, status: UpgradeStatus | None) -> bool:
+    """Return whether images may be asked now."""
+    if status is None:
+        return False
+    is_again = status.stage is Stage.REFUSED and upgrade_refusal.is_due(observed, status)
+    return is_again or status.stage is Stage.CHECKING
 
 
 def _adapted(wish: Wish, kept: Kept, revision: str) -> Kept:
@@ -175,18 +185,23 @@ def _unknown(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Kept:
 
 def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Decision:
     """Check, and change the template when every check says yes."""
-    broker = observed.broker
-    status = _status(observed, revision, frozenset({Stage.CHECKING, Stage.REFUSED}))
-    is_same = broker.status.observed_generation == broker.metadata.generation
+    status = upgrade_progress.reported(
+        observed, revision, frozenset({Stage.CHECKING, Stage.REFUSED})
+    )
     # What is half done goes no further while another version is looked at: nobody watches it.
     hold = "Another version is asked for." if kept.before is not None else ""
-    if status is not None and status.stage is Stage.REFUSED and is_same:
-        return Decision(kept, status, hold=hold)
-    if status is None or status.stage is Stage.REFUSED:
+    is_refused = status is not None and status.stage is Stage.REFUSED
+    if status is None or (is_refused and upgrade_refusal.is_another(observed, status)):
         status = _begun(observed, wish, kept, revision)
+    elif is_refused and not upgrade_refusal.is_due(observed, status):
+        return Decision(kept, status, hold=hold)
     found = upgrade_checks.checked(
         observed, kept, wish.image, pull_policy=wish.pull_policy, hold=wish.hold
     )
+    if not found.is_passed and not found.is_refusal and status.stage is Stage.REFUSED:
+        if not found.is_asking:
+            status = upgrade_refusal.postponed(observed, status)
+        return Decision(kept, status, found.actions, hold=hold)
     status = msgspec.structs.replace(
         status,
         from_version=found.from_version or status.from_version,
@@ -198,8 +213,20 @@ def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Deci
     )
     if not found.is_passed:
         if found.is_refusal:
-            status = _moved(observed, status, Cause.WRONG)
+            status = upgrade_refusal.refused(observed, status)
         return Decision(kept, status, found.actions, hold=hold)
+    return _passed(observed, wish, kept, revision, status, found)
+
+
+def _passed(
+    observed: Observed,
+    wish: Wish,
+    kept: Kept,
+    revision: str,
+    status: UpgradeStatus,
+    found: Checked,
+) -> Decision:
+    """Change the template: every check says yes."""
     is_return = kept.before is not None and wish.image == templates.image_of(kept.before)
     moves = {**{move.name: move.before for move in found.moves}, **dict(kept.moves)}
     if is_return:
@@ -216,14 +243,12 @@ def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Deci
         return Decision(new)
     if new.moves:
         new = _with_snapshot(new)
-    is_at_once = broker.spec.upgrade.strategy is UpgradeStrategy.ROLLING_UPDATE
-    cause = Cause.CHECKED_ALL_AT_ONCE if is_at_once else Cause.CHECKED
     status = msgspec.structs.replace(
         status, reason="", message=f"Every check says yes: {wish.image} may be tried."
     )
     return Decision(
         new,
-        _moved(observed, status, cause),
+        upgrade_progress.passed(observed, status),
         floor=wish.replicas,
         hold="The template is changed first.",
     )
@@ -240,7 +265,7 @@ def _first_rates(observed: Observed) -> Any:
 
 
 def _begun(observed: Observed, wish: Wish, kept: Kept, revision: str) -> UpgradeStatus:
-    now = _text(observed.time)
+    now = upgrade_progress.text(observed.time)
     return UpgradeStatus(
         stage=Stage.CHECKING,
         revision=revision,
@@ -271,7 +296,9 @@ def _continued(
         is_pending = False
     last = observed.broker.status.upgrade
     if last is not None and last.stage is Stage.ROLLING and last.revision == revision:
-        last = _completed(observed, last)  # the pass that found it complete was cut short
+        last = upgrade_progress.completed(
+            observed, last
+        )  # the pass that found it complete was cut short
     if last is not None and last.stage is not Stage.COMPLETE:
         last = None
     return Decision(kept, last, hold=hold, is_pending=is_pending)
@@ -289,7 +316,7 @@ def _under_way(
     observed: Observed, wish: Wish, kept: Kept, live: Mapping[str, Any], revision: str
 ) -> Decision:
     broker = observed.broker
-    status = _status(observed, revision, upgrade_stages.UNDER_WAY)
+    status = upgrade_progress.reported(observed, revision, upgrade_stages.UNDER_WAY)
     if status is None:
         # The status was lost, or settings were changed: the first broker is watched anew.
         is_at_once = broker.spec.upgrade.strategy is UpgradeStrategy.ROLLING_UPDATE
@@ -307,7 +334,7 @@ def _under_way(
         journal_opened=status.journal_opened or seen.has_begun or kept.has_run,
         unhealthy_since=""
         if seen.is_unknown or seen.worst.is_healthy
-        else status.unhealthy_since or _text(observed.time),
+        else status.unhealthy_since or upgrade_progress.text(observed.time),
         reason="",
         message=_sentence(status, seen, wish.replicas),
     )
@@ -316,9 +343,9 @@ def _under_way(
         return _failed(observed, wish, kept, status, seen, cause)
     if cause is Cause.DONE:
         done = Kept(revision=revision, template=kept.template, snapshot=kept.snapshot, has_run=True)
-        return Decision(done, _completed(observed, status))
+        return Decision(done, upgrade_progress.completed(observed, status))
     if cause is not None:
-        status = _moved(observed, status, cause)
+        status = upgrade_progress.moved(observed, status, cause)
         if status.stage is Stage.SOAKING:
             status = msgspec.structs.replace(status, baseline=_first_baseline(observed))
         status = msgspec.structs.replace(status, message=_sentence(status, seen, wish.replicas))
@@ -392,7 +419,7 @@ def _soak(observed: Observed, status: UpgradeStatus) -> health.Soak | None:
     """Return what the first broker is judged by, at the end of its soak time."""
     if status.stage is not Stage.SOAKING or status.baseline is None or status.rates_before is None:
         return None
-    passed_s = _age_s(observed.time, status.stage_since)
+    passed_s = upgrade_progress.age_s(observed.time, status.stage_since)
     if passed_s < observed.broker.spec.upgrade.soak_time:
         return None
     return health.Soak(status.baseline, status.rates_before, passed_s / 60)
@@ -412,7 +439,7 @@ def _cause(observed: Observed, wish: Wish, status: UpgradeStatus, seen: _Seen) -
     if stage is Stage.HALTED:
         return Cause.HEALTHY if seen.worst.is_healthy else None
     is_over = bool(status.unhealthy_since) and (
-        _age_s(observed.time, status.unhealthy_since) >= wanted.deadline
+        upgrade_progress.age_s(observed.time, status.unhealthy_since) >= wanted.deadline
     )
     if seen.worst.is_hopeless or is_over:
         is_for_good = status.format_change and status.journal_opened
@@ -423,7 +450,7 @@ def _cause(observed: Observed, wish: Wish, status: UpgradeStatus, seen: _Seen) -
     if stage is Stage.CANARY:
         return Cause.HEALTHY
     if stage is Stage.SOAKING:
-        is_soaked = _age_s(observed.time, status.stage_since) >= wanted.soak_time
+        is_soaked = upgrade_progress.age_s(observed.time, status.stage_since) >= wanted.soak_time
         if not is_soaked and wish.replicas:
             return None
         return Cause.SOAKED_SUPERVISED if is_supervised else Cause.SOAKED
@@ -462,7 +489,7 @@ def _failed(
     why = seen.worst.sentence
     if not seen.worst.is_hopeless:
         why = f"{why} It was unhealthy for more than {deadline} s (spec.upgrade.deadline)."
-    status = _moved(observed, status, cause)
+    status = upgrade_progress.moved(observed, status, cause)
     if cause is Cause.FAILED_FOR_GOOD:
         message = (
             f"The upgrade to {version} stands still: {why} Its files may have a format that "
@@ -497,7 +524,7 @@ def _going_back(
     """Have every broker on the version before, and stay there until another one is asked for."""
     stages = frozenset({Stage.ROLLING_BACK, Stage.ROLLED_BACK})
     known = observed.broker.status.upgrade
-    status = _status(observed, revision, stages)
+    status = upgrade_progress.reported(observed, revision, stages)
     if known is not None and known.stage in stages and known.to_image == kept.failed_image:
         status = msgspec.structs.replace(known, revision=revision)
     if status is None:
@@ -506,7 +533,7 @@ def _going_back(
             if known is not None and known.revision == revision
             else _begun(observed, wish, kept, revision),
             stage=Stage.ROLLING_BACK,
-            stage_since=_text(observed.time),
+            stage_since=upgrade_progress.text(observed.time),
         )
     status = msgspec.structs.replace(status, reason=status.stage.value, message=kept.failure)
     is_there = not difference(kept.template, (live.get("spec") or {}).get("template"), "template")
@@ -524,63 +551,6 @@ def _going_back(
     )
     is_back = not strays and all(pods.is_ready(pod) for pod in observed.pods)
     if is_back and len(observed.pods) >= wish.replicas:
-        status = _moved(observed, status, Cause.BACK)
+        status = upgrade_progress.moved(observed, status, Cause.BACK)
         status = msgspec.structs.replace(status, reason=status.stage.value)
     return Decision(kept, status, actions)
-
-
-# --- the status ---------------------------------------------------------------------------------
-
-
-def _status(observed: Observed, revision: str, stages: frozenset[Stage]) -> UpgradeStatus | None:
-    """Return the status as it was reported, if it is about this; None otherwise."""
-    found = observed.broker.status.upgrade
-    if found is None or found.revision != revision or found.stage not in stages:
-        # One that is behind the annotation stands where the write of the annotation left it.
-        return _caught_up(observed, found, revision, stages)
-    return found
-
-
-def _caught_up(
-    observed: Observed,
-    found: UpgradeStatus | None,
-    revision: str,
-    stages: frozenset[Stage],
-) -> UpgradeStatus | None:
-    """Return the status that a pass would have written, had it not been cut short."""
-    is_behind = found is not None and found.revision == revision
-    if not is_behind or found is None or found.stage is not Stage.CHECKING:
-        return None
-    is_at_once = observed.broker.spec.upgrade.strategy is UpgradeStrategy.ROLLING_UPDATE
-    cause = Cause.CHECKED_ALL_AT_ONCE if is_at_once else Cause.CHECKED
-    caught_up = _moved(observed, found, cause)
-    return caught_up if caught_up.stage in stages else None
-
-
-def _moved(observed: Observed, status: UpgradeStatus, cause: Cause) -> UpgradeStatus:
-    """Return the status in its next stage."""
-    stage = upgrade_stages.following(status.stage, cause)
-    return msgspec.structs.replace(status, stage=stage, stage_since=_text(observed.time))
-
-
-def _completed(observed: Observed, status: UpgradeStatus) -> UpgradeStatus:
-    status = _moved(observed, status, Cause.DONE)
-    message = f"Every broker has {status.to_version or status.to_image}."
-    return msgspec.structs.replace(
-        status, unhealthy_since="", baseline=None, reason="", message=message
-    )
-
-
-def _text(when: datetime) -> str:
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _age_s(now: datetime, since: str) -> float:
-    """Return how long ago a time in the status was; 0 for what is no time."""
-    try:
-        then = datetime.fromisoformat(since)
-    except ValueError:
-        return 0.0
-    if then.tzinfo is None:
-        return 0.0
-    return (now - then).total_seconds()

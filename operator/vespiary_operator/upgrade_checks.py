@@ -34,7 +34,8 @@ class Checked(NamedTuple):
         is_passed: Whether every check says yes.
         reason: One word, where one does not.
         sentence: Which one, and what to do.
-        is_refusal: Whether it stays so until the Broker is changed; otherwise it is waited for.
+        is_refusal: Whether an image was asked and says no; otherwise it is waited for.
+        is_asking: Whether images are being asked.
         actions: What has to be done to find out.
         moves: Kinds of files that get a format which the version before does not read.
         from_version: Version before, as its image says; empty if it was not asked.
@@ -45,14 +46,19 @@ class Checked(NamedTuple):
     reason: str = ""
     sentence: str = ""
     is_refusal: bool = False
+    is_asking: bool = False
     actions: tuple[Action, ...] = ()
     moves: tuple[FormatMove, ...] = ()
     from_version: str = ""
     to_version: str = ""
 
 
-def _waits(reason: str, sentence: str, *actions: Action) -> Checked:
-    return Checked(False, reason, sentence, actions=actions)
+def _waits(reason: str, sentence: str) -> Checked:
+    return Checked(False, reason, sentence)
+
+
+def _asks(sentence: str, *actions: Action) -> Checked:
+    return Checked(False, "AskingImages", sentence, is_asking=True, actions=actions)
 
 
 def checked(
@@ -115,14 +121,11 @@ def _formats(observed: Observed, before: set[str], image: str, *, pull_policy: s
     found = next((pod for pod in observed.checks if pods.name(pod) == name), None)
     if found is None:
         sentence = f"The pod {name} asks {image} which formats of files it reads and writes."
-        return _waits(
-            "AskingImages", sentence, Create(manifest=wanted, reason="Checking", sentence=sentence)
-        )
+        return _asks(sentence, Create(manifest=wanted, reason="Checking", sentence=sentence))
     if pods.is_terminating(found):
-        return _waits("AskingImages", f"The pod {name} is being deleted and made anew.")
+        return _asks(f"The pod {name} is being deleted and made anew.")
     if _is_late(found):
-        return _waits(
-            "AskingImages",
+        return _asks(
             f"The pod {name} could not be started in time and is made anew.",
             deletion(kinds.POD, found, "it could not be started in time."),
         )
@@ -131,7 +134,7 @@ def _formats(observed: Observed, before: set[str], image: str, *, pull_policy: s
         message = _termination(found, compatibility_pod.container_of(asked))
         if message is None:
             where = pods.waits_for(found)
-            return _waits("AskingImages", f"The pod {name} asks {asked}. {where}".strip())
+            return _asks(f"The pod {name} asks {asked}. {where}".strip())
         try:
             said[asked] = compatibility.decode(message)
         except ConfigError as error:

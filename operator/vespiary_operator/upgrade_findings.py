@@ -6,7 +6,7 @@ Never: decides what is done. Called by: `status`.
 
 from __future__ import annotations
 
-from vespiary_operator import maintenance
+from vespiary_operator import maintenance, upgrade_refusal
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding
 from vespiary_operator.metrics import TEMPLATE_PENDING
 from vespiary_operator.plan import Plan
@@ -18,7 +18,8 @@ def up_to_date(plan: Plan, *, is_complete: bool) -> Finding:
     """Return whether every broker runs the version and the template that were asked for."""
     upgrade = plan.upgrade
     if upgrade is not None and upgrade.stage is not Stage.COMPLETE:
-        return FALSE, upgrade.reason or upgrade.stage.value, upgrade.message
+        reason = upgrade.reason or upgrade.stage.value
+        return FALSE, reason, upgrade_refusal.sentence(upgrade)
     if is_complete and plan.is_template_pending:
         return (
             TRUE,

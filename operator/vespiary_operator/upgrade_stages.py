@@ -44,6 +44,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(Stage.CHECKING, Cause.WRONG, Stage.REFUSED),
     Transition(Stage.CHECKING, Cause.CHECKED, Stage.CANARY),
     Transition(Stage.CHECKING, Cause.CHECKED_ALL_AT_ONCE, Stage.ROLLING),
+    Transition(Stage.REFUSED, Cause.CHECKED, Stage.CANARY),
+    Transition(Stage.REFUSED, Cause.CHECKED_ALL_AT_ONCE, Stage.ROLLING),
+    Transition(Stage.REFUSED, Cause.RETRIED, Stage.CHECKING),
     Transition(Stage.CANARY, Cause.HEALTHY, Stage.SOAKING),
     Transition(Stage.CANARY, Cause.FAILED, Stage.ROLLING_BACK),
     Transition(Stage.CANARY, Cause.FAILED_FOR_GOOD, Stage.HALTED),
@@ -67,7 +70,10 @@ TRANSITIONS: tuple[Transition, ...] = (
 MEANINGS: dict[Stage, str] = {
     Stage.CHECKING: "Both images are asked for the formats of their files, and every broker has "
     "to be healthy. Nothing was changed.",
-    Stage.REFUSED: "A check said no. Nothing was changed, and nothing is until the Broker is.",
+    Stage.REFUSED: "An image said no. Nothing was changed. It is asked again from "
+    "`status.upgrade.nextCheckAt` on, a minute to an hour later, and at once when the Broker or "
+    "one of the annotations `vespiary.dev/retry-upgrade` and `vespiary.dev/restored-snapshot` "
+    "changes.",
     Stage.CANARY: "The broker with the highest number has the new version and gets healthy.",
     Stage.SOAKING: "It is healthy, and is watched for `spec.upgrade.soakTime`.",
     Stage.AWAITING_APPROVAL: "It was healthy all the time; the others wait for the annotation.",
@@ -84,8 +90,8 @@ MEANINGS: dict[Stage, str] = {
 }
 
 FIRST = Stage.CHECKING
-FINAL = frozenset({Stage.REFUSED, Stage.COMPLETE, Stage.ROLLED_BACK})
-"""Stages in which nothing is under way."""
+FINAL = frozenset({Stage.COMPLETE, Stage.ROLLED_BACK})
+"""Stages that an upgrade does not leave by itself."""
 
 UNDER_WAY = frozenset(
     {Stage.CANARY, Stage.SOAKING, Stage.AWAITING_APPROVAL, Stage.ROLLING, Stage.HALTED}

@@ -27,7 +27,9 @@ from vespiary_operator.kubectl.place import OUTPUT, Place, broker_of, show_json,
 @click.option(
     "--approve", "act", flag_value="approve", help="Let the others follow (strategy Supervised)."
 )
-@click.option("--retry", "act", flag_value="retry", help="Try a version again that was taken back.")
+@click.option(
+    "--retry", "act", flag_value="retry", help="Try a version again that was taken back or refused."
+)
 @click.option("--back", "act", flag_value="back", help="Ask for the version before.")
 @click.option("--pause", "act", flag_value="pause", help="Stop every change where it stands.")
 @click.option("--resume", "act", flag_value="resume", help="Go on after `--pause`.")

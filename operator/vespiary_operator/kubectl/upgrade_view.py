@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from vespiary_operator import maintenance
+from vespiary_operator import maintenance, upgrade_refusal
 from vespiary_operator.kubectl.explanation import Document, conditions
 from vespiary_spec.resources import Broker, UpgradeStrategy
 from vespiary_spec.upgrade_status import UpgradeStage as Stage
@@ -119,7 +119,7 @@ def view(document: Document) -> View:
         since=found.stage_since,
         canary=f"{name}-{broker.spec.replicas - 1}" if has_first else "",
         gates=_gates(broker, found.stage, found.message),
-        sentence=found.message,
+        sentence=upgrade_refusal.sentence(found),
         paused_by=paused_by,
         next=_next(broker, found.stage, paused_by),
     )
@@ -164,7 +164,7 @@ def _next(broker: Broker, stage: Stage, paused_by: str) -> str:
     if stage is Stage.AWAITING_APPROVAL:
         return f"{command} --approve    # or --back"
     if stage is Stage.REFUSED:
-        return f"{command} --back    # or another --to; see the sentence"
+        return f"{command} --back    # or another --to, or --retry; see the sentence"
     if stage is Stage.ROLLED_BACK:
         return f"{command} --retry    # when it is put right; or --back, or another --to"
     if stage is Stage.HALTED:
@@ -293,16 +293,16 @@ def approve(document: Document) -> Change:
 
 
 def retry(document: Document, now: str) -> Change:
-    """Return what tries a version again that was taken back.
+    """Return what tries a version again that was taken back or refused.
 
     Raises:
         NotPossibleError: None was.
     """
     broker = Broker.from_dict(document)
     found = broker.status.upgrade
-    if found is None or found.stage is not Stage.ROLLED_BACK:
+    if found is None or found.stage not in (Stage.ROLLED_BACK, Stage.REFUSED):
         stands = "there was no upgrade" if found is None else f"the upgrade is {found.stage.value}"
-        raise NotPossibleError(f"no version was taken back: {stands}")
+        raise NotPossibleError(f"no version was taken back or refused: {stands}")
     lines = _course(broker, found.to_version or found.to_image)
     return _annotated(document, maintenance.ANNOTATION_RETRY, now, lines)
 

@@ -248,6 +248,13 @@ async def again_after_a_rollback(world: UpgradeWorld) -> None:
     world.put()
 
 
+async def refused_at_first(world: UpgradeWorld) -> None:
+    world.cluster.compatibility[NEW] = "Killed"
+    await to_new(world)
+    await world.until_stage("Refused")
+    world.cluster.compatibility[NEW] = says("1.1.0")
+
+
 async def another_on_the_way(world: UpgradeWorld) -> None:
     await to_new(world)
     await world.until_stage("Soaking")
@@ -262,6 +269,9 @@ COURSES: dict[str, Course] = {
     ),
     "tried again": Course(
         again_after_a_rollback, "Complete", [NEW] * 2, {"orders-0": 1, "orders-1": 1}
+    ),
+    "refused at first": Course(
+        refused_at_first, "Complete", [NEW] * 2, {"orders-0": 1, "orders-1": 1}
     ),
     "another one": Course(
         another_on_the_way, "Complete", [NEWER] * 2, {"orders-0": 1, "orders-1": 1}
