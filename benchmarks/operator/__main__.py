@@ -47,9 +47,7 @@ def fleet_figures(found: fleet.Fleet) -> list[Figure]:
         Figure(name=f"s until {count} are Ready", values=[found.ready_s]),
         Figure(name="CPU s of the operator for that", values=[found.create_cpu_s]),
         Figure(name="ms a pass without a change", values=[found.pass_ms], bound=50),
-        Figure(
-            name="objects written in a minute at rest", values=[float(found.idle_writes)], bound=0
-        ),
+        Figure(name="objects written at rest", values=[float(found.idle_writes)], bound=0),
         Figure(name="processors at rest", values=[found.idle_cores]),
     ]
 

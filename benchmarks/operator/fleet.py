@@ -25,6 +25,9 @@ from vespiary_spec.resources import API_VERSION
 
 _QUIET_S = 3.0
 
+_AT_REST_S = 115.0
+"""The period of the resync and the time over which it spreads its looks: each Broker gets one."""
+
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured with many Brokers.
@@ -169,22 +172,29 @@ def _rest(operator: process.Operator, count: int, timeout_s: float) -> float:
 
 
 def _at_rest(operator: process.Operator, api: Api, namespace: str) -> dict[str, Any]:
-    """Look at a whole minute in which nothing is asked of the operator."""
+    """Look at each Broker's next pass, while nothing is asked of the operator."""
     name = "vespiary_operator_reconcile_seconds"
+
+    def passes() -> tuple[float, float]:
+        return (
+            operator.total(f"{name}_count", kind="Broker"),
+            operator.total(f"{name}_sum", kind="Broker"),
+        )
+
     before, usage = versions(api, namespace), operator.usage()
-    passes, seconds = operator.total(f"{name}_count"), operator.total(f"{name}_sum")
+    looks, seconds = passes()
     begun = time.monotonic()
-    time.sleep(65)  # more than the resync's period
+    time.sleep(_AT_REST_S)
     used = operator.usage().since(usage)
     took = time.monotonic() - begun
     after = versions(api, namespace)
-    more = operator.total(f"{name}_count") - passes
-    if not more:
-        raise process.OperatorError("the operator looked at nothing in a whole minute")
+    all_looks, all_seconds = passes()
+    if all_looks == looks:
+        raise process.OperatorError(f"the operator looked at no Broker in {took:.0f} s")
     return {
         "idle_cores": (used.user_s + used.system_s) / took,
         "idle_writes": sum(
             1 for key in before.keys() | after.keys() if before.get(key) != after.get(key)
         ),
-        "pass_ms": 1000 * (operator.total(f"{name}_sum") - seconds) / more,
+        "pass_ms": 1000 * (all_seconds - seconds) / (all_looks - looks),
     }

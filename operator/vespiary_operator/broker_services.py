@@ -2,7 +2,7 @@
 
 With `topology: Independent` each broker has a Service of its own, named like its pod.
 
-Never: reads the cluster. Called by: `children`, `observation` (for the names), `status`.
+Never: reads the cluster. Called by: `children`, `observer` (for the names), `status`.
 """
 
 from __future__ import annotations

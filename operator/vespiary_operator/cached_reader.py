@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from vespiary_operator import kinds
 from vespiary_operator.cache import Cache, requirements, watch_selector
 from vespiary_operator.kinds import Kind
+from vespiary_operator.observation import Reader
 
 SHARED_FOR_S = 30.0
 """How long a first look believes a list of a cluster-wide kind. Nothing watches these; a pass that
@@ -35,33 +36,13 @@ _OURS_ALONE = frozenset(
 """Kinds of which a Broker reads only what the operator made: what is not known is not there."""
 
 
-class Live(Protocol):
-    """The API server."""
-
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any] | None:
-        """Return an object; None if it is not there."""
-
-    async def get_if_served(
-        self, kind: Kind, name: str, namespace: str = ""
-    ) -> tuple[bool, dict[str, Any] | None]:
-        """Return whether a kind is known, and an object of it if that is there."""
-
-    async def items(
-        self, kind: Kind, namespace: str = "", selector: str = "", fields: str = ""
-    ) -> list[dict[str, Any]]:
-        """Return the objects that labels and fields select."""
-
-    async def items_if_allowed(self, kind: Kind) -> list[dict[str, Any]] | None:
-        """Return all objects of a kind; None where they may not be seen."""
-
-
 class Shared:
     """Lists of cluster-wide kinds that many passes share.
 
     Owned by the main loop.
     """
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Reader) -> None:
         self._live = live
         self._known: dict[str, tuple[float, list[dict[str, Any]] | None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -89,7 +70,7 @@ class Shared:
 class CachedReader:
     """Reads that are answered from the cache where it has the answer."""
 
-    def __init__(self, live: Live, cache: Cache, shared: Shared) -> None:
+    def __init__(self, live: Reader, cache: Cache, shared: Shared) -> None:
         self._live = live
         self._cache = cache
         self._shared = shared
@@ -127,7 +108,7 @@ class CachedReader:
 class LiveReader:
     """Reads from the API server; what it answers is kept in the cache as well."""
 
-    def __init__(self, live: Live, cache: Cache, shared: Shared) -> None:
+    def __init__(self, live: Reader, cache: Cache, shared: Shared) -> None:
         self._live = live
         self._cache = cache
         self._shared = shared

@@ -3,7 +3,7 @@
 Owns: the client and the threads that its calls run in. Every call is checked against `rbac`, and
 every read of a Secret against `secret_access`.
 Never: decides anything; retries a write (the work queue has the whole pass made anew).
-Called by: `observation`, `apply`, `announcements`, `reconciler`.
+Called by: `observer`, `apply`, `announcements`, `reconciler`.
 """
 
 from __future__ import annotations

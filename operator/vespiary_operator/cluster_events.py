@@ -4,7 +4,7 @@ A pod that waits for a Secret, a claim that nobody provides for and a StatefulSe
 refused have no word about it in their status; the kubelet and the controllers write Events.
 
 Owns: which of them count, and as which sentence. Pure.
-Never: talks to the API server. Called by: `status`, `observation` (for the selector).
+Never: talks to the API server. Called by: `status`, `observer` (for the selector).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Their kinds come with other projects. Where a Broker asks for one and the API se
 its kind, a condition says so, and everything else goes on.
 
 Owns: which such objects there should be, and the condition `Integrated`. Pure.
-Never: talks to the API server. Called by: `children`, `observation` (for the names), `status`.
+Never: talks to the API server. Called by: `children`, `observer` (for the names), `status`.
 """
 
 from __future__ import annotations

@@ -1,35 +1,25 @@
-"""What one reconcile pass of a Broker looks at.
+"""What one pass found out about a Broker: all that a plan is made from.
 
-Owns: the set of reads. Where they are answered, live or from the cache, is the reader's matter.
-Never: writes. Called by: `reconciler`.
+Owns: the shape of it, and what it takes of a cluster and of brokers to find it out.
+Never: reads anything. Called by: `observer`, `plan` and everything that it asks, `status`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from vespiary_operator import broker_services, integrations, kinds, names, pods, scaling, users
 from vespiary_operator.broker_calls import DrainAnswer
-from vespiary_operator.builders import compatibility_pod
-from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.kinds import Kind
-from vespiary_spec import configuration
-from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Broker
 
 Object = Mapping[str, Any]
 
-WARNINGS_SELECTOR = "type=Warning"
-"""Field selector of the Events that say why something does not happen."""
-
 
 class Reader(Protocol):
-    """What `observe` needs of the cluster."""
+    """What is read of the cluster: live, or from the cache."""
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return an object; None if it is not there."""
@@ -49,7 +39,7 @@ class Reader(Protocol):
 
 
 class BrokerReader(Protocol):
-    """What `observe` needs of running brokers."""
+    """What running brokers are asked."""
 
     async def answer(self, pod: Object, port: int, password: str) -> BrokerAnswer | None:
         """Return what a broker says about itself; None if it cannot be asked."""
@@ -206,255 +196,3 @@ class Observed:
     def child(self, kind: Kind, name: str) -> Object | None:
         """Return a live object, or None."""
         return self.children.get((kind.name, name))
-
-
-class HashedUsers:
-    """The users files that were found to fit, so that hashing is done once for each change.
-
-    Owned by one `Observer`; holds digests, never a password.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], bytes] = {}
-
-    def users_file(self, owner: tuple[str, str], passwords: Mapping[str, str], now: str) -> str:
-        """Return the users file; `now` again if it fits the passwords.
-
-        Raises:
-            ConfigError: A password may not be one.
-        """
-        digest = hashlib.sha256(repr((sorted(passwords.items()), now)).encode()).digest()
-        if now and self._known.get(owner) == digest:
-            return now
-        text = users.users_file(passwords, now)
-        self._known[owner] = hashlib.sha256(
-            repr((sorted(passwords.items()), text)).encode()
-        ).digest()
-        return text
-
-
-class Observer:
-    """Reads everything about one Broker.
-
-    Args:
-        cluster: The API server.
-        brokers: Running brokers.
-        users_: The users files that were found to fit; observers may share them.
-    """
-
-    def __init__(
-        self, cluster: Reader, brokers: BrokerReader, users_: HashedUsers | None = None
-    ) -> None:
-        self._cluster = cluster
-        self._brokers = brokers
-        self._users = users_ or HashedUsers()
-
-    async def observe(self, broker: Broker, *, now: str = "") -> Observed:
-        """Read everything about a Broker.
-
-        Args:
-            broker: The resource as it is now.
-            now: The time, RFC 3339.
-        """
-        name, namespace = broker.metadata.name, broker.metadata.namespace
-        wanted: tuple[tuple[Kind, str], ...] = (
-            (kinds.STATEFUL_SET, names.stateful_set(name)),
-            (kinds.SERVICE, names.client_service(name)),
-            (kinds.SERVICE, names.headless_service(name)),
-            (kinds.SERVICE_ACCOUNT, names.service_account(name)),
-            (kinds.POD_DISRUPTION_BUDGET, names.stateful_set(name)),
-            (kinds.NETWORK_POLICY, names.stateful_set(name)),
-            (kinds.SECRET, names.credentials_secret(name)),
-            (kinds.SECRET, names.users_secret(name)),
-        )
-        selector = names.selector(names.labels(broker))
-        cluster = self._cluster
-        wanted += tuple((kinds.SERVICE, own) for own in broker_services.expected(broker))
-        labelled = (kinds.SERVICE, kinds.CONFIG_MAP)
-        found, by_label, running, claims, classes, volumes = await asyncio.gather(
-            asyncio.gather(*(cluster.get(kind, child, namespace) for kind, child in wanted)),
-            asyncio.gather(*(cluster.items(kind, namespace, selector) for kind in labelled)),
-            cluster.items(kinds.POD, namespace, selector),
-            cluster.items(kinds.CLAIM, namespace, names.selector(names.selector_labels(broker))),
-            cluster.items_if_allowed(kinds.STORAGE_CLASS),
-            cluster.items_if_allowed(kinds.PERSISTENT_VOLUME),
-        )
-        children: dict[tuple[str, str], Object] = {
-            (kind.name, child): document
-            for (kind, child), document in zip(wanted, found, strict=True)
-            if document is not None
-        }
-        for kind, documents in zip(labelled, by_label, strict=True):
-            for document in documents:
-                children[kind.name, document["metadata"]["name"]] = document
-        csi_nodes = None
-        if len(claims) < broker.spec.replicas * len(volumes_of(broker)):
-            csi_nodes = await cluster.items_if_allowed(kinds.CSI_NODE)
-        running = [pod for pod in running if pods.ordinal(pod) >= 0]
-        revisions: list[dict[str, Any]] = []
-        if running and (kinds.STATEFUL_SET.name, names.stateful_set(name)) not in children:
-            revisions = await cluster.items(
-                kinds.CONTROLLER_REVISION, namespace, names.selector(names.selector_labels(broker))
-            )
-        credentials = await self._credentials(broker, children)
-        return Observed(
-            broker=broker,
-            children=children,
-            pods=tuple(sorted(running, key=pods.ordinal)),
-            claims={claim["metadata"]["name"]: claim for claim in claims},
-            classes=None if classes is None else {c["metadata"]["name"]: c for c in classes},
-            volumes=None if volumes is None else tuple(volumes),
-            csi_nodes=None if csi_nodes is None else tuple(csi_nodes),
-            nodes=await self._nodes(running, now),
-            attributes_classes=await self._attributes_classes(broker),
-            served=await self._integrations(broker, children),
-            credentials=credentials,
-            answers=await self._answers(broker, running, credentials.admin_password),
-            drains=await self._drains(broker, running, credentials.admin_password),
-            events=await self._events(broker, running),
-            tls_secrets=await self._tls_secrets(broker),
-            revisions=tuple(revisions),
-            checks=await self._checks(broker),
-            now=now,
-        )
-
-    async def _integrations(
-        self, broker: Broker, children: dict[tuple[str, str], Object]
-    ) -> dict[str, Kind]:
-        """Read objects of kinds that a cluster may lack; return the kinds that it has."""
-        served = {}
-        name, namespace = integrations.object_name(broker), broker.metadata.namespace
-        for versions in integrations.looked_for(broker):
-            for kind in versions:
-                is_served, found = await self._cluster.get_if_served(kind, name, namespace)
-                if not is_served:
-                    continue
-                served[kind.name] = kind
-                if found is not None:
-                    children[kind.name, name] = found
-                break
-        return served
-
-    async def _attributes_classes(self, broker: Broker) -> frozenset[str] | None:
-        """Read the names of VolumeAttributesClasses, where a volume asks for one."""
-        volumes = broker.spec.storage.volumes
-        asked = (getattr(volumes, name.replace("-", "_")) for name in volumes_of(broker))
-        if all(spec is None or spec.volume_attributes_class_name is None for spec in asked):
-            return None
-        found = await self._cluster.items_if_allowed(kinds.ATTRIBUTES_CLASS)
-        return None if found is None else frozenset(c["metadata"]["name"] for c in found)
-
-    async def _tls_secrets(self, broker: Broker) -> dict[str, Object | None]:
-        """Read the Secrets that the Broker names for TLS, and no other."""
-        wanted = configuration.tls_secrets(broker)
-        found = await asyncio.gather(
-            *(self._cluster.get(kinds.SECRET, name, broker.metadata.namespace) for name in wanted)
-        )
-        return dict(zip(wanted, found, strict=True))
-
-    async def _events(self, broker: Broker, running: list[dict[str, Any]]) -> tuple[Object, ...]:
-        """Read the warnings of a namespace, unless all brokers are ready: then none matters."""
-        if sum(pods.is_ready(pod) for pod in running) >= scaling.pods_asked(broker):
-            return ()
-        return tuple(
-            await self._cluster.items(
-                kinds.EVENT, broker.metadata.namespace, fields=WARNINGS_SELECTOR
-            )
-        )
-
-    async def _checks(self, broker: Broker) -> tuple[Object, ...]:
-        """Return the pods of an upgrade's checks; none are looked for where all is as it was."""
-        if not compatibility_pod.may_be_there(broker):
-            return ()
-        selector = names.selector(compatibility_pod.labels(broker))
-        return tuple(await self._cluster.items(kinds.POD, broker.metadata.namespace, selector))
-
-    async def _credentials(
-        self, broker: Broker, children: Mapping[tuple[str, str], Object]
-    ) -> Credentials:
-        owner = (broker.metadata.namespace, broker.metadata.name)
-        secret_name = broker.spec.auth.secret_name
-        if secret_name is None:
-            secret_name = names.credentials_secret(broker.metadata.name)
-            secret = children.get((kinds.SECRET.name, secret_name))
-        else:
-            secret = await self._cluster.get(kinds.SECRET, secret_name, owner[0])
-            if secret is None:
-                return Credentials(
-                    problem=f"The Secret {secret_name} that spec.auth.secretName names does not "
-                    "exist. Create it with a key for each user."
-                )
-        new_password = ""
-        if secret is None:
-            new_password = users.new_password()
-            passwords = {names.ADMIN_USER: new_password}
-        else:
-            try:
-                passwords = users.decoded(secret.get("data") or {}, secret_name)
-            except ConfigError as error:
-                return Credentials(problem=str(error))
-        file = children.get((kinds.SECRET.name, names.users_secret(owner[1])))
-        now = _users_text(file)
-        try:
-            # Hashing takes milliseconds of CPU for each user.
-            text = await asyncio.to_thread(self._users.users_file, owner, passwords, now)
-        except ConfigError as error:
-            return Credentials(problem=str(error))
-        return Credentials(
-            new_password=new_password,
-            users_file=text,
-            admin_password=passwords.get(names.ADMIN_USER, ""),
-        )
-
-    async def _answers(
-        self, broker: Broker, running: list[dict[str, Any]], password: str
-    ) -> dict[str, BrokerAnswer]:
-        asked = [pod for pod in running if pods.is_ready(pod) and pods.ip(pod)]
-        port = broker.spec.admin.port
-        answers = await asyncio.gather(
-            *(self._brokers.answer(pod, port, password) for pod in asked)
-        )
-        return {
-            pods.name(pod): answer
-            for pod, answer in zip(asked, answers, strict=True)
-            if answer is not None
-        }
-
-    async def _nodes(self, running: list[dict[str, Any]], now: str) -> tuple[Object, ...] | None:
-        """Read the nodes while a broker has been silent for a while."""
-        if not any(pods.is_silent(pod, now) for pod in running):
-            return None
-        found = await self._cluster.items_if_allowed(kinds.NODE)
-        return None if found is None else tuple(found)
-
-    async def _drains(
-        self, broker: Broker, running: list[dict[str, Any]], password: str
-    ) -> dict[str, DrainAnswer]:
-        """Ask brokers that leave, and those that may be cordoned: these are never ready."""
-        asked = [
-            pod
-            for pod in running
-            if pods.ip(pod)
-            and not pods.is_terminating(pod)
-            and (pods.ordinal(pod) >= broker.spec.replicas or not pods.is_ready(pod))
-        ]
-        port = broker.spec.admin.port
-        answers = await asyncio.gather(
-            *(self._brokers.drain_answer(pod, port, password) for pod in asked)
-        )
-        return {
-            pods.name(pod): answer
-            for pod, answer in zip(asked, answers, strict=True)
-            if answer is not None
-        }
-
-
-def _users_text(secret: Object | None) -> str:
-    """Return the users file that a Secret holds; empty if it holds none that can be read."""
-    if secret is None:
-        return ""
-    try:
-        data = {names.USERS_KEY: (secret.get("data") or {}).get(names.USERS_KEY, "")}
-        return users.decoded(data, "users")[names.USERS_KEY] + "\n"
-    except ConfigError:
-        return ""

@@ -48,14 +48,8 @@ from vespiary_operator.cache import Cache
 from vespiary_operator.cached_reader import CachedReader, LiveReader, Shared
 from vespiary_operator.kinds import Kind
 from vespiary_operator.metrics import Metrics
-from vespiary_operator.observation import (
-    BrokerReader,
-    HashedUsers,
-    Object,
-    Observed,
-    Observer,
-    Reader,
-)
+from vespiary_operator.observation import BrokerReader, Object, Observed, Reader
+from vespiary_operator.observer import HashedUsers, Observer
 from vespiary_operator.options import Options
 from vespiary_operator.plan import Plan, plan
 from vespiary_operator.resync import Lister

@@ -4,11 +4,12 @@ Owns: the one HTTP session to pods. All of it is optional: what cannot be asked 
 the verification's answer holds.
 Never: changes anything in a broker but what a plan's calls say; follows redirects; waits longer
 than two seconds for an answer, or ten for a change.
-Called by: `observation`, `reconciler`.
+Called by: `observer`, `reconciler`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
@@ -71,11 +72,14 @@ class Remote:
         if not password:
             return None
         headers = _login(password)
+        # By itself: a silent broker costs one question, and a new login is hashed once.
         found = broker_answer_of(await self._json(_url(pod, port, "/api/v1/brokers"), headers))
         if found is None:
             return None
-        document = await self._json(_url(pod, port, "/api/v1/configuration"), headers)
-        volumes = await self._json(_url(pod, port, "/api/v1/volumes"), headers)
+        document, volumes = await asyncio.gather(
+            self._json(_url(pod, port, "/api/v1/configuration"), headers),
+            self._json(_url(pod, port, "/api/v1/volumes"), headers),
+        )
         return dataclasses.replace(
             found, configuration=configuration_answer_of(document), spaces=spaces_of(volumes)
         )

@@ -72,25 +72,25 @@ def _essence(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def with_fixed_fields(wanted: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a StatefulSet with what cannot change as it is, so that it can be applied."""
-    manifest = copy.deepcopy(dict(wanted))
-    spec = live.get("spec") or {}
-    for field in FIXED_FIELDS:
-        if field in spec:
-            manifest["spec"][field] = copy.deepcopy(spec[field])
-    templates = []
-    for template in spec.get("volumeClaimTemplates") or ():
-        part = copy.deepcopy(dict(template))
-        part.pop("status", None)
-        part["metadata"] = {
-            key: value
-            for key, value in part["metadata"].items()
-            if key in ("name", "labels", "annotations")
-        }
-        templates.append(part)
-    if "volumeClaimTemplates" in manifest["spec"]:
-        manifest["spec"]["volumeClaimTemplates"] = templates
-    return manifest
+    """Return a StatefulSet with what cannot change as it is, so that it can be applied.
+
+    What stands below its `spec` it shares with both: each pass makes one, mostly just to compare.
+    """
+    has = live.get("spec") or {}
+    spec = wanted["spec"] | {field: has[field] for field in FIXED_FIELDS if field in has}
+    if "volumeClaimTemplates" in spec:
+        spec["volumeClaimTemplates"] = [
+            {
+                **{key: value for key, value in template.items() if key != "status"},
+                "metadata": {
+                    key: value
+                    for key, value in template["metadata"].items()
+                    if key in ("name", "labels", "annotations")
+                },
+            }
+            for template in has.get("volumeClaimTemplates") or ()
+        ]
+    return {**wanted, "spec": spec}
 
 
 def restored(observed: Observed, wanted: Mapping[str, Any]) -> dict[str, Any] | None:

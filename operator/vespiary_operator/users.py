@@ -4,7 +4,7 @@ The file holds salted hashes alone, in the form that docs/howto/stomp.md shows, 
 never has a password. A line stays as it is while it fits its password, so nothing changes
 between two looks.
 
-Never: logs or stores a password. Called by: `observation`.
+Never: logs or stores a password. Called by: `observer`.
 """
 
 from __future__ import annotations

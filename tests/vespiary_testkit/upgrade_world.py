@@ -12,7 +12,8 @@ from typing import Any
 
 from vespiary_operator import kinds, names, pods, templates
 from vespiary_operator.metrics import Metrics
-from vespiary_operator.observation import BrokerAnswer, HashedUsers
+from vespiary_operator.observation import BrokerAnswer
+from vespiary_operator.observer import HashedUsers
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
@@ -38,7 +39,9 @@ def says(version: str, *, writes: int = 1, reads: tuple[int, ...] = (1,)) -> str
 class QuickUsers(HashedUsers):
     """A users file without the work of hashing, which is slow on purpose."""
 
-    def users_file(self, owner: tuple[str, str], passwords: Mapping[str, str], now: str) -> str:
+    async def users_file(
+        self, owner: tuple[str, str], passwords: Mapping[str, str], now: str
+    ) -> str:
         return now or "admin:quick\n"
 
 

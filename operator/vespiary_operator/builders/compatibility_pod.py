@@ -4,7 +4,7 @@ Each image is a container that runs `vespiary compatibility` and leaves its answ
 termination message. Nothing of the Broker is mounted, so nothing can be changed.
 
 Owns: that pod's manifest and labels. Never: reads the cluster; decides what the answers mean.
-Called by: `upgrade_checks`, `observation`.
+Called by: `upgrade_checks`, `observer`.
 """
 
 from __future__ import annotations

@@ -7,18 +7,21 @@ place and is mounted as a folder, so that the kubelet brings changes to running 
 a file for each broker that has settings of its own: a pod takes that of its number, and a change of
 it concerns no other.
 
-Never: reads the cluster. Called by: `plan`.
+Never: reads the cluster. Called by: `plan`, `children`, `live_files`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from vespiary_operator import names
 from vespiary_spec import changes, configuration
 from vespiary_spec.resources import Broker
+
+T = TypeVar("T")
 
 Adoptions = Mapping[int, Mapping[str, str]]
 
@@ -31,6 +34,26 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _once_a_pass(render: Callable[[Broker], T]) -> Callable[[Broker], T]:
+    """Have the same Broker written out once, however often it is asked for.
+
+    A pass asks some ten times for the same files, and writing YAML is most of what a plan costs. A
+    Broker never changes: what was read anew is another object, so none but the last is kept.
+    """
+    last: tuple[Broker, T] | None = None
+
+    @functools.wraps(render)
+    def rendered(broker: Broker) -> T:
+        nonlocal last
+        known = last
+        if known is None or known[0] is not broker:
+            known = last = (broker, render(broker))
+        return known[1]
+
+    return rendered
+
+
+@_once_a_pass
 def texts(broker: Broker) -> tuple[str, str]:
     """Return what is in `broker.yaml`, and what in `live.yaml`.
 
@@ -51,7 +74,8 @@ def adoptions_file(ordinal: int | str) -> str:
     return f"adopt-{ordinal}.yaml"
 
 
-def own_texts(broker: Broker) -> dict[int, str]:
+@_once_a_pass
+def own_texts(broker: Broker) -> Mapping[int, str]:
     """Return what is in the files of brokers with settings of their own, by their number.
 
     Raises:

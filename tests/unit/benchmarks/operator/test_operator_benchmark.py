@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -67,6 +70,26 @@ def test_a_fake_pod_is_one_that_the_operator_takes_for_a_serving_broker() -> Non
     assert answer is not None
     assert [volume.name for volume in answer.volumes] == list(fake_node.VOLUMES)
     assert answer.refusal == ""
+
+
+def test_a_fake_broker_holds_no_answer_back() -> None:
+    seen = []
+
+    class Answers(fake_node._Answers):
+        def do_GET(self) -> None:
+            seen.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            super().do_GET()
+
+    server = fake_node._Server(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/") as page:
+            assert page.status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert seen == [1]
 
 
 def test_ready_counts_for_the_present_generation_alone() -> None:
