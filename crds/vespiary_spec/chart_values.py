@@ -10,7 +10,7 @@ import enum
 from typing import Annotated
 
 from vespiary_spec.model import setting
-from vespiary_spec.resources import PullPolicy, TuningMode
+from vespiary_spec.resources import BrokerNodeTuningSpec, PullPolicy
 from vespiary_spec.scheduling import (
     Affinity,
     Part,
@@ -47,11 +47,12 @@ class ChartImage(Part, frozen=True, kw_only=True, rename="camel"):
     pull_policy: Annotated[PullPolicy, setting("When it is pulled.")] = PullPolicy.IF_NOT_PRESENT
 
 
-class NodeTuningValues(Part, frozen=True, kw_only=True, rename="camel"):
-    """The BrokerNodeTuning that comes with the chart."""
+class NodeTuningValues(BrokerNodeTuningSpec, frozen=True, kw_only=True, rename="camel"):
+    """The BrokerNodeTuning `default`, field by field, and where its pods are."""
 
-    create: Annotated[bool, setting("Whether one named `default` is made.")] = True
-    mode: Annotated[TuningMode, setting("Its mode.")] = TuningMode.VERIFY
+    create: Annotated[
+        bool, setting("Whether the operator makes one named `default`, with what is here.")
+    ] = True
     namespace: Annotated[
         str,
         setting(

@@ -29,6 +29,9 @@ ANNOTATION_MEMBERS = "vespiary.dev/members"
 ANNOTATION_ORDERS = "vespiary.dev/node-tuning-orders"
 """On tuning pods: digest of their newest orders; the change makes the kubelet read them at once."""
 
+ANNOTATION_CHART_VALUES = "vespiary.dev/chart-values"
+"""On the BrokerNodeTuning `default`: the chart's values that were last written into it."""
+
 ANNOTATION_MOUNTED = "vespiary.dev/mounted"
 """On broker pods: digest of what their mounted files should hold; the change makes the kubelet
 bring the files up to date at once."""

@@ -36,6 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         storage_drivers: What the user adds to the table of storage drivers.
         lease: Name of the Lease, in the own namespace, that the one of several operators holds
             which acts; empty where there is one operator.
+        default_tuning: Spec of the BrokerNodeTuning `default`, as JSON; empty where there need not
+            be one.
         identity: Name of this pod, for the Lease; empty means the machine's.
     """
 
@@ -54,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 4
     storage_drivers: tuple[StorageDriver, ...] = ()
     lease: str = ""
+    default_tuning: str = ""
     identity: str = ""
 
     @property
@@ -127,6 +130,21 @@ def from_environment(environment: Mapping[str, str]) -> Options:
         serves_metrics=text("METRICS", "true").lower() != "false",
         log_level=level,
         storage_drivers=drivers(),
+        default_tuning=_spec_of_tuning(text("DEFAULT_TUNING", "")),
         lease=text("LEASE", defaults.lease),
         identity=text("IDENTITY", defaults.identity),
     )
+
+
+def _spec_of_tuning(given: str) -> str:
+    """Return the spec of the BrokerNodeTuning `default` as it was given, if it is one."""
+    name = _PREFIX + "DEFAULT_TUNING"
+    try:
+        spec = json.loads(given or "{}")
+    except ValueError as error:
+        raise ConfigError(f"this is no JSON: {error}", path=name, value=given) from error
+    if not isinstance(spec, dict):
+        raise ConfigError(
+            "this is no spec of a BrokerNodeTuning", path=name, value=given, allowed="an object"
+        )
+    return given

@@ -166,6 +166,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         kinds.NODE_TUNING,
+        ("create", "patch"),
+        "The one named `default` is made, and gets what the chart's values ask for.",
+        Place.CLUSTER,
+    ),
+    Rule(
+        kinds.NODE_TUNING,
         ("patch",),
         "What was found on each node is reported.",
         Place.CLUSTER,

@@ -24,6 +24,7 @@ from vespiary_operator import (
     apply,
     broker_calls,
     conditions,
+    default_tuning,
     kinds,
     ledger,
     live_files,
@@ -221,6 +222,8 @@ class Reconciler:
                 self._queue.add(Key(kinds.BROKER.name, where, name), after_s=after_s)
         self._is_cache_complete = True
         if self._options.is_cluster_wide:
+            if self._options.default_tuning:
+                self._queue.add(Key(kinds.NODE_TUNING.name, "", default_tuning.NAME))
             for document in await self._api.items(kinds.NODE_TUNING):
                 self._queue.add(key_of(kinds.NODE_TUNING, document))
 
@@ -406,6 +409,11 @@ class Reconciler:
 
     async def _reconcile_tuning(self, key: Key) -> float | None:
         document = await self._api.get(kinds.NODE_TUNING, key.name)
+        outcomes, failure = await self._bring_to_values(key, document)
+        if outcomes:
+            document = await self._api.get(kinds.NODE_TUNING, key.name)
+        elif failure is not None and document is None:
+            raise failure
         if document is None or document["metadata"].get("deletionTimestamp"):
             self._logged.pop(key, None)
             self._metrics.nodes.forget(key.name)
@@ -414,8 +422,6 @@ class Reconciler:
         observed = await tuning_observation.observe(
             self._api, self._remote, resource, self._options
         )
-        failure: ReconcileError | None = None
-        outcomes: list[Outcome] = []
         versions = {
             (found["kind"], found["metadata"]["name"]): found["metadata"]["resourceVersion"]
             for found in (observed.daemon_set, observed.orders, observed.tuned)
@@ -423,9 +429,10 @@ class Reconciler:
         }
         try:
             actions = tuning.plan(observed, self._options)
-            outcomes, failure = await apply.carry_out(self._api, actions, versions)
+            done = await apply.carry_out(self._api, actions, versions)
+            outcomes, failure = [*outcomes, *done.outcomes], failure or done.failure
         except ReconcileError as error:
-            failure = error
+            failure = failure or error
         found = tuning_status.compute(
             observed, self._options, now=self._now(), failure=str(failure) if failure else ""
         )
@@ -437,6 +444,16 @@ class Reconciler:
         if any(outcome.is_change for outcome in outcomes):
             return AT_ONCE_S
         return SOON_S if found.conditions[0].status is not ConditionStatus.TRUE else None
+
+    async def _bring_to_values(self, key: Key, document: dict[str, Any] | None) -> apply.Done:
+        """Write what the chart's values ask for into the BrokerNodeTuning `default`."""
+        values = self._options.default_tuning
+        if key.name != default_tuning.NAME or not values:
+            return apply.Done([])
+        action = default_tuning.plan(values, document)
+        done = await apply.carry_out(self._api, [action] if action else (), {})
+        self._metrics.applied([outcome.action for outcome in done.outcomes])
+        return done
 
 
 def key_of(kind: Kind, document: Object) -> Key:

@@ -11,6 +11,8 @@ import yaml
 from vespiary_operator import kinds, rbac
 from vespiary_operator.builders import tuning
 from vespiary_spec.filesystems import ALLOWED, WARNED
+from vespiary_spec.model import Spelling, fields_of
+from vespiary_spec.resources import API_VERSION, BrokerNodeTuning, BrokerNodeTuningSpec
 from vespiary_testkit.chart import CHART, MONITORING_API, helm, named, needs_helm, one, rendered
 
 pytestmark = needs_helm
@@ -76,6 +78,45 @@ def test_only_the_tuning_has_a_namespace_that_allows_host_files() -> None:
 def environment(documents: list[dict[str, Any]]) -> dict[str, Any]:
     (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
     return {e["name"]: e.get("value") for e in container["env"]}
+
+
+def test_the_values_of_the_default_tuning_reach_the_operator() -> None:
+    def spec(*values: str) -> Any:
+        return json.loads(environment(rendered(*values))["VESPIARY_DEFAULT_TUNING"])
+
+    numbers = {"floor": 65536, "margin": 65536, "max": 4194304}
+    assert spec() == {"mode": "Verify", **numbers}
+    chosen = spec(
+        *("nodeTuning.mode=Raise", "nodeTuning.floor=131072", "nodeTuning.nodeSelector.pool=b"),
+        "nodeTuning.tolerations[0].operator=Exists",
+    )
+    assert chosen == {
+        **numbers,
+        "mode": "Raise",
+        "floor": 131072,
+        "nodeSelector": {"pool": "b"},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    converted = BrokerNodeTuning.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "BrokerNodeTuning",
+            "metadata": {"name": "default"},
+            "spec": spec(),
+        }
+    )
+    assert converted.spec == BrokerNodeTuningSpec(), "the chart's defaults are the resource's"
+    assert {*spec(), "nodeSelector", "tolerations"} == {
+        field.spelled(Spelling.CAMEL) for field in fields_of(BrokerNodeTuningSpec)
+    }, "a new field of the resource has to be a value of the chart"
+    for without in ("nodeTuning.create=false", "scope=namespaces"):
+        assert "VESPIARY_DEFAULT_TUNING" not in environment(rendered(without))
+
+
+def test_no_hook_deletes_the_default_tuning() -> None:
+    assert not [d for d in rendered(tests=True) if d["kind"] == "BrokerNodeTuning"]
+    done = helm("template", "v", str(CHART), "--set", "nodeTuning.floor=4194305", check=False)
+    assert "nodeTuning.floor is 4194305, above nodeTuning.max, which is 4194304" in done.stderr
 
 
 def test_common_labels_are_on_everything_but_definitions() -> None:

@@ -20,6 +20,7 @@ from vespiary_testkit.kubernetes_cluster import (
     RELEASE,
     ROOT,
     SYSTEM_NAMESPACE,
+    TUNING,
     KubernetesCluster,
     small_broker,
     wait_for,
@@ -30,6 +31,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PREVIOUS = ROOT / "tests" / "chart" / "previous" / "vespiary-0.1.0-alpha.1.tgz"
 NEW_FIELD = "topology"
 """A field of Brokers that the chart before this one does not have."""
+EVERY_NODE = "kubernetes.io/os"
+"""A label that every node has."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,22 @@ def brokers(cluster: KubernetesCluster) -> list[str]:
     return [f"{b['metadata']['namespace']}/{b['metadata']['name']}" for b in found]
 
 
+def tuning_uid(cluster: KubernetesCluster) -> str:
+    found = cluster.get(TUNING, "default")
+    assert found is not None
+    return str(found["metadata"]["uid"])
+
+
+def wait_for_tuning(cluster: KubernetesCluster, **fields: Any) -> dict[str, Any]:
+    """Return the spec of the tuning `default` once it has these fields."""
+
+    def look() -> dict[str, Any] | None:
+        spec: dict[str, Any] = (cluster.get(TUNING, "default") or {}).get("spec") or {}
+        return spec if fields.items() <= spec.items() else None
+
+    return wait_for(f"the tuning has {fields}", look, 30)
+
+
 def has_new_field(cluster: KubernetesCluster) -> bool:
     definition = cluster.get("crd", BROKER)
     assert definition is not None
@@ -86,16 +105,31 @@ def test_it_is_upgraded_from_the_chart_before_and_rolled_back(
         *("--take-ownership", *chosen),
     )
     assert not has_new_field(cluster), "the definitions are the old chart's"
+    edit = {"mode": "Verify", "floor": 70000, "nodeSelector": {EVERY_NODE: "linux"}}
+    cluster.kubectl("patch", TUNING, "default", "--type=merge", "-p", json.dumps({"spec": edit}))
+    edited = tuning_uid(cluster)
     cluster.install()
     assert has_new_field(cluster), "the definitions moved along"
     cluster.wait_until_ready("orders", home)
     cluster.helm("test", RELEASE, "-n", SYSTEM_NAMESPACE)
     assert pod_uid(cluster, home) == before, "the broker noticed nothing"
+    made_whole = wait_for_tuning(cluster, margin=65536)
+    assert made_whole == {**edit, "margin": 65536, "max": 4194304}, "edits are kept"
+    assert tuning_uid(cluster) == edited, "and it is the same one"
     cluster.helm("rollback", RELEASE, "1", "-n", SYSTEM_NAMESPACE)
     assert not has_new_field(cluster), "the definitions moved back"
     assert cluster.broker("orders", home), "and no Broker went with them"
     assert pod_uid(cluster, home) == before
+    cluster.install("nodeTuning.margin=1000", "nodeTuning.nodeSelector.none=such")
+    selected = {**edit["nodeSelector"], "none": "such"}
+    found = wait_for_tuning(cluster, margin=1000)
+    assert found == {**made_whole, "margin": 1000, "nodeSelector": selected}
     cluster.install()
+    assert wait_for_tuning(cluster, margin=65536) == made_whole, "what values added, they take away"
+    assert tuning_uid(cluster) == edited, "upgraded, rolled back, upgraded twice"
+    cluster.kubectl("delete", TUNING, "default")
+    made_anew = wait_for_tuning(cluster, floor=65536)
+    assert made_anew == {"mode": "Verify", "floor": 65536, "margin": 65536, "max": 4194304}
     assert has_new_field(cluster)
     cluster.wait_until_ready("orders", home)
     assert pod_uid(cluster, home) == before
@@ -123,6 +157,7 @@ def test_one_plain_file_does_the_same_without_helm(
             "--timeout=120s",
             timeout_s=130,
         )
+        assert wait_for_tuning(cluster, mode="Verify"), "the tuning comes without Helm, too"
         cluster.apply(small_broker("plain"), home)
         cluster.wait_until_ready("plain", home)
         assert pod_uid(cluster, home) == before

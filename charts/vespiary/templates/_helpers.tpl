@@ -35,6 +35,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-node-tuning" (include "vespiary.fullname" .)) .Values.nodeTuning.namespace }}
 {{- end }}
 
+{{- /* Spec of the BrokerNodeTuning `default`, which the operator makes. Helm looks up every kind before
+it has made the definitions, and a hook would be deleted and made anew at each upgrade. */ -}}
+{{- define "vespiary.defaultTuning" -}}
+{{- $values := .Values.nodeTuning }}
+{{- if and $values.floor $values.max (gt (int64 $values.floor) (int64 $values.max)) }}
+{{- fail (printf "nodeTuning.floor is %d, above nodeTuning.max, which is %d: lower the one or raise the other." (int64 $values.floor) (int64 $values.max)) }}
+{{- end }}
+{{- $spec := pick $values "mode" "floor" "margin" "max" }}
+{{- range $name := list "nodeSelector" "tolerations" }}
+{{- with index $values $name }}
+{{- $_ := set $spec $name . }}
+{{- end }}
+{{- end }}
+{{- toJson $spec }}
+{{- end }}
+
 {{- /* Fails when the Prometheus operator's API is not there: nothing is left out in silence. */ -}}
 {{- define "vespiary.needsMonitoring" -}}
 {{- $root := index . 1 }}

@@ -1,8 +1,6 @@
 """`make manifests`: the chart as one file for `kubectl apply`, for those who have no Helm.
 
-Owns: what is taken out of the chart's text: what only Helm understands. The default
-BrokerNodeTuning is not in it, because kubectl looks up every kind of a file before it makes the
-first object of it; examples/node-tuning.yaml is that resource.
+Owns: what is taken out of the chart's text: what only Helm understands.
 Never: is imported by anything; needs `helm` on PATH. Called by: `make manifests`, tests.
 """
 

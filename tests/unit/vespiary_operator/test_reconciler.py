@@ -9,6 +9,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -443,10 +444,10 @@ def test_every_right_is_used_and_every_call_has_one() -> None:
                 },
             )
         )
-        world.cluster.put(tuning(mode="Raise"))
         await world.reconciler.enqueue_all()
         await world.until_quiet()
         await world.until_quiet(TUNING)
+        assert world.cluster.of(kinds.DAEMON_SET)
         await grow_at_rest(world)
         world.cluster.put(
             broker(
@@ -481,7 +482,8 @@ def test_every_right_is_used_and_every_call_has_one() -> None:
         assert granted - used == set(), "nobody needs these rights"
         assert used - granted == set()
 
-    in_world(test)
+    options = msgspec.structs.replace(OPTIONS, default_tuning='{"mode": "Raise"}')
+    in_world(test, options)
 
 
 async def grow_at_rest(world: World) -> None:
