@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from vespiary_operator.actions import Action, Delete
 from vespiary_operator.api_requests import ApiRequest
+from vespiary_operator.failure_reasons import FailureReason
 from vespiary_operator.freshness_metrics import FreshnessMetrics
 from vespiary_operator.storage_metrics import StorageMetrics
 from vespiary_operator.tuning_metrics import TuningMetrics
@@ -36,6 +37,12 @@ class Metrics:
             "vespiary_operator_reconciles",
             "Passes by kind of resource and result: done, failed, crashed.",
             ["kind", "result"],
+            registry=self._registry,
+        )
+        self._failures = Counter(
+            "vespiary_operator_reconcile_failures",
+            "Passes that did not reach their end, by kind of resource and why.",
+            ["kind", "reason"],
             registry=self._registry,
         )
         self._seconds = Histogram(
@@ -96,6 +103,10 @@ class Metrics:
         """Count a pass."""
         self._passes.labels(kind, result).inc()
         self._seconds.labels(kind).observe(duration_s)
+
+    def failed(self, kind: str, reason: FailureReason) -> None:
+        """Count why a pass did not reach its end."""
+        self._failures.labels(kind, reason.value).inc()
 
     def applied(self, actions: Iterable[Action]) -> None:
         """Count the writes that changed something."""

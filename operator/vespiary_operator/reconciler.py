@@ -47,6 +47,7 @@ from vespiary_operator.apply import Outcome, Writer
 from vespiary_operator.broker_calls import BrokerCall
 from vespiary_operator.cache import Cache
 from vespiary_operator.cached_reader import CachedReader, LiveReader, Shared
+from vespiary_operator.failure_reasons import reason_of
 from vespiary_operator.kinds import Kind
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerReader, Object, Observed, Reader
@@ -177,11 +178,13 @@ class Reconciler:
                 again_s = await self.reconcile(key)
             except ReconcileError as error:
                 result = "failed"
+                self._metrics.failed(key.kind, reason_of(error))
                 delay_s = error.delay_s if isinstance(error, TemporaryReconcileError) else 0.0
                 after_s = self._queue.failed(key, at_least_s=delay_s)
                 log.warning("%s: tried again in %.0f s: %s", _shown(key), after_s, error)
-            except Exception:
+            except Exception as error:
                 result = "crashed"
+                self._metrics.failed(key.kind, reason_of(error))
                 after_s = self._queue.failed(key)
                 log.exception("%s: a bug; tried again in %.0f s", _shown(key), after_s)
             else:
