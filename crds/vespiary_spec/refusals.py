@@ -86,7 +86,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "max-unavailable": "more than one restart at a time",
         "partition": "partitions set by hand",
     },
-    "Storage": {"auto-grow": "growing by itself (a larger `size` works)"},
 }
 """For each Struct of the model (and those made from it): name in kebab-case → the feature."""
 

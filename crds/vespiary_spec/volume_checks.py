@@ -10,7 +10,15 @@ from __future__ import annotations
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, fields_of
 from vespiary_spec.object_metadata import check_metadata
-from vespiary_spec.volumes import SHARED_CLAIM_TEXT, Storage, Volumes, VolumeSpec
+from vespiary_spec.units import format_quantity
+from vespiary_spec.volumes import (
+    BELOW_SIZE_TEXT,
+    DEFAULT_VOLUME_BYTES,
+    SHARED_CLAIM_TEXT,
+    Storage,
+    Volumes,
+    VolumeSpec,
+)
 
 
 def check_volumes(storage: Storage) -> None:
@@ -20,14 +28,24 @@ def check_volumes(storage: Storage) -> None:
         ConfigError: With the path to one of the fields.
     """
     given: dict[str, VolumeSpec] = {}
+    defaults: dict[str, int] = {}
     for field in fields_of(Volumes):
         volume = getattr(storage.volumes, field.name)
         if volume is not None:
             given[field.spelled(Spelling.CAMEL)] = volume
+            defaults[field.spelled(Spelling.CAMEL)] = DEFAULT_VOLUME_BYTES[field.name]
     for name, volume in given.items():
         path = f"spec.storage.volumes.{name}"
         check_metadata(volume.metadata.labels, volume.metadata.annotations, f"{path}.metadata")
         if volume.share_with is None:
+            size = defaults[name] if volume.size is None else volume.size
+            if volume.auto_grow is not None and volume.auto_grow.max_size < size:
+                raise ConfigError(
+                    f"{BELOW_SIZE_TEXT} {name}",
+                    path=f"{path}.autoGrow.maxSize",
+                    value=format_quantity(volume.auto_grow.max_size),
+                    cure=f"give it {format_quantity(size)} or more",
+                )
             continue
         if volume != VolumeSpec(share_with=volume.share_with):
             raise ConfigError(SHARED_CLAIM_TEXT, path=path)

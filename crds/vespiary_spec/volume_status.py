@@ -14,6 +14,19 @@ from vespiary_spec.scheduling import Part
 VOLUMES_MAX = 8
 """Volumes of one broker, with room for kinds to come."""
 
+CLAIMS_MAX = 100
+"""Claims of one volume: one for each broker."""
+
+
+class GrownClaim(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A claim that has grown by itself, or does."""
+
+    claim: Annotated[str, setting("Name of the claim.", max_length=253)]
+    from_bytes: Annotated[int, setting("What it had before.", minimum=0)]
+    to_bytes: Annotated[int, setting("What it asks for since.", minimum=0)]
+    at: Annotated[str, setting("When that was decided, RFC 3339.")] = ""
+    message: Annotated[str, setting("Why, as one sentence.")] = ""
+
 
 class VolumeSize(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How large one volume is in all brokers, and how far a growth has come."""
@@ -36,6 +49,14 @@ class VolumeSize(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
         str,
         setting("Since when a claim waits for its pod to be started again, RFC 3339."),
     ] = ""
+    grown: Annotated[
+        tuple[GrownClaim, ...],
+        setting(
+            "Claims that have grown by themselves, as `autoGrow` allows; the last growth of each.",
+            key="claim",
+            max_length=CLAIMS_MAX,
+        ),
+    ] = ()
     message: Annotated[
         str, setting("What the growth waits for, as one sentence; empty when all is as asked.")
     ] = ""

@@ -103,6 +103,44 @@ class ClaimMetadata(Part, frozen=True, kw_only=True, rename="camel", omit_defaul
     ] = None
 
 
+GROWTH_STEP_BYTES_MIN = 16 * 1024 * 1024
+"""Smallest step of a growth: less than that is used up before the next look."""
+
+
+class AutoGrow(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How far, when and in which steps the claims of a volume grow by themselves."""
+
+    max_size: Annotated[
+        int,
+        setting(
+            "Size beyond which no claim grows by itself.",
+            unit=Unit.BYTES,
+            minimum=VOLUME_BYTES_MIN,
+        ),
+    ]
+    min_free_percent: Annotated[
+        int | None,
+        setting(
+            "Free share of the volume below which its claim grows. Where producers would have to "
+            "wait it grows in any case.",
+            unit=Unit.PERCENT,
+            minimum=1,
+            maximum=90,
+            default_text="10 % of the volume before producers wait: 20, unless maxDiskUsage or "
+            "minDiskFree are given",
+        ),
+    ] = None
+    growth_step: Annotated[
+        int | None,
+        setting(
+            "How much a claim grows at a time.",
+            unit=Unit.BYTES,
+            minimum=GROWTH_STEP_BYTES_MIN,
+            default_text="a quarter of what it has, in whole Gi",
+        ),
+    ] = None
+
+
 class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The claim of one volume."""
 
@@ -113,6 +151,13 @@ class VolumeSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
             unit=Unit.BYTES,
             minimum=VOLUME_BYTES_MIN,
             default_text="10Gi; 1Gi for bindings and jms",
+        ),
+    ] = None
+    auto_grow: Annotated[
+        AutoGrow | None,
+        setting(
+            "Let each claim of the volume grow by itself as it fills up. `size` stays as it is.",
+            default_text="claims grow when `size` does",
         ),
     ] = None
     storage_class_name: Annotated[
@@ -211,6 +256,7 @@ class Storage(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 _CLAIM_FIELDS = (
     "size",
+    "autoGrow",
     "storageClassName",
     "accessMode",
     "selector",
@@ -245,8 +291,25 @@ def _no_chain(target: str) -> tuple[str, str]:
 SHARING_RULES = tuple(_no_chain(target.value) for target in SharedVolume)
 """CEL rules on all volumes."""
 
+BELOW_SIZE_TEXT = "autoGrow.maxSize is below the size of the volume"
+
+
+def _room_to_grow(role: str) -> tuple[str, str]:
+    # Selected as they are declared: only then does the API server know how long they may be.
+    volume, default = f"self.{role}", "1Gi" if role in ("bindings", "jms") else "10Gi"
+    size = f"(has({volume}.size) ? quantity(string({volume}.size)) : quantity('{default}'))"
+    return (
+        f"!has({volume}) || !has({volume}.autoGrow) || "
+        f"!{size}.isGreaterThan(quantity(string({volume}.autoGrow.maxSize)))",
+        f"{BELOW_SIZE_TEXT} {role}",
+    )
+
+
+GROWTH_RULES = tuple(_room_to_grow(role) for role in _ROLES)
+"""CEL rules on volumes that grow by themselves."""
+
 VOLUME_STRUCT_RULES: dict[type, tuple[tuple[str, str], ...]] = {
     VolumeSpec: VOLUME_RULES,
-    Volumes: SHARING_RULES,
+    Volumes: (*SHARING_RULES, *GROWTH_RULES),
 }
 """CEL rules by the Struct that they are about."""

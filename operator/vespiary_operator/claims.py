@@ -1,7 +1,8 @@
 """The claims that are there already: how large they are, and made larger where the Broker asks.
 
-A claim that is larger than the Broker asks for is fine: others may grow claims as well. A growth
-that failed is taken back when the Broker asks for less again, but never below what there is.
+A claim that is larger than the Broker asks for is fine: others may grow claims as well, and so does
+`auto_growth`. A growth that failed is taken back when the Broker asks for less again, but never
+below what there is.
 
 Never: reads the cluster; makes a claim (the StatefulSet controller does) or shrinks one.
 Called by: `plan`, `size_status`, `resize_restarts`, `replacement`.
@@ -12,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from vespiary_operator import kinds, names, scaling
+import msgspec
+
+from vespiary_operator import auto_growth, kinds, names, scaling
 from vespiary_operator.actions import Apply
+from vespiary_operator.auto_growth import Growth, Outlook
 from vespiary_operator.builders import statefulset
 from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.drift import quantity
@@ -31,18 +35,22 @@ class ClaimSize(NamedTuple):
         claim: Name of the claim.
         volume: Name of the volume.
         ordinal: Its broker.
-        wanted: What the Broker asks for.
+        asked: What the Broker asks for.
+        wanted: The same, or more where it grows by itself.
         requested: What the claim asks for.
         capacity: What there is; None before the claim is bound.
         is_pending: Whether it grows when its pod is started again.
         failure: What the storage driver says about a growth that failed; empty if none has.
         refusal: Why it cannot be made as large as the Broker asks for; empty if it can.
         is_own_request: Whether what the claim asks for was last set by this operator.
+        growth: How it grows by itself, or has, to what it asks for; None if it does not.
+        outlook: What is due about its room.
     """
 
     claim: str
     volume: str
     ordinal: int
+    asked: int
     wanted: int
     requested: int
     capacity: int | None
@@ -50,6 +58,8 @@ class ClaimSize(NamedTuple):
     failure: str
     refusal: str
     is_own_request: bool
+    growth: Growth | None = None
+    outlook: Outlook = Outlook()
 
     @property
     def has_size(self) -> bool:
@@ -66,23 +76,24 @@ def sizes(observed: Observed) -> tuple[ClaimSize, ...]:
         return ()
     found = []
     for volume in volumes_of(broker):
-        wanted = statefulset.volume_bytes(broker, volume)
+        asked = statefulset.volume_bytes(broker, volume)
         for ordinal in range(members):
             name = names.claim(broker.metadata.name, volume, ordinal)
             claim = observed.claims.get(name)
             if claim is not None:
-                found.append(_size(observed, claim, volume, ordinal, wanted))
+                found.append(_size(observed, claim, volume, ordinal, asked))
     return tuple(found)
 
 
 def _size(
-    observed: Observed, claim: Mapping[str, Any], volume: str, ordinal: int, wanted: int
+    observed: Observed, claim: Mapping[str, Any], volume: str, ordinal: int, asked: int
 ) -> ClaimSize:
     name = claim["metadata"]["name"]
     status = claim.get("status") or {}
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     requested = int(quantity(requests.get("storage", 0)) or 0)
-    capacity = quantity((status.get("capacity") or {}).get("storage"))
+    there = quantity((status.get("capacity") or {}).get("storage"))
+    capacity = int(there) if there is not None and status.get("phase") == "Bound" else None
     conditions = {
         condition.get("type"): str(condition.get("message") or condition.get("reason") or "")
         for condition in status.get("conditions") or ()
@@ -92,19 +103,48 @@ def _size(
     failure = next((f"{kind}: {conditions[kind]}" for kind in _ERRORS if kind in conditions), "")
     if not failure and progress in _INFEASIBLE:
         failure = f"{progress}: the storage driver cannot make it so large"
-    is_pending = _PENDING in conditions or progress == "NodeResizePending"
+    growth, outlook = _by_itself(observed, claim, volume, ordinal, asked, requested, capacity)
+    wanted = asked if growth is None else max(asked, growth.to_bytes)
     return ClaimSize(
         claim=name,
         volume=volume,
         ordinal=ordinal,
+        asked=asked,
         wanted=wanted,
         requested=requested,
-        capacity=int(capacity) if capacity is not None and status.get("phase") == "Bound" else None,
-        is_pending=is_pending,
+        capacity=capacity,
+        is_pending=_PENDING in conditions or progress == "NodeResizePending",
         failure=failure if capacity is None or capacity < requested else "",
-        refusal=_refusal(observed, claim, wanted, requested),
+        refusal=_refusal(observed, claim, wanted, requested)
+        or _fixed(observed, claim, volume, capacity),
         is_own_request=_is_own_request(claim),
+        growth=growth,
+        outlook=outlook,
     )
+
+
+def _by_itself(
+    observed: Observed,
+    claim: Mapping[str, Any],
+    volume: str,
+    ordinal: int,
+    asked: int,
+    requested: int,
+    capacity: int | None,
+) -> tuple[Growth | None, Outlook]:
+    """Return how a claim grows by itself now or has, and what is due about its room."""
+    allowed = auto_growth.rule(observed.broker, volume)
+    if allowed is None or capacity is None:
+        return None, Outlook()
+    last = auto_growth.noted(claim)
+    if last is not None and last.to_bytes != requested:
+        last = None  # a person, or another size of the Broker, has come in between
+    if last is not None and capacity < last.to_bytes > allowed.max_size:
+        last = msgspec.structs.replace(last, to_bytes=allowed.max_size)
+    if capacity < requested or asked > requested or _fixed(observed, claim, volume, capacity):
+        return last, Outlook()  # one growth at a time, and none that cannot be
+    outlook = auto_growth.outlook(observed, claim, volume, ordinal, capacity)
+    return outlook.growth or last, outlook
 
 
 def _refusal(observed: Observed, claim: Mapping[str, Any], wanted: int, requested: int) -> str:
@@ -115,22 +155,46 @@ def _refusal(observed: Observed, claim: Mapping[str, Any], wanted: int, requeste
     what = f"The claim {name} cannot grow from {requested} to {wanted} bytes"
     if (claim.get("status") or {}).get("phase") != "Bound":
         return f"{what} before it is bound to a volume."
+    why = _class_refusal(observed, claim)
+    if not why:
+        return ""
+    if why.endswith("does not allow it"):
+        return (
+            f"{what}: {why}. Set allowVolumeExpansion: true there, if its driver can, or ask for "
+            "the former size."
+        )
+    return f"{what}: {why}. Only a class with allowVolumeExpansion lets claims grow."
+
+
+def _fixed(observed: Observed, claim: Mapping[str, Any], volume: str, capacity: int | None) -> str:
+    """Return why a claim that may grow by itself never will; empty if it can."""
+    allowed = auto_growth.rule(observed.broker, volume)
+    if allowed is None or capacity is None or capacity >= allowed.max_size:
+        return ""
+    why = _class_refusal(observed, claim)
+    if not why:
+        return ""
+    return (
+        f"The claim {claim['metadata']['name']} cannot grow by itself, as "
+        f"spec.storage.volumes.{names.spec_name(volume)}.autoGrow asks: {why}. Set "
+        "allowVolumeExpansion: true there, if its driver can, or take autoGrow out."
+    )
+
+
+def _class_refusal(observed: Observed, claim: Mapping[str, Any]) -> str:
+    """Return what of its storage class keeps a claim from growing; empty if nothing does."""
     if observed.classes is None:
         return ""  # the API server knows, and refuses what cannot be done
     storage_class = str(claim["spec"].get("storageClassName") or "")
     found = observed.classes.get(storage_class)
     if found is None:
-        named = (
+        return (
             f"its storage class {storage_class} does not exist"
             if storage_class
-            else ("it has no storage class")
+            else "it has no storage class"
         )
-        return f"{what}: {named}. Only a class with allowVolumeExpansion lets claims grow."
     if not found.get("allowVolumeExpansion"):
-        return (
-            f"{what}: its storage class {storage_class} does not allow it. Set "
-            "allowVolumeExpansion: true there, if its driver can, or ask for the former size."
-        )
+        return f"its storage class {storage_class} does not allow it"
     return ""
 
 
@@ -153,7 +217,12 @@ def changes(observed: Observed, found: tuple[ClaimSize, ...]) -> Iterator[Apply]
     None of them stops what else has to be done if it is refused: each claim is on its own.
     """
     for size in found:
-        if size.wanted > size.requested and not size.refusal:
+        growth = size.growth if size.wanted > size.asked else None
+        if size.wanted > size.requested and not size.refusal and growth is not None:
+            allowed = auto_growth.rule(observed.broker, size.volume)
+            assert allowed is not None
+            reason, sentence = "AutoGrowing", auto_growth.sentence(size.claim, growth, allowed)
+        elif size.wanted > size.requested and not size.refusal:
             reason = "Growing"
             sentence = f"The claim {size.claim} grows from {size.requested} to {size.wanted} bytes."
         elif _is_to_be_taken_back(size):
@@ -165,7 +234,12 @@ def changes(observed: Observed, found: tuple[ClaimSize, ...]) -> Iterator[Apply]
         else:
             continue
         yield Apply(
-            manifest=statefulset.grown_claim(observed.broker, size.volume, size.claim),
+            manifest=statefulset.grown_claim(
+                observed.broker,
+                size.claim,
+                size.wanted,
+                None if growth is None else auto_growth.note(growth),
+            ),
             reason=reason,
             sentence=sentence,
             is_independent=True,

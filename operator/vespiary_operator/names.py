@@ -26,6 +26,9 @@ ANNOTATION_DEMAND = "vespiary.dev/aio-demand"
 ANNOTATION_MEMBERS = "vespiary.dev/members"
 """On the StatefulSet: brokers whose data count, also while no pod runs."""
 
+ANNOTATION_GROWN = "vespiary.dev/auto-grown"
+"""On claims: the last growth that the operator decided on, written with the size asked for."""
+
 ANNOTATION_ORDERS = "vespiary.dev/node-tuning-orders"
 """On tuning pods: digest of their newest orders; the change makes the kubelet read them at once."""
 

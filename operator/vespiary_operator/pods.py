@@ -77,6 +77,18 @@ def is_ready(pod: Pod) -> bool:
     )
 
 
+def has_served(pod: Pod) -> bool:
+    """Return whether the pod serves clients, or has done so since its volumes were looked at."""
+    if is_ready(pod):
+        return True
+    status = _container(pod, names.VERIFY_CONTAINER)
+    looked = ((status.get("state") or {}).get("terminated") or {}).get("finishedAt")
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and looked:
+            return str(condition.get("lastTransitionTime") or "") > str(looked)
+    return False
+
+
 def is_silent(pod: Pod, now: str) -> bool:
     """Return whether a pod on a node has not been ready for a while, or does not end.
 

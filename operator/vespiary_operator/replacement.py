@@ -167,8 +167,11 @@ def begin(observed: Observed, wanted: Mapping[str, Any], live: Mapping[str, Any]
 
 
 def sizes_are_reached(found: tuple[ClaimSize, ...]) -> bool:
-    """Return whether no claim is still on its way to the size that the Broker asks for."""
-    return all(size.has_size for size in found)
+    """Return whether no claim is still on its way to the size that the Broker asks for.
+
+    What a claim grows by itself is no matter of the claim templates.
+    """
+    return all(size.capacity is not None and size.capacity >= size.asked for size in found)
 
 
 def proceed(observed: Observed, wanted: Mapping[str, Any], live: Mapping[str, Any]) -> Step | None:

@@ -46,28 +46,31 @@ def restart(observed: Observed, found: tuple[ClaimSize, ...], *, is_rolling: boo
         pod = by_ordinal.get(ordinal)
         if pod is None or ordinal not in waiting:
             continue
-        if _waited_s(observed, waiting[ordinal].volume, pod) is not None:
+        if _waited_s(observed, waiting[ordinal], pod) is not None:
             return _deletion(pod, waiting[ordinal])
     if away or is_rolling:
         return None
     for ordinal in sorted(waiting, reverse=True):
-        waited_s = _waited_s(observed, waiting[ordinal].volume, by_ordinal[ordinal])
+        waited_s = _waited_s(observed, waiting[ordinal], by_ordinal[ordinal])
         if waited_s is not None and waited_s >= PENDING_S:
             return _deletion(by_ordinal[ordinal], waiting[ordinal])
     return None
 
 
-def _waited_s(observed: Observed, volume: str, pod: Mapping[str, Any]) -> float | None:
+def _waited_s(observed: Observed, size: ClaimSize, pod: Mapping[str, Any]) -> float | None:
     """Return for how long a pod has run beside a volume that waits for it to be started again.
 
     None if that is not known, or if the pod was made since: then it has been started again
-    already, and doing so once more would not help.
+    already, and doing so once more would not help. A claim that grows by itself does so at a time
+    of its own, whatever other claims of the volume wait for.
     """
     for known in observed.broker.status.volumes:
-        if known.name != volume or not known.pending_since or not observed.now:
+        if known.name != size.volume or not known.pending_since or not observed.now:
             continue
         try:
             since = datetime.fromisoformat(known.pending_since)
+            if size.growth is not None and size.growth.at and size.wanted > size.asked:
+                since = max(since, datetime.fromisoformat(size.growth.at))
             made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
             now = datetime.fromisoformat(observed.now)
         except (KeyError, ValueError):

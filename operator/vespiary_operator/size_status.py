@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vespiary_operator import auto_growth
 from vespiary_operator.builders import statefulset
 from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.claims import ClaimSize
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding
 from vespiary_spec.resources import Broker
-from vespiary_spec.volume_status import VolumeSize
+from vespiary_spec.volume_status import GrownClaim, VolumeSize
 
 
 def volumes(broker: Broker, found: Iterable[ClaimSize], *, now: str) -> tuple[VolumeSize, ...]:
@@ -51,8 +52,36 @@ def _volume(
         largest_bytes=max(bound) if bound else None,
         claims=f"{sum(size.has_size for size in found)}/{len(found)}",
         pending_since=(since or now) if pending else "",
-        message=next((said for size in found if (said := sentence(size))), ""),
+        grown=_grown(broker, found),
+        message=next(
+            (said for size in found if (said := sentence(size) or _room(broker, size))), ""
+        ),
     )
+
+
+def _grown(broker: Broker, found: list[ClaimSize]) -> tuple[GrownClaim, ...]:
+    """Return the claims that ask for what they do because they filled up."""
+    return tuple(
+        GrownClaim(
+            claim=size.claim,
+            from_bytes=size.growth.from_bytes,
+            to_bytes=size.growth.to_bytes,
+            at=size.growth.at,
+            message=auto_growth.sentence(size.claim, size.growth, allowed),
+        )
+        for size in found
+        if size.growth is not None
+        and size.wanted == size.requested
+        and (allowed := auto_growth.rule(broker, size.volume)) is not None
+    )
+
+
+def _room(broker: Broker, size: ClaimSize) -> str:
+    """Say why a claim is short of room and does not grow by itself; empty if that is not so."""
+    allowed = auto_growth.rule(broker, size.volume)
+    if allowed is None or not size.outlook.is_exhausted:
+        return size.outlook.hindrance
+    return auto_growth.exhausted(size.claim, size.volume, allowed)
 
 
 def sentence(size: ClaimSize) -> str:
@@ -63,8 +92,9 @@ def sentence(size: ClaimSize) -> str:
         return ""
     grows = f"The claim {size.claim} grows from {size.capacity} to {size.wanted} bytes"
     if size.failure:
+        less = "Ask for less" if size.wanted == size.asked else "Make autoGrow.maxSize less"
         return (
-            f"{grows}, and that has failed ({size.failure}). Ask for less, but for more than "
+            f"{grows}, and that has failed ({size.failure}). {less}, but more than "
             f"{size.capacity} bytes, or help the storage driver; it goes on trying."
         )
     if size.is_pending:
@@ -88,6 +118,11 @@ def sized(broker: Broker, found: tuple[ClaimSize, ...]) -> Finding:
             said = sentence(size)
             if said:
                 return FALSE, reason, said
+    for size in found:
+        said = _room(broker, size)
+        if said:
+            reason = auto_growth.EXHAUSTED if size.outlook.is_exhausted else "GrowthRefused"
+            return FALSE, reason, said
     if not found or any(size.capacity is None for size in found):
         return UNKNOWN, "NotBoundYet", "Not every claim is bound to a volume yet."
     return TRUE, "AsAsked", "Every volume is as large as asked for, or larger."

@@ -67,7 +67,7 @@ def compute(observed: Observed, plan: Plan, *, now: str, failure: str = "") -> B
     findings = _findings(observed, plan, answers, ready=ready, now=now, failure=failure)
     findings |= integrations.condition(observed)
     if findings[ConditionType.DEGRADED][0] is FALSE:
-        low = volume_space.finding(instances, broker.spec.config)
+        low = volume_space.finding(instances, broker.spec.config, broker.spec.storage.volumes)
         findings[ConditionType.DEGRADED] = low or findings[ConditionType.DEGRADED]
     found = ledger.noticed(broker.status, observed.pods, plan.upgrade, now, plan.actions)
     engines = sorted({instance.engine for instance in instances if instance.engine})

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vespiary_operator import names
 from vespiary_operator.conditions import TRUE, Finding
 from vespiary_operator.observation import Space
 from vespiary_spec.settings import BrokerSettings
 from vespiary_spec.status import BrokerInstance, VolumeStatus
 from vespiary_spec.units import format_size_rounded
+from vespiary_spec.volumes import Volumes
 
 STEP = 20
 """A number in the status may be off by one such part of the whole."""
@@ -74,12 +76,15 @@ def _is_near(before: int | None, now: int | None, whole: int) -> bool:
     return abs(before - now) * STEP < whole
 
 
-def finding(instances: Iterable[BrokerInstance], settings: BrokerSettings) -> Finding | None:
+def finding(
+    instances: Iterable[BrokerInstance], settings: BrokerSettings, volumes: Volumes | None = None
+) -> Finding | None:
     """Return what Degraded says of volumes that are nearly full; None if none is.
 
     Args:
         instances: The brokers, as the status has them.
         settings: Their settings.
+        volumes: Their volumes, as the Broker has them.
     """
     found = [
         (instance.name, volume, said)
@@ -91,15 +96,18 @@ def finding(instances: Iterable[BrokerInstance], settings: BrokerSettings) -> Fi
         return None
     pod, volume, said = found[0]
     more = f" {len(found) - 1} more volumes are nearly full." if len(found) > 1 else ""
-    role = "".join(
-        part.capitalize() if place else part for place, part in enumerate(volume.name.split("-"))
-    )
-    owner = volume.shares_with or role
+    owner = volume.shares_with or volume.name
+    spec = getattr(volumes, owner.replace("-", "_"), None)
+    path = f"spec.storage.volumes.{names.spec_name(owner)}"
+    cure = f", or make {path}.size larger."
+    if spec is not None and spec.auto_grow is not None:
+        most = format_size_rounded(spec.auto_grow.max_size)
+        cure = f"; its claim grows by itself to {most} at most ({path}.autoGrow.maxSize)."
     return (
         TRUE,
         REASON,
-        f"The volume {volume.name} of {pod} is nearly full: {said} Have consumers take messages, "
-        f"or make spec.storage.volumes.{owner}.size larger.{more}",
+        f"The volume {volume.name} of {pod} is nearly full: {said} Have consumers take messages"
+        f"{cure}{more}",
     )
 
 

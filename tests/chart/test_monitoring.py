@@ -136,6 +136,9 @@ CASES = {
     "VespiaryBrokerNotAvailable": _condition("Available", 0, "6m"),
     "VespiaryBrokerDegraded": _condition("Degraded", 1, "11m"),
     "VespiaryStorageRefused": _condition("StorageVerified", 0, "3m"),
+    "VespiaryVolumesNotSized": Case(
+        {_series("VolumesSized"): "0x80"}, {_series("VolumesSized"): "0x50 1x30"}, "65m"
+    ),
     "VespiaryCertificateInvalid": _condition("CertificateValid", 0, "3m"),
     "VespiaryNodeNotTuned": _condition("NodeTuned", 0, "11m"),
     "VespiaryConfigurationNotApplied": Case(

@@ -148,6 +148,27 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "which has none of its own",
     ),
     (volumes(paging={"shareWith": "jms"}), "supported values"),
+    (
+        volumes(paging={"shareWith": "journal", "autoGrow": {"maxSize": "20Gi"}}),
+        "has no other field than shareWith",
+    ),
+    (
+        volumes(journal={"size": "20Gi", "autoGrow": {"maxSize": "20479Mi"}}),
+        "autoGrow.maxSize is below the size of the volume journal",
+    ),
+    (
+        volumes(largeMessages={"autoGrow": {"maxSize": "9Gi"}}),
+        "autoGrow.maxSize is below the size of the volume largeMessages",
+    ),
+    (
+        volumes(bindings={"autoGrow": {"maxSize": "1023Mi"}}),
+        "autoGrow.maxSize is below the size of the volume bindings",
+    ),
+    (volumes(journal={"autoGrow": {"growthStep": "1Gi"}}), "autoGrow.maxSize: Required value"),
+    (volumes(journal={"autoGrow": {"maxSize": "lots"}}), "autoGrow.maxSize"),
+    (volumes(journal={"autoGrow": {"maxSize": "20Gi", "growthStep": "1Mi"}}), "growthStep"),
+    (volumes(journal={"autoGrow": {"maxSize": "20Gi", "minFreePercent": 0}}), "minFreePercent"),
+    (volumes(journal={"autoGrow": {"maxSize": "20Gi", "minFreePercent": 91}}), "minFreePercent"),
     (volumes(journal={"metadata": {"labels": {"vespiary.dev/x": "y"}}}), "are the operator's"),
 ]
 
@@ -211,6 +232,14 @@ TAKEN: list[dict[str, Any]] = [
         "metrics": {"podMonitor": {"credentialsSecretName": "watcher", "interval": "30s"}},
     },
     volumes(
+        journal={"size": "20Gi", "autoGrow": {"maxSize": "20480Mi"}},
+        bindings={"autoGrow": {"maxSize": 1073741824}},
+        paging={
+            "autoGrow": {"maxSize": "1Ti", "minFreePercent": 90, "growthStep": "16Mi"},
+        },
+        jms={"size": "64Mi", "autoGrow": {"maxSize": "64Mi"}},
+    ),
+    volumes(
         paging={"shareWith": "journal"},
         jms={"shareWith": "bindings"},
         journal={
@@ -252,6 +281,11 @@ MAY_CHANGE: list[tuple[dict[str, Any], dict[str, Any]]] = [
             journal={"volumeAttributesClassName": "quicker", "metadata": {"labels": {"a": "b"}}}
         ),
     ),
+    (
+        volumes(journal={"autoGrow": {"maxSize": "50Gi"}}),
+        volumes(journal={"autoGrow": {"maxSize": "20Gi", "minFreePercent": 30}}),
+    ),
+    (volumes(journal={"autoGrow": {"maxSize": "50Gi"}}), {}),
     ({}, {"podTemplate": {"securityContext": {"runAsUser": 10001, "supplementalGroups": [5]}}}),
     ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}]}),
 ]

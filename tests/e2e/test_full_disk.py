@@ -305,3 +305,65 @@ def test_a_journal_on_ext4_is_filled_and_grows_with_one_restart(
     said = [e for e in cluster.items("events", namespace) if e["reason"] == "RestartedToGrow"]
     assert len(said) == 1
     all_there(cluster, namespace, password, wanted)
+
+
+def test_a_journal_that_fills_up_grows_by_itself_as_far_as_it_may(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    document = with_full_journal("local-xfs", "300Mi")
+    journal = document["spec"]["storage"]["volumes"]["journal"]
+    journal["autoGrow"] = {"maxSize": "420Mi", "growthStep": "60Mi"}
+    password = prepare(cluster, namespace, document)
+    before = {kind: of_orders(cluster, kind, namespace) for kind in ("pod", "statefulset")}
+    sizes: list[str] = []
+    with sending(cluster, namespace, password) as sender:
+        begun = time.monotonic()
+
+        def is_largest() -> bool:
+            claim = cluster.get("pvc", "journal-orders-0", namespace)
+            assert claim is not None
+            size = claim["status"]["capacity"]["storage"]
+            if size not in sizes:
+                sizes.append(size)
+                print(f"{size} after {time.monotonic() - begun:.0f} s", len(sender.confirmed))
+                if len(sizes) == 2:
+                    cluster.restart_operator()  # what it grew to is told by the claim
+            return bool(size == "420Mi")
+
+        wait_for("the claim has grown as far as it may", is_largest, 200, 0.3)
+        assert sizes == ["300Mi", "360Mi", "420Mi"]
+        sized = cluster.wait_for_condition(
+            "orders", namespace, "VolumesSized", "False", timeout_s=90, generation=1
+        )
+        wait_for(
+            "it says that there is no more to grow to",
+            lambda: (
+                cluster.condition("orders", namespace, "VolumesSized")["reason"] == "MaxSizeReached"
+            ),
+            90,
+        )
+        sized = cluster.condition("orders", namespace, "VolumesSized")
+        assert "autoGrow.maxSize larger" in sized["message"]
+        wait_for("the producer waits", lambda: sender.waits, 60)
+        assert (sender.connections, sender.refusals) == (1, [])
+        sender.is_enough.set()
+        wanted = set(sender.confirmed)
+        after = {kind: of_orders(cluster, kind, namespace) for kind in ("pod", "statefulset")}
+        assert after == before, "neither was replaced"
+    found = cluster.broker("orders", namespace)
+    assert found["metadata"]["generation"] == 1, "nothing is written into the spec"
+    (volume,) = (v for v in found["status"]["volumes"] if v["name"] == "journal")
+    assert volume["requestedBytes"] == 300 * 1024 * 1024
+    (grown,) = volume["grown"]
+    assert (grown["fromBytes"], grown["toBytes"]) == (360 * 1024 * 1024, 420 * 1024 * 1024)
+    print(grown["message"])
+    said = [e for e in cluster.items("events", namespace) if e["reason"] == "AutoGrowing"]
+    assert len(said) == 2
+    all_there(cluster, namespace, password, wanted)
+
+
+def of_orders(cluster: KubernetesCluster, kind: str, namespace: str) -> str:
+    """Return the UID of the pod or StatefulSet of the Broker."""
+    found = cluster.get(kind, "orders-0" if kind == "pod" else "orders", namespace)
+    assert found is not None
+    return str(found["metadata"]["uid"])

@@ -216,3 +216,54 @@ def is_ready(pod: dict[str, Any]) -> bool:
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+FILL = (
+    "import os; f = os.open('/var/lib/vespiary/large-messages/ballast', os.O_CREAT | os.O_WRONLY);"
+    " os.posix_fallocate(f, 0, 50 << 20)"
+)
+
+
+def test_by_itself_with_a_restart_where_the_filesystem_needs_one(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs(cluster, "local-ext4")
+    document = small_broker("orders")
+    document["spec"]["storage"]["volumes"]["largeMessages"] = {
+        "size": "64Mi",
+        "storageClassName": "local-ext4",
+        "autoGrow": {"maxSize": "96Mi", "growthStep": "64Mi"},
+    }
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    before = uid(cluster, "pod", "orders-0", namespace)
+    whole = uid(cluster, "statefulset", "orders", namespace)
+    cluster.kubectl(
+        "-n", namespace, "exec", "orders-0", "-c", "broker", "--", "python3", "-c", FILL
+    )
+    # Its next look would come within a minute; this one tests what it does then.
+    cluster.kubectl("-n", namespace, "annotate", "broker", "orders", "example.com/look=now")
+    wait_for("it grows by itself", lambda: "AutoGrowing" in reasons(cluster, namespace), 90)
+    wait_for(
+        "the status says that the pod has to be started again",
+        lambda: (
+            cluster.condition("orders", namespace, "VolumesSized").get("reason") == "RestartPending"
+        ),
+        60,
+    )
+    assert uid(cluster, "pod", "orders-0", namespace) == before, "it serves: it is given time"
+
+    def has_grown() -> bool:
+        claim = cluster.get("pvc", "large-messages-orders-0", namespace)
+        return claim is not None and claim["status"]["capacity"]["storage"] == "96Mi"
+
+    wait_for("the claim has grown, and no further than it may", has_grown, 150)
+    cluster.wait_until_ready("orders", namespace)
+    assert uid(cluster, "pod", "orders-0", namespace) != before
+    assert uid(cluster, "statefulset", "orders", namespace) == whole, "its templates are as before"
+    found = cluster.broker("orders", namespace)
+    assert found["metadata"]["generation"] == 1
+    (volume,) = (v for v in found["status"]["volumes"] if v["name"] == "large-messages")
+    assert volume["requestedBytes"] == 64 * MIB
+    assert [(g["fromBytes"], g["toBytes"]) for g in volume["grown"]] == [(64 * MIB, 96 * MIB)]
+    print(volume["grown"][0]["message"])

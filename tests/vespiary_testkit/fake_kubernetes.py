@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from vespiary_operator.broker_calls import BrokerCall, DrainAnswer, described
 from vespiary_operator.cluster import Page
 from vespiary_operator.drift import ATOMIC_MAPS
 from vespiary_operator.kinds import Kind
-from vespiary_operator.observation import BrokerAnswer
+from vespiary_operator.observation import BrokerAnswer, Space
 from vespiary_operator.tuning import NodeReport
 from vespiary_testkit.fake_disks import FakeDisks
 
@@ -422,6 +423,7 @@ class FakeRemote:
     Attributes:
         broker: What every broker answers; None for silence.
         by_image: What brokers of an image answer instead.
+        spaces: Tells how full the volumes of a pod are, at each answer; None leaves it as it is.
         node: What every tuning pod answers; None for silence.
         passwords: Passwords that brokers were asked with.
         drains: What brokers say of their drain, by pod; silence where nothing stands.
@@ -431,6 +433,7 @@ class FakeRemote:
     def __init__(self) -> None:
         self.broker: BrokerAnswer | None = None
         self.by_image: dict[str, BrokerAnswer] = {}
+        self.spaces: Callable[[str], Mapping[str, Space]] | None = None
         self.node: NodeReport | None = None
         self.passwords: list[str] = []
         self.drains: dict[str, DrainAnswer] = {}
@@ -438,7 +441,11 @@ class FakeRemote:
 
     async def answer(self, pod: Mapping[str, Any], port: int, password: str) -> BrokerAnswer | None:
         self.passwords.append(password)
-        return self.by_image.get(pod["spec"]["containers"][0]["image"], self.broker)
+        found = self.by_image.get(pod["spec"]["containers"][0]["image"], self.broker)
+        if self.spaces is None:
+            return found
+        spaces = self.spaces(str(pod["metadata"]["name"]))
+        return dataclasses.replace(found or BrokerAnswer(), spaces=spaces)
 
     async def drain_answer(
         self, pod: Mapping[str, Any], port: int, password: str

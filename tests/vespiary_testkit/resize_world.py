@@ -6,12 +6,15 @@ Called by tests/unit/vespiary_operator.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from vespiary_operator import kinds
 from vespiary_operator.cache import Cache
+from vespiary_operator.drift import quantity
 from vespiary_operator.metrics import Metrics
+from vespiary_operator.observation import Space
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
@@ -65,9 +68,18 @@ class ResizeWorld:
             now=lambda: self.cluster.now,
         )
 
-    def ask(self, *, size: str, storage_class: str = "online", **spec: Any) -> None:
-        """Apply the Broker `orders` with a journal of a size."""
-        journal = {"size": size, "storageClassName": storage_class}
+    def ask(
+        self,
+        *,
+        size: str,
+        storage_class: str = "online",
+        auto_grow: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> None:
+        """Apply the Broker `orders` with a journal of a size, and how far it grows by itself."""
+        journal: dict[str, Any] = {"size": size, "storageClassName": storage_class}
+        if auto_grow is not None:
+            journal["autoGrow"] = auto_grow
         storage = {"volumes": {"journal": journal}}
         self.cluster.put(
             {
@@ -77,6 +89,25 @@ class ResizeWorld:
                 "spec": {"topology": "Independent", "storage": storage, **spec},
             }
         )
+
+    @property
+    def class_now(self) -> str:
+        """The storage class of the journal."""
+        asked = self.cluster.one(kinds.BROKER, "orders")["spec"]["storage"]["volumes"]["journal"]
+        return str(asked["storageClassName"])
+
+    def filled(self, used_bytes: int) -> Callable[[str], Mapping[str, Space]]:
+        """Return what tells how full journals are whose filesystems grow with their claims."""
+
+        def spaces(pod: str) -> dict[str, Space]:
+            claim = self.cluster.one(kinds.CLAIM, f"journal-{pod}")
+            whole = int(quantity(claim["status"]["capacity"]["storage"]) or 0)
+            size_bytes = whole - 16 * 1024**2
+            free_bytes = max(0, size_bytes - used_bytes)
+            space = Space(size_bytes=size_bytes, free_bytes=free_bytes, inodes=0, free_inodes=0)
+            return {"journal": space}
+
+        return spaces
 
     def pass_time(self, seconds: float) -> None:
         now = datetime.fromisoformat(self.cluster.now) + timedelta(seconds=seconds)

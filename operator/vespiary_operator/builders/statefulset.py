@@ -81,14 +81,25 @@ def claim_metadata(broker: Broker, name: str) -> tuple[dict[str, str], dict[str,
     )
 
 
-def grown_claim(broker: Broker, volume: str, claim: str) -> dict[str, Any]:
-    """Return what has to be applied to a claim to make it as large as the Broker wants."""
-    size = units.format_quantity(volume_bytes(broker, volume))
+def grown_claim(
+    broker: Broker, claim: str, size_bytes: int, annotations: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return what has to be applied to a claim to make it so large.
+
+    Args:
+        broker: The Broker.
+        claim: Name of the claim.
+        size_bytes: What it should ask for.
+        annotations: What is noted about the growth; those of a former one are taken away.
+    """
+    metadata: dict[str, Any] = {"name": claim, "namespace": broker.metadata.namespace}
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claim, "namespace": broker.metadata.namespace},
-        "spec": {"resources": {"requests": {"storage": size}}},
+        "metadata": metadata,
+        "spec": {"resources": {"requests": {"storage": units.format_quantity(size_bytes)}}},
     }
 
 
