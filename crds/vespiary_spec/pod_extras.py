@@ -25,6 +25,7 @@ RESERVED_VARIABLE_TEXT = (
     "and the operator"
 )
 
+RELATIVE_PATH = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$"
 MOUNT_PATH = r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
 RESERVED_PATH = (
     r"^/((etc|var|var/lib|opt|run|home|root|sys|proc|dev)$|"
@@ -40,6 +41,11 @@ BROKER_CLAIM = r"^(bindings|journal|paging|large-messages|jms|retention)-.+-[0-9
 
 ITEMS_MAX = 32
 
+ObjectName = Annotated[
+    str, setting("Name of the object.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
+]
+Optional = Annotated[bool, setting("Whether a pod starts without it.")]
+
 
 # --- variables ----------------------------------------------------------------------------------
 
@@ -47,9 +53,7 @@ ITEMS_MAX = 32
 class KeySelector(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One key of a ConfigMap or Secret in the Broker's namespace."""
 
-    name: Annotated[
-        str, setting("Name of the object.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
-    ]
+    name: ObjectName
     key: Annotated[str, setting("Key in it.", pattern=KEY, max_length=OBJECT_NAME_MAX)]
     optional: Annotated[
         bool, setting("Whether a pod starts without it, and then without the variable.")
@@ -97,10 +101,8 @@ class Variable(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 class ObjectReference(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A ConfigMap or Secret in the Broker's namespace."""
 
-    name: Annotated[
-        str, setting("Name of the object.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
-    ]
-    optional: Annotated[bool, setting("Whether a pod starts without it.")] = False
+    name: ObjectName
+    optional: Optional = False
 
 
 class VariablesSource(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -131,10 +133,15 @@ class KeyToPath(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
         str,
         setting(
             "File, relative to the mount.",
-            pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$",
+            pattern=RELATIVE_PATH,
             max_length=512,
         ),
     ]
+
+
+Files = Annotated[
+    tuple[KeyToPath, ...], setting("Keys; all of them unless given.", max_length=ITEMS_MAX)
+]
 
 
 class ConfigMapVolume(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -143,10 +150,8 @@ class ConfigMapVolume(Part, frozen=True, kw_only=True, rename="camel", omit_defa
     name: Annotated[
         str, setting("Name of the ConfigMap.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
     ]
-    items: Annotated[
-        tuple[KeyToPath, ...], setting("Keys; all of them unless given.", max_length=ITEMS_MAX)
-    ] = ()
-    optional: Annotated[bool, setting("Whether a pod starts without it.")] = False
+    items: Files = ()
+    optional: Optional = False
 
 
 class SecretVolume(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -155,22 +160,16 @@ class SecretVolume(Part, frozen=True, kw_only=True, rename="camel", omit_default
     secret_name: Annotated[
         str, setting("Name of the Secret.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
     ]
-    items: Annotated[
-        tuple[KeyToPath, ...], setting("Keys; all of them unless given.", max_length=ITEMS_MAX)
-    ] = ()
-    optional: Annotated[bool, setting("Whether a pod starts without it.")] = False
+    items: Files = ()
+    optional: Optional = False
 
 
 class ProjectedObject(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A ConfigMap or Secret among the sources of one folder."""
 
-    name: Annotated[
-        str, setting("Name of the object.", pattern=OBJECT_NAME, max_length=OBJECT_NAME_MAX)
-    ]
-    items: Annotated[
-        tuple[KeyToPath, ...], setting("Keys; all of them unless given.", max_length=ITEMS_MAX)
-    ] = ()
-    optional: Annotated[bool, setting("Whether a pod starts without it.")] = False
+    name: ObjectName
+    items: Files = ()
+    optional: Optional = False
 
 
 class ProjectedSource(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -279,7 +278,7 @@ class ExtraVolumeMount(Part, frozen=True, kw_only=True, rename="camel", omit_def
         str | None,
         setting(
             "Path inside the volume; files mounted so are not updated in a running pod.",
-            pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$",
+            pattern=RELATIVE_PATH,
             max_length=512,
         ),
     ] = None

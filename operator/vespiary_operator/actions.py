@@ -6,9 +6,10 @@ Never: reads the cluster; decides. Called by: every module that plans, `apply`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from vespiary_operator import kinds
 from vespiary_operator.kinds import Kind
 
 
@@ -86,6 +87,15 @@ def deletion(kind: Kind, found: Mapping[str, Any], why: str) -> Delete:
         uid=metadata["uid"],
         reason="Deleted",
         sentence=f"The {kind.name} {metadata['name']} is deleted: {why}",
+    )
+
+
+def restart(pod: Mapping[str, Any], reason: str, why: str) -> Delete:
+    """Return what has a pod started again: its StatefulSet makes another."""
+    return replace(
+        deletion(kinds.POD, pod, ""),
+        reason=reason,
+        sentence=f"The pod {pod['metadata']['name']} is started again: {why}",
     )
 
 

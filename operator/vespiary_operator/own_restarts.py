@@ -7,7 +7,7 @@ Never: reads the cluster or the clock. Called by: `plan`.
 
 from __future__ import annotations
 
-from vespiary_operator import kinds, live_files, pods, scaling
+from vespiary_operator import actions, live_files, pods, scaling
 from vespiary_operator.actions import Delete
 from vespiary_operator.observation import Observed
 
@@ -28,14 +28,10 @@ def restart(observed: Observed, *, is_busy: bool) -> Delete | None:
         pod = by_ordinal[ordinal]
         settings = live_files.waiting(observed, pod)
         if settings:
-            metadata = pod["metadata"]
-            return Delete(
-                kind=kinds.POD,
-                name=metadata["name"],
-                namespace=metadata["namespace"],
-                uid=metadata["uid"],
-                reason="RestartedForOwnSettings",
-                sentence=f"The pod {metadata['name']} is started again: settings of its broker "
-                f"alone, which are in spec.perBroker or were, wait for it: {settings}.",
+            return actions.restart(
+                pod,
+                "RestartedForOwnSettings",
+                "settings of its broker alone, which are in spec.perBroker or were, wait for it: "
+                f"{settings}.",
             )
     return None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from vespiary_operator import kinds, pods, scaling
+from vespiary_operator import actions, pods, scaling
 from vespiary_operator.actions import Delete
 from vespiary_operator.claims import ClaimSize
 from vespiary_operator.observation import Observed
@@ -80,13 +80,5 @@ def _waited_s(observed: Observed, size: ClaimSize, pod: Mapping[str, Any]) -> fl
 
 
 def _deletion(pod: Mapping[str, Any], size: ClaimSize) -> Delete:
-    metadata = pod["metadata"]
-    return Delete(
-        kind=kinds.POD,
-        name=metadata["name"],
-        namespace=metadata["namespace"],
-        uid=metadata["uid"],
-        reason="RestartedToGrow",
-        sentence=f"The pod {metadata['name']} is started again: the filesystem of its claim "
-        f"{size.claim} grows to {size.wanted} bytes only then.",
-    )
+    why = f"the filesystem of its claim {size.claim} grows to {size.wanted} bytes only then."
+    return actions.restart(pod, "RestartedToGrow", why)

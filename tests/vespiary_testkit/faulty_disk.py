@@ -7,10 +7,13 @@ what was flushed is there; of what was not, any part may be, page by page and se
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import functools
 import itertools
+import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -321,6 +324,25 @@ def put(content: dict[int, bytearray], inode: int, offset: int, data: bytes) -> 
     if offset + len(data) > len(file):
         file.extend(bytes(offset + len(data) - len(file)))
     file[offset : offset + len(data)] = data
+
+
+@functools.cache
+def recorded(
+    live: Callable[[Path, MemoryDisk], Coroutine[Any, Any, None]], folder: Path
+) -> tuple[Op, ...]:
+    """Return what a workload did to its disk; it is run once for all tests that ask for it.
+
+    Args:
+        live: The workload.
+        folder: Where it has its journal.
+    """
+    disk = MemoryDisk()
+    logging.disable(logging.WARNING)
+    try:
+        asyncio.run(live(folder, disk))
+    finally:
+        logging.disable(logging.NOTSET)
+    return tuple(disk.log)
 
 
 def crash_images(

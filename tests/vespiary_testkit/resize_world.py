@@ -19,22 +19,12 @@ from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
-from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.broker_resources import GOOD_ANSWER
 from vespiary_testkit.fake_disks import FakeDisks
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
 
 KEY = Key("Broker", "ns", "orders")
 OPTIONS = Options(own_namespace="system", broker_image="registry:5000/vespiary/broker:1.0.0")
-GOOD = encode(
-    summarise(
-        tuple(
-            VolumeResult(name=name, filesystem="ext4")
-            for name in ("bindings", "journal", "paging", "large-messages")
-        ),
-        AioResult(max_nr=65536, nr=100, demand=500),
-        engine="ASYNCIO",
-    )
-).decode()
 
 
 class ResizeWorld:
@@ -50,7 +40,7 @@ class ResizeWorld:
     def __init__(self) -> None:
         self.cluster = FakeKubernetes()
         self.remote = FakeRemote()
-        self.cluster.verification = GOOD
+        self.cluster.verification = GOOD_ANSWER
         self.cluster.disks = FakeDisks(self.cluster)
         self.killed = 0
         self.restart()

@@ -17,7 +17,7 @@ from vespiary_operator.options import Options
 from vespiary_operator.reconciler import SOON_S, Reconciler
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
-from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.broker_resources import GOOD_ANSWER
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
 
 KEY = Key("Broker", "ns", "orders")
@@ -29,12 +29,7 @@ class World:
 
     def __init__(self) -> None:
         self.cluster = FakeKubernetes()
-        volumes = tuple(
-            VolumeResult(name=name, filesystem="ext4")
-            for name in ("bindings", "journal", "paging", "large-messages")
-        )
-        aio = AioResult(max_nr=65536, nr=100, demand=500)
-        self.cluster.verification = encode(summarise(volumes, aio, engine="ASYNCIO")).decode()
+        self.cluster.verification = GOOD_ANSWER
         self.cache = Cache()
         self.queue = WorkQueue()
         self.reconciler = Reconciler(

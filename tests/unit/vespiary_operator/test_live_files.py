@@ -20,21 +20,15 @@ from vespiary_operator.observation import (
     Observed,
 )
 from vespiary_operator.rollout import Rollout
-from vespiary_spec.resources import API_VERSION, Broker
+from vespiary_spec.resources import Broker
 from vespiary_spec.status import ConditionStatus
+from vespiary_testkit.broker_resources import broker
 from vespiary_testkit.certificates import Authority, Signed
 
 USERS = "admin SCRAM\n"
 DONE = Rollout(1, True, "Done.")
 NOW = "2026-01-02T00:00:00Z"
 AUTHORITY = Authority()
-
-
-def broker(**spec: Any) -> Broker:
-    metadata = {"name": "orders", "namespace": "ns", "uid": "u"}
-    return Broker.from_dict(
-        {"apiVersion": API_VERSION, "kind": "Broker", "metadata": metadata, "spec": spec}
-    )
 
 
 def pod(**annotations: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.remote import Remote
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec import configuration
-from vespiary_spec.resources import API_VERSION, Broker
-from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.broker_resources import GOOD_ANSWER, broker, document
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
 from vespiary_testkit.upgrade_world import QuickUsers
 
@@ -40,11 +39,6 @@ EVERYTHING: dict[str, Any] = {
     "perBroker": [{"ordinal": 0, "config": {"journalMinFiles": 5}}],
 }
 """A spec for which everything has to be read that a Broker at rest may need."""
-
-
-def broker(**spec: Any) -> dict[str, Any]:
-    metadata = {"name": "orders", "namespace": "ns", "uid": "4f1c", "generation": 1}
-    return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": metadata, "spec": spec}
 
 
 class Rounds:
@@ -133,7 +127,7 @@ def test_no_read_waits_for_another_that_it_does_not_follow_from() -> None:
         password = {"data": {"admin": "cHc="}}
         secret = {"kind": "Secret", "metadata": {"name": "people", "namespace": "ns"}, **password}
         cluster.put(secret)
-        wanted = Broker.from_dict(broker(replicas=3, **EVERYTHING))
+        wanted = broker(replicas=3, **EVERYTHING)
         observer = Observer(cluster, HeldRemote(rounds), QuickUsers())
         found = await rounds.until_done(observer.observe(wanted, now="2026-01-01T00:00:00Z"))
         assert found.credentials.problem == ""
@@ -166,12 +160,7 @@ class World:
 
     def __init__(self) -> None:
         self.cluster = FakeKubernetes()
-        volumes = tuple(
-            VolumeResult(name=name, filesystem="ext4")
-            for name in ("bindings", "journal", "paging", "large-messages")
-        )
-        aio = AioResult(max_nr=65536, nr=100, demand=500)
-        self.cluster.verification = encode(summarise(volumes, aio, engine="ASYNCIO")).decode()
+        self.cluster.verification = GOOD_ANSWER
         self.remote = FakeRemote()
         self.cache = Cache()
         self.reconciler = Reconciler(
@@ -186,7 +175,7 @@ class World:
 
     async def come_to_rest(self) -> None:
         spec = {"perBroker": EVERYTHING["perBroker"], "replicas": 2, "topology": "Independent"}
-        self.cluster.put(broker(**spec))
+        self.cluster.put(document(**spec))
         for _ in range(12):
             await self.reconciler.reconcile(KEY)
             self.cluster.settle(steps=3)
@@ -236,9 +225,7 @@ def test_a_pass_writes_out_the_settings_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_settings_that_were_read_anew_are_written_out_anew() -> None:
-    first, second = (
-        Broker.from_dict(broker(config={"journalMinFiles": files})) for files in (2, 3)
-    )
+    first, second = (broker(config={"journalMinFiles": files}) for files in (2, 3))
     assert [settings_map.texts(each) for each in (first, second, first)] == [
         settings_map.texts(first),
         settings_map.texts(second),

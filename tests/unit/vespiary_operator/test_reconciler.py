@@ -26,6 +26,7 @@ from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import AioResult, VolumeResult, encode, summarise
+from vespiary_testkit.broker_resources import GOOD_ANSWER
 from vespiary_testkit.fake_disks import FakeDisks
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
 from vespiary_testkit.upgrade_world import says
@@ -33,17 +34,6 @@ from vespiary_testkit.upgrade_world import says
 KEY = Key("Broker", "ns", "orders")
 TUNING = Key("BrokerNodeTuning", "", "default")
 OPTIONS = Options(own_namespace="system", broker_image="registry:5000/vespiary/broker:1.0.0")
-
-GOOD = encode(
-    summarise(
-        tuple(
-            VolumeResult(name=name, filesystem="ext4")
-            for name in ("bindings", "journal", "paging", "large-messages")
-        ),
-        AioResult(max_nr=65536, nr=100, demand=500),
-        engine="ASYNCIO",
-    )
-).decode()
 
 
 def broker(**spec: Any) -> dict[str, Any]:
@@ -69,7 +59,7 @@ class World:
 
     def __init__(self, options: Options = OPTIONS) -> None:
         self.cluster = FakeKubernetes()
-        self.cluster.verification = GOOD
+        self.cluster.verification = GOOD_ANSWER
         self.remote = FakeRemote()
         self.queue = WorkQueue()
         self.metrics = Metrics()

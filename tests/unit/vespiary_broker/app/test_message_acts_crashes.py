@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.record import AckRecord, AddRecord
 from vespiary_testkit.duplicates_workload import bindings, new_ids
-from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
+from vespiary_testkit.faulty_disk import MemoryDisk, crash_images, recorded
 from vespiary_testkit.journal_workload import LiveSet, open_memory, recover
 from vespiary_testkit.memory_journal import NoLock
 
@@ -147,15 +146,6 @@ def wrong_on(disk: MemoryDisk, folder: Path, marks: Any) -> str:
     return ""
 
 
-@functools.cache
-def _recorded(folder: Path) -> tuple[Op, ...]:
-    disk = MemoryDisk()
-    logging.disable(logging.WARNING)
-    asyncio.run(live(folder, disk))
-    logging.disable(logging.NOTSET)
-    return tuple(disk.log)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
@@ -164,7 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_leaves_each_message_once(folder: Path, shard: int):
     count = 0
-    images = crash_images(list(_recorded(folder)), seed=SEED, torn_max=3, subsets_max=8)
+    images = crash_images(list(recorded(live, folder)), seed=SEED, torn_max=3, subsets_max=8)
     for index, image in enumerate(images):
         if index % SHARDS == shard:
             count += 1

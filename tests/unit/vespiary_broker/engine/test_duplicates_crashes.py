@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vespiary_testkit.duplicates_workload import Producer, found_on, judge, live, new_ids
-from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
+from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images, recorded
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import open_memory
 
@@ -24,18 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
 
 
-@functools.cache
-def _recorded(folder: Path) -> tuple[Op, ...]:
-    disk = MemoryDisk()
-    logging.disable(logging.WARNING)
-    asyncio.run(live(folder, disk))
-    logging.disable(logging.NOTSET)
-    return tuple(disk.log)
-
-
 @pytest.fixture(scope="module")
 def log(folder: Path) -> list[Op]:
-    return list(_recorded(folder))
+    return list(recorded(live, folder))
 
 
 def test_the_workload_goes_through_what_matters(folder: Path, log: list[Op]):

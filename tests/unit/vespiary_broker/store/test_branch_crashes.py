@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from vespiary_native.abc import Core
 from vespiary_native.choice import open_core
-from vespiary_testkit.faulty_disk import Image, MemoryDisk, Op, crash_images
+from vespiary_testkit.faulty_disk import Image, MemoryDisk, Op, crash_images, recorded
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
@@ -102,15 +101,6 @@ async def _live_with_branches(folder: Path, disk: MemoryDisk, make_ring: Any = M
         await journal.close()
 
 
-@functools.cache
-def _recorded(folder: Path) -> tuple[Op, ...]:
-    disk = MemoryDisk()
-    logging.disable(logging.INFO)
-    asyncio.run(_live_with_branches(folder, disk))
-    logging.disable(logging.NOTSET)
-    return tuple(disk.log)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
@@ -118,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def log(folder: Path) -> list[Op]:
-    return list(_recorded(folder))
+    return list(recorded(_live_with_branches, folder))
 
 
 def restored(image: Image, folder: Path) -> Core:

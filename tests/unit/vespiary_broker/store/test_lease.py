@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,21 +122,30 @@ def begin_write(rig: Rig) -> None:
     rig.journal.kick()
 
 
-@run
-async def test_under_the_lease_nothing_waits(tmp_path: Path):
-    rig = Rig(tmp_path)
-    await rig.open()
+def under_lease(test: Callable[[Rig], Awaitable[None]]) -> Callable[[Path], None]:
+    """Run a test with a rig that is open, and close it."""
+
+    async def scenario(tmp_path: Path) -> None:
+        rig = Rig(tmp_path)
+        await rig.open()
+        await test(rig)
+        await rig.close()
+
+    found: Callable[[Path], None] = run(scenario)
+    found.__name__, found.__doc__ = test.__name__, test.__doc__
+    return found
+
+
+@under_lease
+async def test_under_the_lease_nothing_waits(rig: Rig):
     rig.now_s += LEASE_S * 0.6
     rig.publish()
     await rig.journal.wait_durable()
     assert rig.confirmed == 2
-    await rig.close()
 
 
-@run
-async def test_no_confirm_leaves_once_the_lease_has_run_out(tmp_path: Path):
-    rig = Rig(tmp_path)
-    await rig.open()
+@under_lease
+async def test_no_confirm_leaves_once_the_lease_has_run_out(rig: Rig):
     begin_write(rig)
     rig.now_s += LEASE_S  # the process was stopped
     rig.ring.release()
@@ -143,14 +153,11 @@ async def test_no_confirm_leaves_once_the_lease_has_run_out(tmp_path: Path):
     assert rig.confirmed == 1
     assert await rig.look()
     assert rig.confirmed == 2
-    await rig.close()
 
 
-@run
-async def test_a_look_that_began_before_the_flush_confirms_nothing(tmp_path: Path):
+@under_lease
+async def test_a_look_that_began_before_the_flush_confirms_nothing(rig: Rig):
     """However it ends: the claim of another broker may have come between."""
-    rig = Rig(tmp_path)
-    await rig.open()
     begin_write(rig)
     rig.now_s += 2 * LEASE_S
     begun_s = rig.now_s - 1.5 * LEASE_S
@@ -162,13 +169,10 @@ async def test_a_look_that_began_before_the_flush_confirms_nothing(tmp_path: Pat
     assert rig.confirmed == 1
     await rig.look()
     assert rig.confirmed == 2
-    await rig.close()
 
 
-@run
-async def test_looks_that_take_longer_than_the_lease_still_confirm(tmp_path: Path):
-    rig = Rig(tmp_path)
-    await rig.open()
+@under_lease
+async def test_looks_that_take_longer_than_the_lease_still_confirm(rig: Rig):
     read = rig.lease._claim.file.read
 
     def slow_read() -> bytes:
@@ -191,14 +195,11 @@ async def test_looks_that_take_longer_than_the_lease_still_confirm(tmp_path: Pat
     assert rig.ring_writes == written, "by the time it was read, somebody else may have claimed it"
     rig.lease._claim.file.read = read  # type: ignore[method-assign]
     await rig.look()
-    await rig.close()
 
 
-@run
-async def test_a_look_counts_from_its_beginning(tmp_path: Path):
+@under_lease
+async def test_a_look_counts_from_its_beginning(rig: Rig):
     """What it read may have been another's before it ended."""
-    rig = Rig(tmp_path)
-    await rig.open()
     read = rig.lease._claim.file.read
 
     def slow_read() -> bytes:
@@ -211,13 +212,10 @@ async def test_a_look_counts_from_its_beginning(tmp_path: Path):
     rig.lease._claim.file.read = read  # type: ignore[method-assign]
     await rig.look()
     assert rig.lease.may_confirm()
-    await rig.close()
 
 
-@run
-async def test_no_write_begins_late_in_the_lease(tmp_path: Path):
-    rig = Rig(tmp_path)
-    await rig.open()
+@under_lease
+async def test_no_write_begins_late_in_the_lease(rig: Rig):
     rig.now_s += LEASE_S * 0.7
     written = rig.ring_writes
     rig.publish()
@@ -227,14 +225,11 @@ async def test_no_write_begins_late_in_the_lease(tmp_path: Path):
     await rig.look()
     await rig.journal.wait_durable()
     assert rig.confirmed == 2
-    await rig.close()
 
 
-@run
-async def test_a_stop_behind_a_look_begins_no_write(tmp_path: Path):
+@under_lease
+async def test_a_stop_behind_a_look_begins_no_write(rig: Rig):
     """What the look allowed when it ended is over when the process goes on."""
-    rig = Rig(tmp_path)
-    await rig.open()
     rig.now_s += LEASE_S
     written = rig.ring_writes
     rig.publish()
@@ -247,7 +242,6 @@ async def test_a_stop_behind_a_look_begins_no_write(tmp_path: Path):
     await rig.look()
     await rig.journal.wait_durable()
     assert rig.confirmed == 2
-    await rig.close()
 
 
 @run
@@ -272,10 +266,8 @@ async def test_whoever_is_ousted_confirms_nothing_and_writes_nothing(tmp_path: P
     assert rig.ring_writes == written
 
 
-@run
-async def test_who_is_ousted_within_the_lease_is_told_by_the_next_look(tmp_path: Path):
-    rig = Rig(tmp_path)
-    await rig.open()
+@under_lease
+async def test_who_is_ousted_within_the_lease_is_told_by_the_next_look(rig: Rig):
     rig.claim(b"another kernel..")
     rig.publish()
     await rig.journal.wait_durable()  # it is on the disk before the other one reads
@@ -285,7 +277,6 @@ async def test_who_is_ousted_within_the_lease_is_told_by_the_next_look(tmp_path:
     rig.journal.kick()
     await rig.settle()
     assert rig.confirmed == 2
-    await rig.close()
 
 
 @run

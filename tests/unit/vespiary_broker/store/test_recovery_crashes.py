@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from pathlib import Path
 
 import pytest
 
-from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
+from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images, recorded
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import (
     Client,
@@ -48,15 +47,6 @@ async def _live_a_little(folder: Path, disk: MemoryDisk, make_ring=MemoryRing) -
         await journal.close()
 
 
-@functools.cache
-def _recorded(folder: Path) -> tuple[Op, ...]:
-    disk = MemoryDisk()
-    logging.disable(logging.INFO)
-    asyncio.run(_live_a_little(folder, disk))
-    logging.disable(logging.NOTSET)
-    return tuple(disk.log)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
@@ -64,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def log(folder: Path) -> list[Op]:
-    return list(_recorded(folder))
+    return list(recorded(_live_a_little, folder))
 
 
 def test_the_workload_goes_through_what_matters(log: list[Op]):

@@ -10,18 +10,7 @@ from vespiary_operator.builders import policies
 from vespiary_operator.builders.pod_template import pod_template
 from vespiary_spec.configuration import from_broker
 from vespiary_spec.errors import ConfigError
-from vespiary_spec.resources import API_VERSION, Broker
-
-
-def broker(**spec: Any) -> Broker:
-    return Broker.from_dict(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Broker",
-            "metadata": {"name": "orders", "namespace": "ns", "uid": "u-1"},
-            "spec": spec,
-        }
-    )
+from vespiary_testkit.broker_resources import broker
 
 
 def pod(**spec: Any) -> dict[str, Any]:

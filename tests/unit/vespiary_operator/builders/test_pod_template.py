@@ -10,18 +10,8 @@ from click.testing import CliRunner
 
 from vespiary_broker.cli.checking import check
 from vespiary_operator.builders.pod_template import aio_demand, pod_template, verify_command
-from vespiary_spec.resources import API_VERSION, Broker
-
-
-def broker(**spec: Any) -> Broker:
-    return Broker.from_dict(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Broker",
-            "metadata": {"name": "orders", "namespace": "ns", "uid": "u-1"},
-            "spec": spec,
-        }
-    )
+from vespiary_spec.resources import Broker
+from vespiary_testkit.broker_resources import broker
 
 
 def template(found: Broker) -> dict[str, Any]:

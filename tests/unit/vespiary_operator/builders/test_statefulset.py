@@ -12,20 +12,10 @@ import yaml
 from vespiary_operator.builders import logins, policies, services, settings_map
 from vespiary_operator.builders.statefulset import stateful_set
 from vespiary_spec.configuration import from_broker
-from vespiary_spec.resources import API_VERSION, Broker
+from vespiary_spec.resources import Broker
+from vespiary_testkit.broker_resources import broker
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "broker.yaml"
-
-
-def broker(**spec: Any) -> Broker:
-    return Broker.from_dict(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Broker",
-            "metadata": {"name": "orders", "namespace": "ns", "uid": "u-1"},
-            "spec": spec,
-        }
-    )
 
 
 def rendered(found: Broker, **more: Any) -> dict[str, Any]:
