@@ -15,6 +15,7 @@ from vespiary_spec.gen import manifests
 from vespiary_testkit import openapi_schemas
 from vespiary_testkit.chart import CHART
 from vespiary_testkit.go_tools import NoTool, tool
+from vespiary_testkit.image_variants import PACKAGES, variant
 from vespiary_testkit.kubernetes_cluster import (
     BROKER,
     RELEASE,
@@ -33,6 +34,10 @@ NEW_FIELD = "topology"
 """A field of Brokers that the chart before this one does not have."""
 EVERY_NODE = "kubernetes.io/os"
 """A label that every node has."""
+
+TEMPLATE_FILE = f"{PACKAGES}/vespiary_operator/builders/pod_template.py"
+NEWER = {"name": "OF_A_NEWER_OPERATOR", "value": "1"}
+"""A variable of brokers that only the newer operator puts into their template."""
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +210,90 @@ def test_an_uninstall_that_would_take_brokers_with_it_is_refused(
         lambda: cluster.condition("orders", home, "Ready").get("status") == "True",
         60,
     )
+
+
+def newer_operator(cluster: KubernetesCluster) -> str:
+    """Return an image of an operator that would write another template."""
+    changed = f'"env": [{json.dumps(NEWER)}, _ORDINAL, _OWN_CONFIG'.replace("[", r"\[", 1)
+    return variant(
+        cluster,
+        cluster.operator_image,
+        "newer",
+        rf"""sed -i 's/"env": \[_ORDINAL, _OWN_CONFIG/{changed}/' {TEMPLATE_FILE}""",
+        f"grep -q {NEWER['name']} {TEMPLATE_FILE}",
+    )
+
+
+def environment(cluster: KubernetesCluster, namespace: str) -> list[Any]:
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    found: list[Any] = pod["spec"]["containers"][0]["env"]
+    return found
+
+
+def template_pending(cluster: KubernetesCluster, namespace: str) -> str:
+    """Return the metric of the Broker, as the one operator that there is shows it."""
+    (operator,) = cluster.operators()
+    name = operator["metadata"]["name"]
+    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}:8080/proxy/metrics"
+    page = cluster.kubectl("get", "--raw", path).stdout
+    shown = f'vespiary_operator_template_pending{{broker="orders",namespace="{namespace}"}} '
+    return next((line[len(shown) :] for line in page.splitlines() if line.startswith(shown)), "")
+
+
+def test_a_newer_operator_restarts_nobody_until_it_is_asked_to(
+    cluster: KubernetesCluster, home: str
+) -> None:
+    def adopt(when: str | None) -> None:
+        spec = {"upgrade": {"adoptOperatorTemplate": when}}
+        patch = json.dumps({"spec": spec})
+        cluster.kubectl("-n", home, "patch", BROKER, "orders", "--type=merge", "-p", patch)
+
+    def up_to_date() -> tuple[str, str]:
+        found = cluster.condition("orders", home, "UpToDate")
+        return found.get("status", ""), found.get("reason", "")
+
+    before = pod_uid(cluster, home)
+    workload = cluster.get("statefulset", "orders", home)
+    assert workload is not None
+    current = cluster.operator_image
+    cluster.operator_image = newer_operator(cluster)
+    try:
+        cluster.install()
+        (operator,) = cluster.operators()
+        assert operator["spec"]["containers"][0]["image"] == cluster.operator_image
+        wait_for("it is told", lambda: up_to_date() == ("True", "TemplatePending"), 60)
+        said = cluster.condition("orders", home, "UpToDate")["message"]
+        assert "spec.upgrade.adoptOperatorTemplate: Always" in said
+        assert template_pending(cluster, home) == "1.0"
+        now = cluster.get("statefulset", "orders", home)
+        assert now is not None
+        assert now["spec"] == workload["spec"], "nothing waits for the next restart either"
+        assert pod_uid(cluster, home) == before
+
+        adopt("Always")
+        wait_for(
+            "it is restarted",
+            lambda: (
+                cluster.get("pod", "orders-0", home) is not None
+                and pod_uid(cluster, home) != before
+            ),
+            60,
+        )
+        wait_for("it is told", lambda: up_to_date() == ("True", "UpToDate"), 60)
+        cluster.wait_until_ready("orders", home)
+        assert NEWER in environment(cluster, home)
+        assert template_pending(cluster, home) == "0.0"
+        last = cluster.broker("orders", home)["status"]["restarts"][0]
+        assert (last["broker"], last["actor"]) == ("orders-0", "vespiary-operator"), last
+    finally:
+        adopt(None)
+        cluster.operator_image = current
+        cluster.install()
+    # Nor does one that is older than what the pods have.
+    after = pod_uid(cluster, home)
+    wait_for("it is told", lambda: up_to_date() == ("True", "TemplatePending"), 60)
+    assert pod_uid(cluster, home) == after
 
 
 def _kubeconform(program: str, folder: Path, document: Any) -> subprocess.CompletedProcess[str]:
