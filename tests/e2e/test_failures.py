@@ -17,6 +17,7 @@ import pytest
 import stomp
 
 from vespiary_testkit.failure_checks import check_log, names_of, seen_pods
+from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import (
     BROKER,
     DEPLOYMENT,
@@ -255,6 +256,77 @@ def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
         60,
     )
     check_log(operator_log(cluster))
+
+
+# --- a second broker ---------------------------------------------------------------------------
+
+
+def files_of(cluster: KubernetesCluster, namespace: str) -> str:
+    """Return every file of the broker's volumes with the digest of what it holds."""
+    command = "cd /var/lib/vespiary && find . -type f -exec sha256sum {} + | sort -k 2"
+    return cluster.kubectl(
+        *("-n", namespace, "exec", "orders-0", "-c", "broker", "--", "sh", "-c", command)
+    ).stdout
+
+
+def second_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that is the same on the same node and volumes, and that nobody looks after."""
+    label = "apps.kubernetes.io/pod-index"
+    own = ("hostname", "subdomain")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "second", "labels": {label: pod["metadata"]["labels"][label]}},
+        "spec": {k: v for k, v in pod["spec"].items() if k not in own} | {"restartPolicy": "Never"},
+    }
+
+
+def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    needs_the_node(cluster)
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    before = identity(cluster, namespace)
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    host, password = pod["status"]["podIP"], cluster.password("orders", namespace)
+    sender = Sender(host, password)
+    sender.start()
+    wait_for("messages are confirmed", lambda: sender.confirmed >= 20, 30)
+    sender.stop()
+    files = files_of(cluster, namespace)
+    assert "journal/activemq-data-1.hq" in files
+    assert "bindings/activemq-bindings-1.bindings" in files
+
+    def ended() -> dict[str, Any]:
+        found = (cluster.get("pod", "second", namespace) or {}).get("status") or {}
+        of_broker = [s["state"] for s in found.get("containerStatuses") or ()]
+        return next((state["terminated"] for state in of_broker if "terminated" in state), {})
+
+    cluster.apply(second_pod(pod), namespace)
+    end = wait_for("the second broker has ended", ended, 60)
+    said = cluster.kubectl("-n", namespace, "logs", "second", "-c", "broker").stdout
+    print(end["exitCode"], said)
+    assert end["exitCode"] == 1
+    assert "the folder is in use by the broker with process id 1 on host orders-0, started" in said
+    assert files_of(cluster, namespace) == files, "the second broker wrote nothing"
+
+    sender = Sender(host, password)
+    sender.start()
+    try:  # once more, while messages come in
+        cluster.kubectl("-n", namespace, "delete", "pod", "second")
+        cluster.apply(second_pod(pod), namespace)
+        wait_for("the second broker has ended again", ended, 60)
+        had = sender.confirmed
+        wait_for("messages are confirmed", lambda: sender.confirmed >= had + 20, 30)
+    finally:
+        sender.stop()
+    assert not sender.failure
+    assert sender.longest_s < SILENCE_MAX_S
+    assert identity(cluster, namespace) == before
+    verified = plugin(namespace, "journal", "orders", "verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 # --- standby --------------------------------------------------------------------------------------
