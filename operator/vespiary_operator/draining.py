@@ -53,17 +53,21 @@ class DrainStep:
     is_forced: bool = False
 
 
-def next_step(observed: Observed, live: Mapping[str, Any] | None) -> DrainStep:
+def next_step(
+    observed: Observed, live: Mapping[str, Any] | None, *, is_kept_asleep: bool = False
+) -> DrainStep:
     """Decide what is done about brokers that are too many.
 
     Args:
         observed: What was found.
         live: The StatefulSet; None if it is not there.
+        is_kept_asleep: Whether brokers sleep on that are asked for; those that are too many leave
+            when they have been woken.
     """
     broker = observed.broker
     members = scaling.members_of(broker, live)
-    wanted = scaling.scale(broker, live)
-    if scaling.is_asleep(broker):
+    wanted = scaling.scale(broker, live, is_kept_asleep=is_kept_asleep)
+    if scaling.is_asleep(broker) or is_kept_asleep:
         return DrainStep(scale=wanted)
     returns = tuple(_returns(observed, broker.spec.replicas))
     if members <= broker.spec.replicas:

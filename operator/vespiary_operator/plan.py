@@ -29,6 +29,7 @@ from vespiary_operator import (
     scaling,
     storage_preflight,
     templates,
+    waking,
     workload,
 )
 from vespiary_operator.actions import Action, Block
@@ -151,7 +152,8 @@ def _plan(observed: Observed, options: Options) -> Plan:
     attributes, unmet = claim_attributes.changes(observed)
     actions += attributes
     found = dataclasses.replace(found, warnings=(*found.warnings, *unmet))
-    drain = draining.next_step(observed, live)
+    is_kept_asleep = waking.sleep_on(observed, live, image)
+    drain = draining.next_step(observed, live, is_kept_asleep=is_kept_asleep)
     change = workload.stateful_set_step(observed, options, image, name, live, drain, sizes)
     step = change.rollout
     actions += change.actions

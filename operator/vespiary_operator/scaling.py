@@ -26,11 +26,13 @@ class Scale(NamedTuple):
         pods: Pods that there should be now.
         keeps_claims: Whether claims stay although there are fewer pods, whatever the retention
             says: everybody sleeps, or goes without having been drained.
+        is_kept_asleep: Whether brokers sleep on that are asked for.
     """
 
     members: int
     pods: int
     keeps_claims: bool = False
+    is_kept_asleep: bool = False
 
 
 def is_asleep(broker: Broker) -> bool:
@@ -43,16 +45,18 @@ def pods_asked(broker: Broker) -> int:
     return 0 if broker.spec.hibernate else broker.spec.replicas
 
 
-def scale(broker: Broker, live: Mapping[str, Any] | None) -> Scale:
+def scale(broker: Broker, live: Mapping[str, Any] | None, *, is_kept_asleep: bool = False) -> Scale:
     """Return how many brokers there are, and how many pods there should be.
 
     Args:
         broker: The Broker.
         live: Its StatefulSet; None if it is not there.
+        is_kept_asleep: Whether brokers sleep on that are asked for.
     """
     known = members_of(broker, live)
-    if is_asleep(broker):
-        return Scale(known or broker.spec.replicas, 0, keeps_claims=True)
+    if is_asleep(broker) or is_kept_asleep:
+        members = known or broker.spec.replicas
+        return Scale(members, 0, keeps_claims=True, is_kept_asleep=is_kept_asleep)
     return Scale(
         broker.spec.replicas, broker.spec.replicas, keeps_claims=broker.spec.scale_down.force
     )

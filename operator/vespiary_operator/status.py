@@ -31,6 +31,7 @@ from vespiary_operator import (
     storage_status,
     upgrade_findings,
     volume_space,
+    waking,
 )
 from vespiary_operator.builders import services
 from vespiary_operator.conditions import FALSE, TRUE, UNKNOWN, Finding, merged
@@ -257,6 +258,8 @@ def _ready(
             f"All {wanted} brokers serve clients." if wanted > 1 else "The broker serves clients."
         )
         return TRUE, "Serving", said
+    if plan.drain is not None and plan.drain.scale.is_kept_asleep:
+        return FALSE, waking.KEPT_ASLEEP, plan.reason
     if storage[0] is FALSE:
         return FALSE, storage[1], storage[2]
     if failure:

@@ -37,7 +37,7 @@ from vespiary_operator.observation import Observed
 from vespiary_operator.templates import Kept, Template
 from vespiary_operator.upgrade_checks import Checked
 from vespiary_operator.upgrade_stages import Cause
-from vespiary_spec.resources import AdoptOperatorTemplate, UpgradeStrategy
+from vespiary_spec.resources import AdoptOperatorTemplate, Broker, UpgradeStrategy
 from vespiary_spec.upgrade_status import UpgradeStage as Stage
 from vespiary_spec.upgrade_status import UpgradeStatus
 
@@ -61,6 +61,10 @@ class Wish:
     config_map: str
     replicas: int
     hold: str = ""
+
+    def is_asleep(self, observed: Observed) -> bool:
+        """Return whether there is no broker, and is to be none for now."""
+        return self.replicas == 0 and not observed.pods
 
 
 class Decision(NamedTuple):
@@ -100,13 +104,10 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
     broker = observed.broker
     revision = templates.revision_of(broker, wish.image)
     kept = templates.kept(live) or _unknown(observed, wish, live)
-    is_given_up = bool(kept.failure) and wish.image == kept.failed_image
-    if is_given_up and maintenance.retry_asked(broker) not in ("", kept.retried):
+    if is_another(broker, kept, wish.image):
         found = _checking(observed, wish, kept, revision)
-    elif is_given_up:
+    elif _is_given_up(kept, wish.image):
         found = _going_back(observed, wish, _adapted(wish, kept, revision), live, revision)
-    elif revision != kept.revision and wish.image != kept.image:
-        found = _checking(observed, wish, kept, revision)
     elif revision != kept.revision:
         if journal_snapshot.without_snapshot(kept.template) == wish.template:
             observed = _still_about(observed, kept, revision)
@@ -137,6 +138,24 @@ def decide(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Decision:
         )
         found = found._replace(actions=(*found.actions, *leftovers))
     return found
+
+
+def is_another(broker: Broker, kept: Kept, image: str) -> bool:
+    """Return whether a Broker asks for another version than its pods have or are getting.
+
+    Args:
+        broker: The Broker.
+        kept: The templates so far.
+        image: The image that it asks for.
+    """
+    if _is_given_up(kept, image):
+        return maintenance.retry_asked(broker) not in ("", kept.retried)
+    return templates.revision_of(broker, image) != kept.revision and image != kept.image
+
+
+def _is_given_up(kept: Kept, image: str) -> bool:
+    """Return whether an image is the one that was taken back."""
+    return bool(kept.failure) and image == kept.failed_image
 
 
 def _is_checking(observed: Observed, status: UpgradeStatus | None) -> bool:
@@ -185,6 +204,7 @@ def _unknown(observed: Observed, wish: Wish, live: Mapping[str, Any]) -> Kept:
 
 def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Decision:
     """Check, and change the template when every check says yes."""
+    broker = observed.broker
     status = upgrade_progress.reported(
         observed, revision, frozenset({Stage.CHECKING, Stage.REFUSED})
     )
@@ -195,8 +215,10 @@ def _checking(observed: Observed, wish: Wish, kept: Kept, revision: str) -> Deci
         status = _begun(observed, wish, kept, revision)
     elif is_refused and not upgrade_refusal.is_due(observed, status):
         return Decision(kept, status, hold=hold)
+    # Nobody is restarted for it where everybody sleeps.
+    closed = "" if wish.is_asleep(observed) else maintenance.no_restart(broker, observed.time)
     found = upgrade_checks.checked(
-        observed, kept, wish.image, pull_policy=wish.pull_policy, hold=wish.hold
+        observed, kept, wish.image, pull_policy=wish.pull_policy, hold=closed or wish.hold
     )
     if not found.is_passed and not found.is_refusal and status.stage is Stage.REFUSED:
         if not found.is_asking:
@@ -228,6 +250,8 @@ def _passed(
 ) -> Decision:
     """Change the template: every check says yes."""
     is_return = kept.before is not None and wish.image == templates.image_of(kept.before)
+    # The version before is taken back by hand: it was good, so it needs no canary.
+    is_return = is_return or upgrade_checks.is_copy_restored(observed, kept)
     moves = {**{move.name: move.before for move in found.moves}, **dict(kept.moves)}
     if is_return:
         moves = {}
@@ -238,8 +262,7 @@ def _passed(
         moves=tuple(moves.items()),
         snapshot=f"{revision}-{observed.time:%Y%m%d%H%M%S}" if moves else "",
     )
-    if is_return:
-        # The version before is taken back by hand: it was good, so it needs no canary.
+    if is_return and observed.pods:
         return Decision(new)
     if new.moves:
         new = _with_snapshot(new)
@@ -248,7 +271,8 @@ def _passed(
     )
     return Decision(
         new,
-        upgrade_progress.passed(observed, status),
+        # Where everybody sleeps, nobody is the first: all of them wake with it.
+        upgrade_progress.passed(observed, status, is_at_once=wish.is_asleep(observed)),
         floor=wish.replicas,
         hold="The template is changed first.",
     )

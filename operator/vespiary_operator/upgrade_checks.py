@@ -1,6 +1,6 @@
 """What has to hold before a new version reaches the first broker.
 
-Owns: the checks, in their order: whether restarts are allowed now, brokers and volumes that are
+Owns: the checks, in their order: whether anything is under way, brokers and volumes that are
 well, what the images say about formats of files, and room for the copy where these change.
 Never: changes anything but the pod that asks the images. Called by: `upgrade`.
 """
@@ -71,9 +71,8 @@ def checked(
         kept: The templates so far.
         image: The image that is wanted.
         pull_policy: When it is pulled.
-        hold: What else is under way that an upgrade waits for; empty if nothing is.
+        hold: Why no broker may be restarted for it now; empty if one may.
     """
-    hold = maintenance.no_restart(observed.broker, observed.time) or hold
     if hold:
         return _waits("RestartsHeld", hold)
     for pod in observed.pods:
@@ -81,11 +80,16 @@ def checked(
         if ill:
             return _waits("BrokersUnhealthy", f"The upgrade waits for {pods.name(pod)}: {ill}")
     before = opened_images(observed.pods, kept)
-    restored = maintenance.restored_snapshot(observed.broker)
-    if kept.snapshot and restored == kept.snapshot and not observed.pods:
+    if is_copy_restored(observed, kept):
         # The files are those of the copy again. A version that does not read them says so.
         before = set()
     return _formats(observed, before - {image}, image, pull_policy=pull_policy)
+
+
+def is_copy_restored(observed: Observed, kept: Kept) -> bool:
+    """Return whether the copy that was made before the last version was put back, and is shut."""
+    restored = maintenance.restored_snapshot(observed.broker)
+    return bool(kept.snapshot) and restored == kept.snapshot and not observed.pods
 
 
 def opened_images(running: Iterable[Pod], kept: Kept) -> set[str]:

@@ -38,9 +38,16 @@ def reported(observed: Observed, revision: str, stages: frozenset[Stage]) -> Upg
     return caught_up if caught_up.stage in stages else None
 
 
-def passed(observed: Observed, status: UpgradeStatus) -> UpgradeStatus:
-    """Return the status of an upgrade whose every check says yes."""
-    is_at_once = observed.broker.spec.upgrade.strategy is UpgradeStrategy.ROLLING_UPDATE
+def passed(observed: Observed, status: UpgradeStatus, *, is_at_once: bool = False) -> UpgradeStatus:
+    """Return the status of an upgrade whose every check says yes.
+
+    Args:
+        observed: What was found.
+        status: The status so far.
+        is_at_once: Whether no broker is the first, whatever the strategy.
+    """
+    strategy = observed.broker.spec.upgrade.strategy
+    is_at_once = is_at_once or strategy is UpgradeStrategy.ROLLING_UPDATE
     cause = Cause.CHECKED_ALL_AT_ONCE if is_at_once else Cause.CHECKED
     status = msgspec.structs.replace(status, checked_for="", next_check_at="")
     return moved(observed, status, cause)

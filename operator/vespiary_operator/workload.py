@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from vespiary_operator import names, pods, replacement, rollout, scaling, templates, upgrade
+from vespiary_operator import (
+    names,
+    pods,
+    replacement,
+    rollout,
+    scaling,
+    templates,
+    upgrade,
+    waking,
+)
 from vespiary_operator.actions import Action, Apply
 from vespiary_operator.builders import statefulset
 from vespiary_operator.claims import ClaimSize
@@ -217,7 +226,9 @@ def _rollout_step(
     manifest = wanted(step.partition)
     where = departure(manifest, live)
     actions = (_put_right(manifest, live, where, step, drain),) if where else ()
-    if decision.status is not None and decision.status.stage is Stage.CHECKING:
+    if drain.scale.is_kept_asleep:
+        step = step._replace(is_complete=False, reason=waking.sentence(decision.status))
+    elif decision.status is not None and decision.status.stage is Stage.CHECKING:
         step = step._replace(is_complete=False, reason=decision.status.message)
     return step, actions
 

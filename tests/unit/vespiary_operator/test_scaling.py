@@ -61,9 +61,9 @@ def test_the_number_of_brokers_is_what_the_operator_noted(
 
 def test_those_who_sleep_are_still_counted_and_keep_their_claims() -> None:
     asleep = broker(replicas=3, topology="Independent", hibernate=True)
-    assert scale(asleep, live(3, "3")) == (3, 0, True)
-    assert scale(broker(replicas=0), live(0, "3")) == (3, 0, True)
-    assert scale(broker(replicas=3, topology="Independent"), live(0, "3")) == (3, 3, False)
+    assert scale(asleep, live(3, "3"))[:3] == (3, 0, True)
+    assert scale(broker(replicas=0), live(0, "3"))[:3] == (3, 0, True)
+    assert scale(broker(replicas=3, topology="Independent"), live(0, "3"))[:3] == (3, 3, False)
 
 
 class World:
