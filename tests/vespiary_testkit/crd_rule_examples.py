@@ -12,7 +12,7 @@ import functools
 from typing import Any
 
 from vespiary_spec.gen.crds import definitions
-from vespiary_spec.resources import BrokerNodeTuningSpec, BrokerSpec
+from vespiary_spec.resources import DEFAULT_VOLUME_BYTES, BrokerNodeTuningSpec, BrokerSpec
 from vespiary_spec.scaling import TOPOLOGY_RULES
 from vespiary_testkit.crd_rules import (
     Case,
@@ -185,6 +185,21 @@ PARTS: dict[str, Examples] = {
         )
         for name, other in zip(VOLUMES[:4], (*VOLUMES[1:4], VOLUMES[0]), strict=True)
     },
+    **{
+        f"autoGrow.maxSize is below the size of the volume {name}": Examples(
+            refused=(
+                {name: {"size": "2Gi", "autoGrow": {"maxSize": "2047Mi"}}},
+                {name: {"size": 2**31, "autoGrow": {"maxSize": 2**31 - 1}}},
+                {name: {"autoGrow": {"maxSize": DEFAULT_VOLUME_BYTES[attribute] - 1}}},
+            ),
+            taken=(
+                {name: {"size": "2Gi", "autoGrow": {"maxSize": "2048Mi"}}},
+                {name: {"size": "64Mi", "autoGrow": {"maxSize": "65Mi"}}},
+                {name: {"autoGrow": {"maxSize": DEFAULT_VOLUME_BYTES[attribute]}}},
+            ),
+        )
+        for name, attribute in zip(VOLUMES, DEFAULT_VOLUME_BYTES, strict=True)
+    },
     "two acceptors have the same port": Examples(
         refused=([{"name": "a", "port": 7000}, {"name": "b", "port": 7000}],),
         taken=([{"name": "a", "port": 7000}, {"name": "b", "port": 7001}],),
@@ -305,7 +320,11 @@ def sharing(rule: Rule) -> Examples:
         return Examples(before=first, refused=(second,), taken=(first,))
     alone = {"shareWith": first}
     return Examples(
-        refused=(alone | {"size": "1Gi"}, alone | {"storageClassName": "a"}),
+        refused=(
+            alone | {"size": "1Gi"},
+            alone | {"storageClassName": "a"},
+            alone | {"autoGrow": {"maxSize": "20Gi"}},
+        ),
         taken=(alone, {"size": "1Gi", "storageClassName": "a"}),
     )
 

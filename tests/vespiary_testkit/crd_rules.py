@@ -135,12 +135,20 @@ WITHIN: dict[str, dict[str, Any]] = {
     ".spec.metrics.podMonitor": {"credentialsSecretName": "a"},
     ".spec.perBroker[]": {"ordinal": 0, "config": {}},
     ".spec.tlsRoute": {"parentRefs": [{"name": "a"}], "hostnames": ["a.b"], "acceptor": "all"},
+    **{
+        f".spec.storage.volumes.{name}.autoGrow": {"maxSize": "10Gi"}
+        for name in ("bindings", "journal", "paging", "largeMessages", "jms", "retention")
+    },
 }
 """What else an object has to hold, when an example is a part of it."""
 
 BESIDE: dict[str, dict[str, Any]] = {
     ".spec.extraVolumes": {"extraVolumeMounts": [{"name": "a", "mountPath": "/mnt/a"}]},
     ".spec.extraVolumeMounts": {"extraVolumes": [{"name": "a", "emptyDir": {}}]},
+    **{
+        f".spec.storage.volumes.{name}.autoGrow": {"size": "64Mi"}
+        for name in ("bindings", "journal", "paging", "largeMessages", "jms", "retention")
+    },
 }
 """What has to stand beside a field, when an example is in it."""
 
