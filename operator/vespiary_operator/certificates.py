@@ -134,6 +134,14 @@ def statuses(observed: Observed) -> tuple[CertificateStatus, ...]:
     )
 
 
+def unusable(observed: Observed) -> Finding | None:
+    """Return which Secret keeps brokers from being started, or will; None if none does."""
+    for acceptor, (_, found) in found_by_acceptor(observed).items():
+        if found.problem:
+            return FALSE, "SecretUnusable", f"Acceptor {acceptor}: {found.problem}"
+    return None
+
+
 def valid(observed: Observed, *, now: str) -> Finding:
     """Return the condition CertificateValid.
 
@@ -144,9 +152,9 @@ def valid(observed: Observed, *, now: str) -> Finding:
     everything = found_by_acceptor(observed)
     if not everything:
         return TRUE, "NoTls", "No acceptor speaks TLS."
-    for acceptor, (_, found) in everything.items():
-        if found.problem:
-            return FALSE, "SecretUnusable", f"Acceptor {acceptor}: {found.problem}"
+    wrong = unusable(observed)
+    if wrong is not None:
+        return wrong
     for pod, answer in sorted(observed.answers.items()):
         told = answer.configuration
         for acceptor, sentence in (told.certificates_refused if told else {}).items():

@@ -185,7 +185,11 @@ def _findings(
     wanted = scaling.pods_asked(broker)
     storage = storage_status.verified(observed, plan, answers)
     stuck = [pod for pod in observed.pods if pods.is_stuck(pod)]
-    trouble = lost_nodes.finding(observed) or cluster_events.trouble(observed)
+    no_certificate = certificates.unusable(observed)
+    trouble = lost_nodes.finding(observed)
+    if ready < wanted:  # what the pods' events say of it is less: a mount failed, or a back-off
+        trouble = trouble or no_certificate
+    trouble = trouble or cluster_events.trouble(observed)
     is_ready = _ready(observed, plan, storage, stuck, trouble, ready=ready, failure=failure)
     is_moving = not maintenance.paused_by(broker)
     is_moving = is_moving and plan.block is None and not stuck and trouble is None
@@ -201,6 +205,8 @@ def _findings(
         degraded = (TRUE, plan.block.reason, plan.block.sentence)
     elif (halted := upgrade_findings.halted(plan)) is not None:
         degraded = halted
+    elif no_certificate is not None and trouble in (None, no_certificate):
+        degraded = (TRUE, *no_certificate[1:])
     elif stuck:
         degraded = (TRUE, "BrokerStuck", f"{pods.name(stuck[0])}: {pods.waits_for(stuck[0])}")
     elif trouble is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from vespiary_testkit.cluster_pods import run_in_pod
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -71,48 +71,11 @@ def test_a_refused_filesystem_keeps_the_pod_in_init(
 
 def assert_untouched(cluster: KubernetesCluster, namespace: str) -> None:
     """Look into the volumes: no file of the store, and no stamp, is in any of them."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "look"},
-        "spec": {
-            "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 10001,
-                "fsGroup": 10001,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "look",
-                    "image": cluster.broker_image,
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["find", "/volumes", "-type", "f"],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                    "volumeMounts": [
-                        {"name": name, "mountPath": f"/volumes/{name}"}
-                        for name in ("bindings", "journal", "paging", "large-messages")
-                    ],
-                }
-            ],
-            "volumes": [
-                {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-orders-0"}}
-                for name in ("bindings", "journal", "paging", "large-messages")
-            ],
-        },
+    claims = {
+        name: f"{name}-orders-0" for name in ("bindings", "journal", "paging", "large-messages")
     }
-    cluster.apply(pod, namespace)
-
-    def ended() -> bool:
-        found = cluster.get("pod", "look", namespace) or {}
-        return (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-    wait_for("the pod that looks into the volumes", ended, 120)
-    found = cluster.kubectl("-n", namespace, "logs", "look").stdout.split()
+    looked = ["find", "/volumes", "-type", "f"]
+    found = run_in_pod(cluster, namespace, looked, claims).split()
     assert found == [], "the volumes of a refused broker hold files"
 
 
@@ -166,6 +129,41 @@ def test_a_volume_declared_as_nfs_starts_no_pod(
     assert "journal: refused" in cluster.kubectl("get", "br", "-n", namespace).stdout
 
 
+def test_a_claim_that_is_bound_to_nfs_starts_no_pod(
+    cluster: KubernetesCluster, namespace: str, nfs_volume: str
+) -> None:
+    """Somebody made the claim beforehand, and bound it: it is found by the volume that it has."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "journal-orders-0"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": nfs_volume,
+            "volumeName": nfs_volume,
+            "resources": {"requests": {"storage": "256Mi"}},
+        },
+    }
+    cluster.apply(claim, namespace)
+
+    def is_bound() -> bool:
+        found = cluster.get("pvc", "journal-orders-0", namespace) or {}
+        return (found.get("status") or {}).get("phase") == "Bound"
+
+    wait_for("the claim is bound", is_bound, 30)
+    cluster.apply(on_class(nfs_volume), namespace)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    assert found["reason"] == "VolumeRefused"
+    assert "The volume journal is on nfs4, which is refused" in found["message"]
+    assert f"PersistentVolume {nfs_volume}" in found["message"]
+    ready = cluster.wait_for_condition("orders", namespace, "Ready", "False")
+    assert ready["reason"] == "VolumeRefused"
+    assert cluster.items("pods", namespace) == []
+    assert cluster.items("statefulsets", namespace) == []
+    claims = cluster.items("persistentvolumeclaims", namespace)
+    assert [claim["metadata"]["name"] for claim in claims] == ["journal-orders-0"]
+
+
 def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, namespace: str) -> None:
     most = int(cluster_value(cluster, namespace, "/proc/sys/fs/aio-max-nr"))
     if most > 65536:
@@ -215,41 +213,7 @@ def test_a_strict_engine_is_refused_instead(cluster: KubernetesCluster, namespac
 
 def cluster_value(cluster: KubernetesCluster, namespace: str, path: str) -> str:
     """Return what a file of /proc says on the node, by a small pod."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "read"},
-        "spec": {
-            "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 10001,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "read",
-                    "image": cluster.broker_image,
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["cat", path],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
-        },
-    }
-    cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(pod))
-
-    def ended() -> bool:
-        found = cluster.get("pod", "read", namespace) or {}
-        return (found.get("status") or {}).get("phase") == "Succeeded"
-
-    wait_for(f"the pod that reads {path}", ended, 120)
-    value = cluster.kubectl("-n", namespace, "logs", "read").stdout.strip()
-    cluster.kubectl("-n", namespace, "delete", "pod", "read", "--now")
-    return value
+    return run_in_pod(cluster, namespace, ["cat", path]).strip()
 
 
 def scrape(port: int, password: str) -> str:

@@ -73,6 +73,26 @@ def test_a_warning_is_verified_with_words() -> None:
     assert found.message == "Copy-on-write."
 
 
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_certificate_that_is_missing_is_named_before_what_its_pods_say(is_ready: bool) -> None:
+    tls = {"secretName": "cert"}
+    asked = broker(acceptors=[{"name": "secure", "port": 61617, "tls": tls}])
+    stuck = pod(is_ready=is_ready)
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    stuck["status"]["containerStatuses"] = [{"name": "broker", "state": {"waiting": waiting}}]
+    found = compute(
+        Observed(broker=asked, pods=(stuck,), tls_secrets={"cert": None}),
+        Plan(actions=(), reason="", image="b:1", rollout=DONE),
+        now=NOW,
+    )
+    conditions = {c.type: c for c in found.conditions}
+    assert conditions["Degraded"].status is ConditionStatus.TRUE
+    for kind in ("Degraded", "CertificateValid") if is_ready else ("Ready", "Degraded"):
+        assert conditions[kind].reason == "SecretUnusable"
+        assert "Acceptor secure: The Secret cert does not exist" in conditions[kind].message
+    assert (conditions["Ready"].status is ConditionStatus.TRUE) is is_ready, "it serves as before"
+
+
 def test_a_refusal_names_the_volume_in_every_place() -> None:
     reason = "The volume journal is on nfs4, which is refused."
     answer = summarise(

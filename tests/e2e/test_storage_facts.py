@@ -1,0 +1,131 @@
+"""Facts about volumes that only the pod can find: what they share, how they are mounted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_testkit.cluster_pods import run_in_pod
+from vespiary_testkit.kubernetes_cluster import (
+    KubernetesCluster,
+    run,
+    small_broker,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def volumes(cluster: KubernetesCluster, namespace: str) -> dict[str, dict[str, Any]]:
+    """Return what the status says of each volume of the broker."""
+    (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
+    return {volume["name"]: volume for volume in broker["volumes"]}
+
+
+FOLDERS = "import os; [os.mkdir(f'/volumes/disk/{name}') for name in ('journal', 'paging')]"
+
+
+class SharedDisk:
+    """One disk, of which two folders are PersistentVolumes of a class of their own.
+
+    Attributes:
+        storage_class: The class.
+        path: Where the disk is mounted on the node.
+    """
+
+    def __init__(self, cluster: KubernetesCluster, namespace: str) -> None:
+        self._script = str(cluster.script)
+        self.storage_class = f"e2e-{uuid.uuid4().hex[:8]}"
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "disk"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "local-ext4",
+                "resources": {"requests": {"storage": "512Mi"}},
+            },
+        }
+        cluster.apply(claim, namespace)
+        run_in_pod(cluster, namespace, ["python3", "-c", FOLDERS], {"disk": "disk"})
+        bound = cluster.get("pvc", "disk", namespace) or {}
+        disk = cluster.get("pv", bound["spec"]["volumeName"]) or {}
+        self.path = str(disk["spec"]["local"]["path"])
+        self.names = [f"{self.storage_class}-{name}" for name in ("journal", "paging")]
+        for name in self.names:
+            folder = f"{self.path}/{name.rpartition('-')[2]}"
+            spec = {
+                "capacity": {"storage": "512Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": self.storage_class,
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": folder},
+                "nodeAffinity": disk["spec"]["nodeAffinity"],
+            }
+            kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
+            cluster.apply(kind | {"metadata": {"name": name}, "spec": spec})
+
+    def remount(self, option: str) -> None:
+        run(self._script, "enter", "mount", "-o", f"remount,{option}", self.path)
+
+    def write_cache(self) -> str:
+        """Return what the kernel says of the disk's cache."""
+        number = run(self._script, "enter", "findmnt", "-no", "MAJ:MIN", self.path).stdout.strip()
+        knob = f"/sys/dev/block/{number}/queue/write_cache"
+        return run(self._script, "enter", "cat", knob).stdout.strip()
+
+
+@pytest.fixture
+def shared_disk(cluster: KubernetesCluster, namespace: str) -> Iterator[SharedDisk]:
+    if cluster.script is None:
+        pytest.skip("the node cannot be reached")
+    disk = SharedDisk(cluster, namespace)
+    try:
+        yield disk
+    finally:
+        disk.remount("barrier")
+        cluster.kubectl("delete", "pv", *disk.names, "--wait=false")
+
+
+def test_a_shared_device_and_unsafe_mount_options_are_found(
+    cluster: KubernetesCluster, namespace: str, shared_disk: SharedDisk
+) -> None:
+    shared_disk.remount("nobarrier")
+    document = small_broker("orders")
+    for name in ("journal", "paging"):
+        volume = document["spec"]["storage"]["volumes"][name]
+        volume["storageClassName"] = shared_disk.storage_class
+    cluster.apply(document, namespace)
+    cluster.wait_until_ready("orders", namespace)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "True")
+    assert found["reason"] == "VerifiedWithWarnings"
+    for name in ("journal", "paging"):
+        assert (
+            f"The volume {name} is mounted with nobarrier: flushes don't reach the disk's cache. "
+            "Take nobarrier out of the mount options of its storage class."
+        ) in found["message"]
+    told = volumes(cluster, namespace)
+    assert {name: volume["dedicated"] for name, volume in told.items()} == {
+        "bindings": True,
+        "journal": False,
+        "paging": False,
+        "large-messages": True,
+    }
+    assert told["journal"]["verdict"] == "warn"
+    assert "nobarrier" in told["journal"]["options"].split(",")
+    assert told["journal"]["writeCache"] == shared_disk.write_cache() != ""
+
+    # Mounted as it should be, the next start finds nothing to say but that the disk is shared.
+    shared_disk.remount("barrier")
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+
+    def is_fine() -> bool:
+        now = cluster.condition("orders", namespace, "StorageVerified")
+        return now["status"] == "True" and "mounted with" not in now["message"]
+
+    wait_for("nothing is said of mount options any more", is_fine, 60)
+    told = volumes(cluster, namespace)
+    assert (told["journal"]["verdict"], told["journal"]["dedicated"]) == ("allow", False)
