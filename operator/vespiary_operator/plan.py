@@ -98,10 +98,15 @@ def plan(observed: Observed, options: Options) -> Plan:
         image = found.image if kept is None else kept.image
         found = dataclasses.replace(found, image=image, upgrade=broker.status.upgrade)
     if paused_by:
+        rollout = found.rollout
+        if rollout is not None and not rollout.is_complete:
+            waits = f"{rollout.reason} It waits while {paused_by} is true."
+            rollout = rollout._replace(reason=waits)
         return dataclasses.replace(
             found,
             actions=(),
             drain=None,
+            rollout=rollout,
             reason=f"Paused, as {paused_by} asks.",
             operation=broker.status.operation,
         )

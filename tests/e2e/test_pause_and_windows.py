@@ -99,11 +99,15 @@ def stays_as_it_is(cluster: KubernetesCluster, namespace: str) -> dict[str, Any]
     setting = {"config": {"journalMinFiles": 2, "globalMaxSize": "64Mi"}}
     generation = patch(cluster, namespace, {"paused": True, **setting})
     wait_for_message(cluster, namespace, "Paused", "while spec.paused is true", generation)
+    for kind in ("UpToDate", "ConfigApplied"):
+        held = cluster.condition("orders", namespace, kind)
+        assert held["status"] == "False"
+        assert "It waits while spec.paused is true" in held["message"]
     edit = json.dumps({"spec": {"selector": {"app": "elsewhere"}}})
     cluster.kubectl("-n", namespace, "patch", "service", "orders", "--type=merge", "-p", edit)
     cluster.kubectl("-n", namespace, "delete", "poddisruptionbudget", "orders")
     touched = children(cluster, namespace)
-    assert touched["service"]["selector"] == {"app": "elsewhere"}
+    assert touched["service"]["selector"]["app"] == "elsewhere"
     assert touched["poddisruptionbudget"] is None
 
     before = cluster.condition("orders", namespace, "Ready")

@@ -288,6 +288,11 @@ def test_paused_changes_nothing_and_still_reports() -> None:
         await world.until_quiet()
         assert [w for w in world.cluster.writes if "Event" not in w] == []
         assert world.conditions()["Paused"] == ("True", "Asked")
+        world.cluster.put(broker(paused=True, config={"journalMinFiles": 4}))
+        await world.until_quiet()
+        conditions = world.cluster.one(kinds.BROKER, "orders")["status"]["conditions"]
+        said = {c["type"]: c["message"] for c in conditions}
+        assert said["UpToDate"].endswith("It waits while spec.paused is true.")
         assert world.conditions()["Ready"] == ("False", "Starting")
         world.cluster.put(broker(paused=False))
         await world.until_quiet()
