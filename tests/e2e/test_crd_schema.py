@@ -337,7 +337,15 @@ def test_scale_status_and_columns(namespace: str) -> None:
                 "message": "The volume journal is on nfs4, which is refused.",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
                 "observedGeneration": 1,
-            }
+            },
+            {
+                "type": "NodeTuned",
+                "status": "Unknown",
+                "reason": "NotVerified",
+                "message": "No broker has looked yet.",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "observedGeneration": 1,
+            },
         ],
         "brokers": [
             {
@@ -358,9 +366,12 @@ def test_scale_status_and_columns(namespace: str) -> None:
     assert found["status"] == status
     wide = kubectl("get", "-n", namespace, "br", "scaled", "-o", "wide").stdout.splitlines()
     assert wide[0].split() == [
-        "NAME", "READY", "BROKERS", "ENGINE", "VERSION", "STORAGE", "AGE", "REASON",
+        "NAME", "READY", "BROKERS", "ENGINE", "VERSION", "STORAGE", "AGE", "NODETUNED", "REASON",
     ]  # fmt: skip
     assert "journal: nfs4" in wide[1]
+    assert "Unknown" in wide[1], "whether the nodes have room for its requests"
+    narrow = kubectl("get", "-n", namespace, "br", "scaled").stdout.splitlines()
+    assert narrow[0].split() == wide[0].split()[:-2]
     assert "which is refused" in wide[1]
     assert "scaled" in kubectl("get", "-n", namespace, "all").stdout
 

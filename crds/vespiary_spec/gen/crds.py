@@ -52,6 +52,7 @@ BROKER_COLUMNS = [
     _column("Version", ".status.version"),
     _column("Storage", ".status.storage"),
     _AGE,
+    _column("NodeTuned", '.status.conditions[?(@.type=="NodeTuned")].status', is_wide=True),
     _column("Reason", f"{_READY}.message", is_wide=True),
 ]
 
