@@ -154,7 +154,11 @@ def hint(observed: Observed, ordinal: int, answer: Verification) -> str:
     bound = _bound_to(observed, claim)
     if not bound:
         return ""
+    # Adopted are all or none: what else is asked for has to stand there still.
+    waiting = {each for by_role in pending(observed).values() for each in by_role.values()}
+    entries = [f"{each}={_bound_to(observed, each)}" for each in sorted(waiting - {claim})]
+    value = ",".join((f"{claim}={bound}", *entries))
     return (
         f" To adopt it: kubectl -n {broker.metadata.namespace} annotate broker "
-        f"{broker.metadata.name} {ANNOTATION}={claim}={bound}"
+        f"{broker.metadata.name} --overwrite {ANNOTATION}={value}"
     )

@@ -10,7 +10,8 @@ import pytest
 from vespiary_operator import adoption, kinds
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import AioResult, Verification, VolumeResult, encode, summarise
-from vespiary_testkit.resize_world import GOOD, ResizeWorld
+from vespiary_testkit.broker_resources import GOOD_ANSWER
+from vespiary_testkit.resize_world import ResizeWorld
 
 LIVE = "orders-live-config"
 SENTENCE = "Volume journal at /v holds files but no stamp; adopt these files on purpose."
@@ -76,7 +77,7 @@ def test_a_volume_is_adopted_once_and_that_is_told() -> None:
         world.verified(REFUSED)
         await world.look()
         said = world.condition("StorageVerified")[2]
-        command = "kubectl -n ns annotate broker orders vespiary.dev/adopt-volume="
+        command = "kubectl -n ns annotate broker orders --overwrite vespiary.dev/adopt-volume="
         assert said.endswith(f"{command}journal-orders-0=pv-7")
         world.annotate("journal-orders-0=pv-7")
         await world.look()
@@ -110,7 +111,7 @@ async def _observed(world: World) -> Any:
 
 def test_a_volume_that_is_the_brokers_already_is_not_adopted_later() -> None:
     async def test(world: World) -> None:
-        world.verified(GOOD)
+        world.verified(GOOD_ANSWER)
         world.annotate("journal-orders-0=pv-7")
         await world.look()
         (record,) = world.status()["adoptions"]
@@ -155,5 +156,31 @@ def test_several_volumes_and_those_that_share_one() -> None:
                 "paging": "paging-orders-0",
             }
         }
+
+    in_world(test)
+
+
+def test_the_command_keeps_what_is_still_to_be_adopted_and_drops_what_was() -> None:
+    async def test(world: World) -> None:
+        for volume, bound in (("paging", "pv-8"), ("bindings", "pv-9")):
+            world.cluster.one(kinds.CLAIM, f"{volume}-orders-0")["spec"]["volumeName"] = bound
+        world.pod()["status"]["conditions"] = []
+        # One was adopted; the next is asked for, and a third one is refused beside it.
+        world.annotate("bindings-orders-0=pv-9")
+        world.cluster.one(kinds.BROKER, "orders")["status"]["adoptions"] = [
+            {
+                "claim": "bindings-orders-0",
+                "persistentVolume": "pv-9",
+                "at": world.cluster.now,
+                "message": "done",
+            }
+        ]
+        world.annotate("bindings-orders-0=pv-9,paging-orders-0=pv-8")
+        world.verified(REFUSED)
+        await world.look()
+        said = world.condition("StorageVerified")[2]
+        assert said.endswith(
+            "--overwrite vespiary.dev/adopt-volume=journal-orders-0=pv-7,paging-orders-0=pv-8"
+        )
 
     in_world(test)
