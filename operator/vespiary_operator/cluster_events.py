@@ -36,6 +36,9 @@ _CURES = (
 )
 """What to do, by what is in the message."""
 
+_OF_VOLUMES = ("volume", "storage")
+"""Words of the scheduler where a volume is what a pod lacks."""
+
 
 def trouble(observed: Observed) -> Finding | None:
     """Return why brokers do not start, where only Events say it; None if none does."""
@@ -63,7 +66,7 @@ def trouble(observed: Observed) -> Finding | None:
 
 
 def _unbound(observed: Observed, pod: pods.Pod) -> Finding | None:
-    """Return which claim keeps a pod from being scheduled; None if none does.
+    """Return which claim keeps a pod from being scheduled, or what keeps it and its claims from it.
 
     While a claim has its node chosen and waits for its driver, the scheduler says nothing for ten
     minutes, so a pod without a node counts as well once its claim is no longer new.
@@ -85,8 +88,17 @@ def _unbound(observed: Observed, pod: pods.Pod) -> Finding | None:
             f"{', '.join(spec.get('accessModes') or ())}"
         )
         why = _with_cure(said)
+        because = pods.unscheduled_because(pod)
+        if not said and because and not any(word in because.lower() for word in _OF_VOLUMES):
+            # The claim waits for the pod's node, so a node is what is missing.
+            return (
+                FALSE,
+                "PodNotScheduled",
+                f"{pods.name(pod)} has no node: {_sentence(because)} Correct spec.nodeSelector, "
+                "spec.affinity, spec.tolerations or spec.resources, or make room for it.",
+            )
         if not said:
-            because = pods.unscheduled_because(pod) or "its class has provided none so far"
+            because = because or "its class has provided none so far"
             why = (
                 f"{_sentence(because)} Look why its class provides none, or "
                 "make a PersistentVolume that fits."

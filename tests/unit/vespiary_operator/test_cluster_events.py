@@ -23,7 +23,7 @@ def pod(*, is_scheduled: bool = True, claim: str = "") -> dict[str, Any]:
     conditions = (
         []
         if is_scheduled
-        else [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]
+        else [{"type": "PodScheduled", "status": "False", "message": "no persistent volumes"}]
     )
     volumes = [{"name": "journal", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return {
@@ -133,3 +133,28 @@ def test_a_claim_that_is_not_bound_is_named_with_what_it_asks_for() -> None:
     found = trouble(observed(failed, pods=(waiting,), claims=claims))
     assert found is not None
     assert 'storageclass.storage.k8s.io "fast" not found. Create the class' in found[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity.", "PodNotScheduled"),
+        ("0/1 nodes are available: 1 Insufficient memory.", "PodNotScheduled"),
+        (
+            "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.",
+            "",
+        ),
+        ("0/1 nodes are available: 1 node(s) did not have enough free storage.", ""),
+        ("pod has unbound immediate PersistentVolumeClaims.", ""),
+    ],
+)
+def test_a_claim_that_waits_for_a_node_is_not_to_blame(words: str, reason: str) -> None:
+    waiting = pod(is_scheduled=False, claim="journal-orders-0")
+    for condition in waiting["status"]["conditions"]:
+        if condition["type"] == "PodScheduled":
+            condition["message"] = words
+    found = trouble(observed(pods=(waiting,), claims={"journal-orders-0": claim()}))
+    assert found is not None
+    assert found[1] == (reason or "ClaimNotBound")
+    assert words in found[2]
+    assert ("spec.nodeSelector" in found[2]) == bool(reason)
