@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stock_client import Client
 
@@ -99,7 +100,9 @@ def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, name
         sent |= fill(cluster, namespace, ordinal, password)
     # The broker that stays takes nothing of that kind now, so the drain stands still.
     set_filter(cluster, namespace, password, "colour = 'red'")
-    scale_to(cluster, namespace, 1)
+    drained = plugin(namespace, "drain", "orders", "--to", "1")
+    assert drained.returncode == 0, drained.stderr
+    assert "orders goes from 3 to 1 brokers; those that leave are emptied first." in drained.stdout
     wait_for(
         "the drain waits, and says for what",
         lambda: condition(cluster, namespace, "Draining") == ("True", "DrainWaits"),
@@ -127,6 +130,8 @@ def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, name
     assert cluster.get("service", "orders-2", namespace) is None
     bodies = received(cluster, namespace, password, len(sent))
     assert Counter(bodies) == Counter(sent), "everything is there, and once"
+    verified = plugin(namespace, "journal", "orders", "verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
     # They come back with their old claims, and let clients in again; one is forced to go.
     scale_to(cluster, namespace, 2)
