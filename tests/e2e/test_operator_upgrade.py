@@ -1,23 +1,24 @@
-"""Upgrades on a real cluster while a stock client sends: supervised, failed, refused, copied."""
+"""Upgrades on a real cluster while stock clients send: supervised, failed, refused, copied."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stomp
 
+from vespiary_testkit.image_variants import PACKAGES, variant
 from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import (
     ROOT,
     KubernetesCluster,
-    run,
     small_broker,
     wait_for,
 )
@@ -26,10 +27,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 NAME = "orders"
 QUEUE = "/queue/orders"
-PACKAGES = "/opt/vespiary/lib/python3.11/site-packages"
 VERSION_FILE = f"{PACKAGES}/vespiary_spec/version.py"
 HEADER_FILE = f"{PACKAGES}/vespiary_codec/journal/file_header.py"
 RUNNING_FILE = f"{PACKAGES}/vespiary_broker/cli/running.py"
+SENDING_FILE = f"{PACKAGES}/vespiary_broker/server/sending.py"
+
+REFUSAL = "this version takes no messages"
 
 VERSIONS = {
     "0.2.0": [],
@@ -37,6 +40,12 @@ VERSIONS = {
     "0.4.0": [
         f"sed -i 's/^FORMAT_VERSION: Final = 1$/FORMAT_VERSION: Final = 2/' {HEADER_FILE}",
         f"sed -i 's/^READABLE_VERSIONS: Final = .*/READABLE_VERSIONS: Final = 1, 2/' {HEADER_FILE}",
+    ],
+    # It starts, is ready, and answers every SEND with an ERROR.
+    "0.5.0": [
+        f"sed -i 's/^        message = self.outgoing(frame)$/"
+        f'        raise RemoteProtocolError("{REFUSAL}")/\' {SENDING_FILE}',
+        f"grep -q '{REFUSAL}' {SENDING_FILE}",
     ],
 }
 """Version → what is changed in the image, beside the number."""
@@ -47,55 +56,76 @@ def images(cluster: KubernetesCluster) -> dict[str, str]:
     """Return images of other versions, made from the tree's own by a few lines."""
     if cluster.script is None:
         pytest.skip("images of other versions are made with the script's own builder")
-    base, _, tag = cluster.broker_image.rpartition(":")
-    script = str(cluster.script)
-    there = run(script, "enter", "ctr", "-n", "k8s.io", "images", "ls", "-q").stdout.split()
     found = {}
     for version, changes in VERSIONS.items():
-        image = f"{base}:{tag}-{version}"
-        found[version] = image
-        if f"docker.io/{image}" in there:
-            continue
         number = f"sed -i 's/^VERSION: Final = .*$/VERSION: Final = \"{version}\"/' {VERSION_FILE}"
-        text = f"FROM docker.io/{cluster.broker_image}\nUSER 0\n"
-        text += "".join(f"RUN {change}\n" for change in (number, *changes))
-        text += "USER 10001:10001\n"
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "Dockerfile").write_text(text)
-            run(script, "image", folder, image, timeout_s=300)
+        found[version] = variant(cluster, cluster.broker_image, version, number, *changes)
     return found
 
 
+def version_of(image: str) -> str:
+    """Return what `spec.version` says to get an image."""
+    return image.rpartition(":")[2]
+
+
 class Sender(threading.Thread):
-    """Sends numbered messages with receipts to the Service, and reconnects for ever.
+    """Sends numbered messages with receipts, and reconnects for ever.
+
+    Args:
+        cluster: The cluster.
+        namespace: Where the Broker is.
+        pod: The one broker that it sends to; empty means the Service.
+        number: Numbers begin behind this one.
 
     Attributes:
         confirmed: Numbers whose receipt came.
         connections: How often it connected.
+        errors: What the ERROR frames said that it got.
     """
 
-    def __init__(self, cluster: KubernetesCluster, namespace: str) -> None:
+    def __init__(
+        self, cluster: KubernetesCluster, namespace: str, pod: str = "", number: int = 0
+    ) -> None:
         super().__init__(daemon=True)
-        self._cluster, self._namespace = cluster, namespace
+        self._cluster, self._namespace, self._pod = cluster, namespace, pod
         self._password = cluster.password(NAME, namespace)
         self._over = threading.Event()
-        self._number = 0
+        self._number = number
         self.confirmed: set[int] = set()
         self.connections = 0
+        self.errors: list[str] = []
 
     def run(self) -> None:
         while not self._over.is_set():
             try:
-                with self._cluster.forwarded(f"service/{NAME}", 61613, self._namespace) as port:
-                    self._send(port)
+                with self._address() as (host, port):
+                    while not self._over.is_set():
+                        self._send(host, port)
             except (AssertionError, IndexError, OSError, stomp.exception.StompException):
                 time.sleep(0.5)
 
-    def _send(self, port: int) -> None:
-        connection = stomp.Connection12([("127.0.0.1", port)], heartbeats=(0, 0))
-        listener = Receipts(self.confirmed)
+    @contextlib.contextmanager
+    def _address(self) -> Iterator[tuple[str, int]]:
+        if not self._pod:
+            with self._cluster.forwarded(f"service/{NAME}", 61613, self._namespace) as port:
+                yield "127.0.0.1", port
+            return
+        pod = self._cluster.get("pod", self._pod, self._namespace) or {"status": {}}
+        address = pod["status"].get("podIP")
+        if not address:
+            raise OSError(f"{self._pod} has no address yet")
+        yield address, 61613
+
+    def _send(self, host: str, port: int) -> None:
+        connection = stomp.Connection12(
+            [(host, port)], heartbeats=(0, 0), timeout=5, reconnect_attempts_max=1
+        )
+        listener = Listener(self.confirmed, self.errors)
         connection.set_listener("", listener)
-        connection.connect("admin", self._password, wait=True)
+        # Its own waiting never ends when the connection is lost before the login.
+        connection.connect("admin", self._password)
+        if not listener.is_answered.wait(10) or listener.is_lost.is_set():
+            raise OSError(f"{host} let nobody in")
         self.connections += 1
         while not self._over.is_set() and not listener.is_lost.is_set():
             self._number += 1
@@ -107,6 +137,7 @@ class Sender(threading.Thread):
             time.sleep(0.01)
         if connection.is_connected():
             connection.disconnect()
+        self._over.wait(0.05)
 
     def stop(self) -> None:
         self._over.set()
@@ -114,17 +145,24 @@ class Sender(threading.Thread):
         assert not self.is_alive()
 
 
-class Receipts(stomp.ConnectionListener):
-    def __init__(self, confirmed: set[int]) -> None:
-        self._confirmed = confirmed
-        self.is_lost = threading.Event()
+class Listener(stomp.ConnectionListener):
+    def __init__(self, confirmed: set[int], errors: list[str]) -> None:
+        self._confirmed, self._errors = confirmed, errors
+        self.is_answered, self.is_lost = threading.Event(), threading.Event()
+
+    def on_connected(self, _frame: Any) -> None:
+        self.is_answered.set()
 
     def on_receipt(self, frame: Any) -> None:
         if frame.headers["receipt-id"].isdecimal():
             self._confirmed.add(int(frame.headers["receipt-id"]))
 
+    def on_error(self, frame: Any) -> None:
+        self._errors.append(f"{frame.headers.get('message')} {frame.body}")
+
     def on_disconnected(self) -> None:
         self.is_lost.set()
+        self.is_answered.set()
 
 
 class Numbers(stomp.ConnectionListener):
@@ -135,7 +173,7 @@ class Numbers(stomp.ConnectionListener):
         self.found.add(int(frame.body))
 
 
-def received(cluster: KubernetesCluster, namespace: str, wanted: set[int]) -> set[int]:
+def received(cluster: KubernetesCluster, namespace: str) -> set[int]:
     """Return the numbers that all brokers together hold."""
     numbers = Numbers()
     for pod in (f"{NAME}-0", f"{NAME}-1"):
@@ -222,17 +260,18 @@ def upgraded(cluster: KubernetesCluster, namespace: str) -> Upgraded:
 
 
 def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> None:
-    """Supervised: one broker is tried, the other waits for a word."""
+    """Supervised: one broker is tried, the other waits for a word; nothing happens in a pause."""
     cluster, namespace = upgraded.cluster, upgraded.namespace
     first = upgraded.pods()
-    tried = plugin(namespace, "upgrade", NAME, "--image", images["0.2.0"], "--dry-run")
+    version = version_of(images["0.2.0"])
+    tried = plugin(namespace, "upgrade", NAME, "--to", version, "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert f"{NAME}-1 is the first, and is watched for 5 s." in tried.stdout
-    assert "image" not in cluster.broker(NAME, namespace)["spec"]
+    assert "version" not in cluster.broker(NAME, namespace)["spec"]
     nonsense = plugin(namespace, "upgrade", NAME, "--to", "nonsense", "--dry-run")
     assert nonsense.returncode == 1, "the API server checks a dry run"
     assert "spec.version" in nonsense.stderr
-    done = plugin(namespace, "upgrade", NAME, "--image", images["0.2.0"])
+    done = plugin(namespace, "upgrade", NAME, "--to", version)
     assert done.returncode == 0, done.stderr
     upgrade = upgraded.until(images["0.2.0"], "AwaitingApproval")
     assert (upgrade["fromVersion"], upgrade["toVersion"]) == ("0.1.0", "0.2.0")
@@ -242,7 +281,21 @@ def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> N
     shown = json.loads(plugin(namespace, "upgrade", NAME, "-o", "json").stdout)
     assert (shown["stage"], shown["revision"]) == ("AwaitingApproval", upgrade["revision"])
     assert shown["next"].split("    ")[0].endswith(f"upgrade {NAME} --approve")
-    assert plugin(namespace, "upgrade", NAME, "--approve").returncode == 0
+
+    assert plugin(namespace, "upgrade", NAME, "--pause").returncode == 0
+    approved = plugin(namespace, "upgrade", NAME, "--approve")
+    assert approved.returncode == 0, approved.stderr
+    assert "Nothing happens while" in approved.stdout
+    upgraded.change(upgrade={"deadline": 26})  # its generation tells that a pass saw all three
+    generation = cluster.broker(NAME, namespace)["metadata"]["generation"]
+    cluster.wait_for_condition(
+        NAME, namespace, "Paused", "True", generation=generation, timeout_s=60
+    )
+    assert upgraded.stage(images["0.2.0"]) == "AwaitingApproval"
+    assert upgraded.pods() == now
+    resumed = plugin(namespace, "upgrade", NAME, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+
     upgraded.until(images["0.2.0"], "Complete")
     assert {image for image, _ in upgraded.pods().values()} == {images["0.2.0"]}
     restarts = upgraded.status()["restarts"]
@@ -253,9 +306,10 @@ def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> N
 
 
 def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
-    """A version that does not start is taken back."""
+    """A version that does not start is taken back, whether one broker is watched first or not."""
     before = upgraded.pods()
-    upgraded.change(image=images["0.3.0"])
+    # Without a strategy of its own it is Canary.
+    upgraded.change(version=version_of(images["0.3.0"]), upgrade={"strategy": None})
     upgraded.until(images["0.3.0"], "RolledBack")
     after = upgraded.pods()
     assert {image for image, _ in after.values()} == {images["0.2.0"]}
@@ -267,7 +321,10 @@ def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     assert shown.returncode == 1
     assert "0.3.0 was taken back" in shown.stdout
     # Settings that the brokers take are no reason to try it again.
-    upgraded.change(addressSettings=[{"match": "orders.#", "maxDeliveryAttempts": 3}])
+    upgraded.change(
+        addressSettings=[{"match": "orders.#", "maxDeliveryAttempts": 3}],
+        upgrade={"strategy": "RollingUpdate"},
+    )
     generation = upgraded.cluster.broker(NAME, upgraded.namespace)["metadata"]["generation"]
     upgraded.cluster.wait_for_condition(
         NAME, upgraded.namespace, "ConfigApplied", "True", generation=generation, timeout_s=120
@@ -275,14 +332,67 @@ def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     assert upgraded.stage(images["0.3.0"]) == "RolledBack"
     assert upgraded.pods() == after
     assert plugin(upgraded.namespace, "upgrade", NAME, "--retry").returncode == 0
-    wait_for("it is tried again", lambda: upgraded.stage(images["0.3.0"]) == "Canary", 60)
+    wait_for("it is tried again", lambda: upgraded.stage(images["0.3.0"]) == "Rolling", 60)
     upgraded.until(images["0.3.0"], "RolledBack")
+    last = upgraded.pods()
+    assert {image for image, _ in last.values()} == {images["0.2.0"]}
+    assert last[f"{NAME}-0"] == before[f"{NAME}-0"], "it waited for the one before"
+
+
+def is_judged_by_what_clients_get(upgraded: Upgraded, images: dict[str, str]) -> set[int]:
+    """A canary that is ready, and refuses every message, is taken back when its soak ends.
+
+    Returns:
+        Numbers that were confirmed to clients of that broker alone.
+    """
+    cluster, namespace = upgraded.cluster, upgraded.namespace
+    before = upgraded.pods()
+    clients = [
+        Sender(cluster, namespace, f"{NAME}-1", number) for number in (10_000_000, 20_000_000)
+    ]
+    for client in clients:
+        client.start()
+    wait_for("the version before confirms", lambda: all(c.confirmed for c in clients), 60)
+    version = version_of(images["0.5.0"])
+    upgraded.change(version=version, upgrade={"strategy": None, "soakTime": 8})
+    upgraded.until(images["0.5.0"], "Soaking")
+    assert upgraded.pods()[f"{NAME}-1"][0] == images["0.5.0"]
+    said = upgraded.until(images["0.5.0"], "RollingBack", timeout_s=60)["message"]
+    pattern = rf"0\.5\.0 was taken back: {NAME}-1 answers clients with errors: (\d+) while 0 mess"
+    found = re.match(pattern, said)
+    assert found, said
+    assert int(found[1]) >= 20
+    upgraded.until(images["0.5.0"], "RolledBack")
+    assert upgraded.up_to_date() == ("False", "RolledBack", said)
+    after = upgraded.pods()
+    assert {image for image, _ in after.values()} == {images["0.2.0"]}
+    assert after[f"{NAME}-0"] == before[f"{NAME}-0"], "the other was not touched"
+    had = [len(client.confirmed) for client in clients]
+    wait_for(
+        "the version before confirms again",
+        lambda: all(len(c.confirmed) > n for c, n in zip(clients, had, strict=True)),
+        60,
+    )
+    for client in clients:
+        client.stop()
+        assert any(REFUSAL in error for error in client.errors), client.errors[-3:]
+    # What the Broker asks for is what its brokers have again: nobody is restarted.
+    back = plugin(namespace, "upgrade", NAME, "--back")
+    assert back.returncode == 0, back.stderr
+    assert cluster.broker(NAME, namespace)["spec"]["version"] == version_of(images["0.2.0"])
+    generation = cluster.broker(NAME, namespace)["metadata"]["generation"]
+    cluster.wait_for_condition(
+        NAME, namespace, "UpToDate", "True", generation=generation, timeout_s=60
+    )
+    assert upgraded.pods() == after
+    return clients[0].confirmed | clients[1].confirmed
 
 
 def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) -> str:
     """A version that changes the format is refused until it is asked for; then there is a copy.
 
-    Returns its name.
+    Returns:
+        Its name.
     """
     cluster, namespace = upgraded.cluster, upgraded.namespace
     after = upgraded.pods()
@@ -290,7 +400,9 @@ def changes_the_format_when_asked(upgraded: Upgraded, images: dict[str, str]) ->
     upgraded.until(images["0.4.0"], "Refused")
     assert upgraded.up_to_date()[1] == "FormatChange"
     assert upgraded.pods() == after
-    upgraded.change(upgrade={"allowFormatChange": True, "strategy": "RollingUpdate"})
+    upgraded.change(upgrade={"allowFormatChange": True, "soakTime": 5})
+    upgraded.until(images["0.4.0"], "Soaking")  # Canary, and nobody has to say a word
+    assert {image for image, _ in upgraded.pods().values()} == {images["0.2.0"], images["0.4.0"]}
     upgraded.until(images["0.4.0"], "Complete")
     copies = json.loads(
         cluster.kubectl(
@@ -350,26 +462,19 @@ def goes_back_to_the_copy(upgraded: Upgraded, images: dict[str, str], name: str)
         log = cluster.kubectl("-n", namespace, "logs", restore, check=False).stdout
         assert ended == "Succeeded", log
         cluster.kubectl("-n", namespace, "delete", "pod", restore)
-    # In one patch, as the page has it; forgotten at first is the word that the copy was put back.
-    upgraded.change(image=images["0.2.0"], hibernate=False)
-    upgraded.until(images["0.2.0"], "Refused")
-    asleep = cluster.wait_for_condition(NAME, namespace, "Ready", "False", timeout_s=30)
-    assert asleep["reason"] == "KeptAsleep", asleep
-    assert "Version 0.2.0 reads journal files of format 1" in asleep["message"]
-    assert upgraded.status()["upgrade"]["nextCheckAt"] in upgraded.up_to_date()[2]
-    assert not upgraded.pods()
     annotation = f"vespiary.dev/restored-snapshot={name}"
     cluster.kubectl("-n", namespace, "annotate", "broker.vespiary.dev", NAME, annotation)
-
-    def serves() -> bool:
-        found = {image for image, _ in upgraded.pods().values()}
-        assert found <= {images["0.2.0"]}, "the other version was woken"
-        return len(upgraded.pods()) == 2 and (
-            cluster.condition(NAME, namespace, "Ready").get("status") == "True"
-        )
-
-    wait_for("the version before serves", serves, 180)
-    wait_for("UpToDate", lambda: upgraded.up_to_date()[0] == "True", 30)
+    upgraded.change(image=images["0.2.0"])
+    upgraded.until(images["0.2.0"], "Complete")  # the other version must not be woken
+    upgraded.change(hibernate=False)
+    wait_for(
+        "the version before serves",
+        lambda: (
+            {image for image, _ in upgraded.pods().values()} == {images["0.2.0"]}
+            and cluster.condition(NAME, namespace, "Ready").get("status") == "True"
+        ),
+        180,
+    )
 
 
 def test_versions_come_and_go_while_a_client_sends(
@@ -380,13 +485,14 @@ def test_versions_come_and_go_while_a_client_sends(
     wait_for("the first receipts", lambda: len(sender.confirmed) > 50, 60)
     is_approved_before_the_rest(upgraded, images)
     is_taken_back(upgraded, images)
+    confirmed = is_judged_by_what_clients_get(upgraded, images)
     name = changes_the_format_when_asked(upgraded, images)
     refuses_the_way_back(upgraded, images)
 
     assert sender.connections >= 2, "no restart was noticed by the client"
     sender.stop()
-    found = received(cluster, namespace, sender.confirmed)
-    lost = sender.confirmed - found
-    assert not lost, f"{len(lost)} of {len(sender.confirmed)} confirmed messages are lost"
-    print(f"{len(sender.confirmed)} confirmed, {sender.connections} connections")
+    confirmed |= sender.confirmed
+    lost = confirmed - received(cluster, namespace)
+    assert not lost, f"{len(lost)} of {len(confirmed)} confirmed messages are lost"
+    print(f"{len(confirmed)} confirmed, {sender.connections} connections")
     goes_back_to_the_copy(upgraded, images, name)
