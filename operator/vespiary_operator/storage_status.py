@@ -93,7 +93,9 @@ def verified(observed: Observed, plan: Plan, answers: Answers) -> Finding:
             reason = "VolumeRefused" if volumes else "Refused"
             ordinal = next((pods.ordinal(p) for p in observed.pods if pods.name(p) == name), -1)
             how = adoption.hint(observed, ordinal, answer)
-            return FALSE, reason, f"{name}: {answer.refusal}{how}"
+            # Of two volumes that were swapped, or all of one class, each is to be put right.
+            sentences = dict.fromkeys((answer.refusal, *(v.reason for v in volumes if v.reason)))
+            return FALSE, reason, f"{name}: {' '.join(sentences)}{how}"
     warnings = [item.verdict.sentence for item in plan.declared]
     warnings += [
         volume.reason

@@ -93,6 +93,17 @@ def test_a_certificate_that_is_missing_is_named_before_what_its_pods_say(is_read
     assert (conditions["Ready"].status is ConditionStatus.TRUE) is is_ready, "it serves as before"
 
 
+def test_every_volume_that_is_refused_is_named() -> None:
+    denied = [
+        VolumeResult(name=name, verdict=VerdictLevel.DENY, reason=f"Volume {name} is another's.")
+        for name in ("bindings", "paging")
+    ]
+    allowed = VolumeResult(name="journal", filesystem="ext4", reason="It is fine.")
+    answer = summarise((denied[0], allowed, denied[1]), AioResult(), engine="ASYNCIO")
+    found = said(answer, is_ready=False)["StorageVerified"]
+    assert found.message == "orders-0: Volume bindings is another's. Volume paging is another's."
+
+
 def test_a_refusal_names_the_volume_in_every_place() -> None:
     reason = "The volume journal is on nfs4, which is refused."
     answer = summarise(
