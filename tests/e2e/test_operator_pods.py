@@ -41,10 +41,9 @@ def message_limit_bytes(cluster: KubernetesCluster, namespace: str) -> int:
     return int(float(found[1]))
 
 
-def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: str) -> None:
-    document = small_broker("orders")
-    spec = document["spec"]
-    spec |= {
+def asked_of_pods(namespace: str) -> dict[str, Any]:
+    """Return what a Broker may say about its pods."""
+    return {
         "env": [
             {"name": "TZ", "value": "Europe/Oslo"},
             {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -66,14 +65,24 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
         },
         "podAnnotations": {"team": "blue"},
         "serviceAccount": {"name": "robot"},
-        "probes": {"readiness": {"period": "1s"}},
         "resources": {"limits": {"memory": "320Mi"}},
         "networkPolicy": {"enabled": True},
+        **scheduling(namespace),
     }
+
+
+def test_pods_are_as_asked_and_go_back(
+    cluster: KubernetesCluster, namespace: str, request: pytest.FixtureRequest
+) -> None:
+    document = small_broker("orders", **asked_of_pods(namespace))
+    spec = document["spec"]
+    cluster.apply(priority_class(namespace))
+    request.addfinalizer(lambda: take_away(cluster, namespace))
     cluster.apply(document, namespace)
 
     supply_what_is_missing(cluster, namespace)
     look_inside(cluster, namespace)
+    is_scheduled_as_asked(cluster, namespace)
     assert cluster.get("serviceaccount", "orders-broker", namespace) is None
     assert template_of(cluster, namespace)["spec"]["serviceAccountName"] == "robot"
     small = message_limit_bytes(cluster, namespace)
@@ -81,6 +90,8 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
 
     # What is taken out of the Broker is taken out of its pods, and what others put there stays.
     for name in ("env", "envFrom", "extraVolumes", "extraVolumeMounts", "podAnnotations"):
+        del spec[name]
+    for name in scheduling(namespace):
         del spec[name]
     del spec["podTemplate"]["hostAliases"]
     spec["resources"] = {"limits": {"memory": "512Mi"}}
@@ -109,6 +120,104 @@ def test_pods_are_as_asked_and_go_back(cluster: KubernetesCluster, namespace: st
     assert not any(v["name"].startswith("extra-") for v in template["spec"]["volumes"])
     cluster.wait_until_ready("orders", namespace)
     assert message_limit_bytes(cluster, namespace) > small, "more memory holds more messages"
+    is_scheduled_as_usual(cluster, namespace)
+
+
+def scheduling(namespace: str) -> dict[str, Any]:
+    """Return what a Broker may say of where and when its pods run, and how they are asked."""
+    linux = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [linux]}]}
+    return {
+        "nodeSelector": {LABEL: namespace},
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 2,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "orders"}},
+            }
+        ],
+        "tolerations": [
+            {"key": LABEL, "operator": "Equal", "value": namespace, "effect": "NoSchedule"},
+        ],
+        "priorityClassName": namespace,
+        "imagePullSecrets": [{"name": "registry"}],
+        "probes": {
+            "startup": {"period": "3s", "timeout": "4s", "failureThreshold": 500},
+            "liveness": {"period": "20s", "timeout": "7s", "failureThreshold": 4},
+            "readiness": {"period": "1s", "timeout": "6s", "failureThreshold": 2},
+        },
+    }
+
+
+LABEL = "vespiary.example/e2e"
+"""Label and taint of a node, for one test."""
+
+
+def priority_class(namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": namespace},
+        "value": 1234,
+        "preemptionPolicy": "Never",
+    }
+
+
+def node_name(cluster: KubernetesCluster) -> str:
+    return str(cluster.items("nodes", "")[0]["metadata"]["name"])
+
+
+def take_away(cluster: KubernetesCluster, namespace: str) -> None:
+    cluster.kubectl("delete", "priorityclass", namespace, "--ignore-not-found")
+    cluster.kubectl("label", "node", node_name(cluster), f"{LABEL}-")
+    cluster.kubectl("taint", "node", node_name(cluster), f"{LABEL}-", check=False)
+
+
+def numbers_of(probe: dict[str, Any]) -> tuple[int, int, int]:
+    return probe["periodSeconds"], probe["timeoutSeconds"], probe["failureThreshold"]
+
+
+def is_scheduled_as_asked(cluster: KubernetesCluster, namespace: str) -> None:
+    """The pod that runs has it all: the API server and the scheduler took it."""
+    asked = scheduling(namespace)
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    found = pod["spec"]
+    for name in ("nodeSelector", "affinity", "topologySpreadConstraints", "imagePullSecrets"):
+        assert found[name] == asked[name]
+    assert asked["tolerations"][0] in found["tolerations"]
+    assert (found["priorityClassName"], found["priority"]) == (namespace, 1234)
+    assert found["preemptionPolicy"] == "Never"
+    container = found["containers"][0]
+    assert numbers_of(container["startupProbe"]) == (3, 4, 500)
+    assert numbers_of(container["livenessProbe"]) == (20, 7, 4)
+    assert numbers_of(container["readinessProbe"]) == (1, 6, 2)
+    cluster.kubectl("taint", "node", node_name(cluster), f"{LABEL}-")
+
+
+def is_scheduled_as_usual(cluster: KubernetesCluster, namespace: str) -> None:
+    """What nobody asks for any longer is as if nobody ever had."""
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    found = pod["spec"]
+    assert not {"nodeSelector", "imagePullSecrets", "priorityClassName"} & found.keys()
+    assert found["priority"] == 0
+    assert LABEL not in [toleration.get("key") for toleration in found["tolerations"]]
+    assert list(found["affinity"]) == ["podAntiAffinity"], "one broker on a node, if it can be"
+    (spread,) = found["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "topology.kubernetes.io/zone"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    container = found["containers"][0]
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    assert [numbers_of(container[probe]) for probe in probes] == [
+        (2, 5, 1800),
+        (10, 5, 6),
+        (2, 5, 3),
+    ]
 
 
 def supply_what_is_missing(cluster: KubernetesCluster, namespace: str) -> None:
@@ -119,6 +228,10 @@ def supply_what_is_missing(cluster: KubernetesCluster, namespace: str) -> None:
     assert "correct spec.serviceAccount.name" in refused["message"]
     robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
     cluster.apply(robot, namespace)
+    said(cluster, namespace, "didn't match Pod's node affinity/selector")
+    taint = f"{LABEL}={namespace}:NoSchedule"
+    cluster.kubectl("taint", "node", node_name(cluster), taint)
+    cluster.kubectl("label", "node", node_name(cluster), f"{LABEL}={namespace}")
     ready = said(cluster, namespace, 'secret "words" not found')
     assert ready["reason"] == "PodCannotStart"
     assert "Create the Secret" in ready["message"]
