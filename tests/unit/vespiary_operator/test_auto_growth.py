@@ -190,6 +190,35 @@ def test_a_growth_that_fails_is_not_followed_by_another_and_can_be_bounded() -> 
     in_world(test)
 
 
+def test_a_claim_on_its_way_to_a_size_of_the_broker_is_asked_for_nothing_else() -> None:
+    async def test(world: ResizeWorld) -> None:
+        allowed = {"maxSize": "50Gi", "growthStep": "10Gi"}
+        world.ask(size="10Gi", storage_class="stuck", auto_grow=allowed)
+        await world.until_quiet()
+        world.ask(size="12Gi", storage_class="stuck", auto_grow=allowed)
+        world.remote.spaces = world.filled(used_bytes=9900 * MIB)
+        await world.until_quiet()
+        assert asks(world) == "12Gi"
+        assert growths(world) == []
+
+    in_world(test)
+
+
+def test_a_growth_that_fails_holds_up_no_replacement_of_the_stateful_set() -> None:
+    async def test(world: ResizeWorld) -> None:
+        world.ask(size="10Gi", storage_class="stuck", auto_grow=GROWS)
+        world.remote.spaces = world.filled(used_bytes=9900 * MIB)
+        await world.until_quiet()
+        assert world.condition("VolumesSized")[1] == "GrowthFailed"
+        before, pod = world.stateful_set()["metadata"]["uid"], world.pod()["metadata"]["uid"]
+        world.stateful_set()["spec"]["serviceName"] = "other"
+        await world.until_quiet()
+        assert world.stateful_set()["metadata"]["uid"] != before
+        assert world.pod()["metadata"]["uid"] == pod
+
+    in_world(test)
+
+
 def test_a_filesystem_that_grows_at_rest_has_its_broker_restarted_for_each_growth() -> None:
     async def test(world: ResizeWorld) -> None:
         world.ask(size="10Gi", storage_class="offline", replicas=2, auto_grow=GROWS)
