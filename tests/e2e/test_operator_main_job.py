@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from typing import Any
 
 import pytest
 import stomp
 import yaml
 
-from vespiary_testkit.kubernetes_cluster import ROOT, KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.kubernetes_cluster import (
+    BROKER,
+    ROOT,
+    KubernetesCluster,
+    small_broker,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -199,3 +206,37 @@ def test_status_tells_engine_volumes_and_endpoints(
     assert set(metadata.get("annotations", {})) <= {
         "kubectl.kubernetes.io/last-applied-configuration"
     }
+    says_when_a_volume_is_nearly_full(cluster, namespace)
+
+
+FILL = """
+import os
+room = os.statvfs("/var/lib/vespiary/paging")
+left = room.f_blocks * 12 // 100  # of 10 % its producers would have to wait
+file = os.open("/var/lib/vespiary/paging/filler", os.O_CREAT | os.O_WRONLY)
+os.posix_fallocate(file, 0, (room.f_bavail - left) * room.f_frsize)
+"""
+EMPTY = "import os; os.unlink('/var/lib/vespiary/paging/filler')"
+
+
+def says_when_a_volume_is_nearly_full(cluster: KubernetesCluster, namespace: str) -> None:
+    """A volume that fills up is named while the broker serves, and no more when it has room."""
+
+    def told(program: str, status: str) -> dict[str, Any]:
+        command = ("-c", "broker", "--", "/opt/vespiary/bin/python3", "-c", program)
+        cluster.kubectl("-n", namespace, "exec", "orders-0", *command)
+        # How full it is makes no event: have the Broker looked at now, not within a minute.
+        look = f"e2e/look={uuid.uuid4().hex}"
+        cluster.kubectl("-n", namespace, "annotate", BROKER, "orders", "--overwrite", look)
+        return cluster.wait_for_condition("orders", namespace, "Degraded", status, timeout_s=75)
+
+    found = told(FILL, "True")
+    assert found["reason"] == "VolumeNearlyFull"
+    assert "The volume paging of orders-0 is nearly full: " in found["message"]
+    assert "at 10% producers wait (maxDiskUsage)" in found["message"]
+    assert "make spec.storage.volumes.paging.size larger" in found["message"]
+    (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
+    (paging,) = (volume for volume in broker["volumes"] if volume["name"] == "paging")
+    assert 0.10 < paging["freeBytes"] / paging["sizeBytes"] < 0.15
+    assert cluster.condition("orders", namespace, "Ready")["status"] == "True"
+    assert told(EMPTY, "False")["reason"] == "AsExpected"

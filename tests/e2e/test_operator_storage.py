@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vespiary_testkit.cluster_pods import run_in_pod
-from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, run, small_broker, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -92,6 +92,41 @@ def test_another_policy_lets_it_start(cluster: KubernetesCluster, namespace: str
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "True", generation=2)
     assert found["reason"] == "VerifiedWithWarnings"
     assert "copy-on-write" in found["message"]
+
+
+def test_a_disk_with_a_slow_scheduler_is_warned_of(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    if cluster.script is None:
+        pytest.skip("the disk is set by the script's own node")
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+
+    def journal() -> str:
+        (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
+        return next(v["device"] for v in broker["volumes"] if v["name"] == "journal")
+
+    path = f"/sys/dev/block/{wait_for('the device', journal, 30)}/queue/scheduler"
+    node = (str(cluster.script), "enter", "sh", "-c")
+    known = run(*node, f"cat {path}").stdout
+    if "bfq" not in known:
+        pytest.skip(f"the kernel of the node has no bfq: {known.strip()}")
+    before = known.partition("[")[2].partition("]")[0]
+    run(*node, f"echo bfq > {path}")
+    try:
+        cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+
+        def warned() -> dict[str, Any] | None:
+            found = cluster.condition("orders", namespace, "StorageVerified")
+            return found if found.get("reason") == "VerifiedWithWarnings" else None
+
+        found = wait_for("the warning", warned, 60)
+        assert "The volume journal is on the disk loop" in found["message"]
+        assert "with the I/O scheduler bfq" in found["message"]
+        assert found["status"] == "True"
+        cluster.wait_until_ready("orders", namespace)
+    finally:
+        run(*node, f"echo {before} > {path}")
 
 
 @pytest.fixture
