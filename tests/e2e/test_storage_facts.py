@@ -1,7 +1,8 @@
-"""Facts about volumes that only the pod can find: what they share, how they are mounted."""
+"""Facts about volumes that only the pod can find: whose they are, what they share, how mounted."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from vespiary_testkit.cluster_pods import run_in_pod
 from vespiary_testkit.kubernetes_cluster import (
+    BROKER,
     KubernetesCluster,
     run,
     small_broker,
@@ -18,11 +20,61 @@ from vespiary_testkit.kubernetes_cluster import (
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
+SWAP = """
+import os
+for name in ("bindings", "paging"):
+    os.rename(f"/volumes/{name}/.vespiary-volume.json", f"/volumes/{name}/stamp")
+held = {name: open(f"/volumes/{name}/stamp").read() for name in ("bindings", "paging")}
+for name, other in (("bindings", "paging"), ("paging", "bindings")):
+    with open(f"/volumes/{name}/.vespiary-volume.json", "w") as file:
+        file.write(held[other])
+    os.remove(f"/volumes/{name}/stamp")
+"""
+
+
+def hibernate(cluster: KubernetesCluster, namespace: str, is_asleep: bool) -> None:
+    text = json.dumps({"spec": {"hibernate": is_asleep}})
+    cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", text)
+    if is_asleep:
+        wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None, 60)
+
 
 def volumes(cluster: KubernetesCluster, namespace: str) -> dict[str, dict[str, Any]]:
     """Return what the status says of each volume of the broker."""
     (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
     return {volume["name"]: volume for volume in broker["volumes"]}
+
+
+def test_swapped_volumes_are_refused_and_both_are_named(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    cluster.apply(small_broker("orders"), namespace)
+    cluster.wait_until_ready("orders", namespace)
+    hibernate(cluster, namespace, True)
+    claims = {name: f"{name}-orders-0" for name in ("bindings", "paging")}
+    run_in_pod(cluster, namespace, ["python3", "-c", SWAP], claims)
+    hibernate(cluster, namespace, False)
+    found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
+    assert found["reason"] == "VolumeRefused"
+    mine = f"broker {namespace}/orders ordinal 0"
+    for name, other in (("bindings", "paging"), ("paging", "bindings")):
+        words = f"belongs to another: its stamp says {other} of {mine}"
+        assert f"Volume {name} at /var/lib/vespiary/{name} {words}" in found["message"]
+        assert f"wanted is {name} of {mine}" in found["message"]
+    assert "attach the right volume" in found["message"]
+    assert "To adopt it" not in found["message"], "no adoption makes pages of bindings"
+    verdicts = {name: volume["verdict"] for name, volume in volumes(cluster, namespace).items()}
+    assert verdicts == {
+        "bindings": "deny",
+        "journal": "allow",
+        "paging": "deny",
+        "large-messages": "allow",
+    }
+    # Put back as they were, all is as it was: nothing was written meanwhile.
+    hibernate(cluster, namespace, True)
+    run_in_pod(cluster, namespace, ["python3", "-c", SWAP], claims)
+    hibernate(cluster, namespace, False)
+    cluster.wait_until_ready("orders", namespace)
 
 
 FOLDERS = "import os; [os.mkdir(f'/volumes/disk/{name}') for name in ('journal', 'paging')]"
