@@ -1,4 +1,4 @@
-"""A lost volume that comes back blank is refused until a person has it adopted."""
+"""Volumes refused for whose they are, blank or another's, until a person has them adopted."""
 
 from __future__ import annotations
 
@@ -29,9 +29,59 @@ def refusal(cluster: KubernetesCluster, namespace: str) -> dict[str, Any] | None
     return found if found.get("status") == "False" and "To adopt it" in found["message"] else None
 
 
-def test_a_blank_volume_beside_full_ones_is_adopted_as_told_once(
-    cluster: KubernetesCluster, namespace: str
-) -> None:
+def adopt(cluster: KubernetesCluster, namespace: str, message: str, volume: str) -> None:
+    """Do what a refusal says, word by word, and wait for the broker."""
+    words = shlex.split(message.partition("To adopt it: ")[2])
+    assert words[0] == "kubectl"
+    assert words[-1].startswith(f"vespiary.dev/adopt-volume={volume}-orders-0=")
+    cluster.kubectl(*words[1:])
+    wait_for("the file", lambda: "adopt-0.yaml" in files(cluster, namespace), 30)
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")  # no back-off
+    cluster.wait_until_ready("orders", namespace)
+
+
+def adopted(cluster: KubernetesCluster, namespace: str, claim: str) -> dict[str, Any]:
+    """Return the record of a claim's volume, once it is the only one: the last command's."""
+
+    def found() -> dict[str, Any] | None:
+        known = cluster.broker("orders", namespace)["status"].get("adoptions", [])
+        return known[0] if [each["claim"] for each in known] == [claim] else None
+
+    return wait_for("the record", found, 30)
+
+
+def in_broker(cluster: KubernetesCluster, namespace: str, program: str) -> None:
+    """Run a few lines of Python in the broker's pod."""
+    command = ("-c", "broker", "--", "/opt/vespiary/bin/python3", "-c", program)
+    cluster.kubectl("-n", namespace, "exec", "orders-0", *command)
+
+
+ANOTHERS = """
+import json, pathlib
+path = pathlib.Path("/var/lib/vespiary/paging/.vespiary-volume.json")
+stamp = json.loads(path.read_text())
+stamp |= {"brokerName": "shop/invoices", "brokerUid": "0b51aa1e-7c2b-4d55-9d0e-6f6f2f4f1a11"}
+path.write_text(json.dumps(stamp))
+"""
+
+
+def refuses_and_adopts_anothers(cluster: KubernetesCluster, namespace: str) -> None:
+    """A volume with another broker's stamp is refused, and taken when a person says so."""
+    in_broker(cluster, namespace, ANOTHERS)
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+    said = wait_for("the volume is refused", lambda: refusal(cluster, namespace), 90)
+    assert "belongs to another" in said["message"]
+    assert "paging of broker shop/invoices ordinal 0" in said["message"]
+    assert cluster.condition("orders", namespace, "Ready")["status"] == "False"
+    adopt(cluster, namespace, said["message"], "paging")
+    record = adopted(cluster, namespace, "paging-orders-0")
+    assert "adopted the volume of paging-orders-0" in record["message"]
+    wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"}, 30)
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+    cluster.wait_until_ready("orders", namespace)  # it is this broker's for good
+
+
+def test_volumes_are_adopted_as_told_once(cluster: KubernetesCluster, namespace: str) -> None:
     cluster.apply(small_broker("orders"), namespace)
     cluster.wait_until_ready("orders", namespace)
     hibernate(cluster, namespace, True)
@@ -40,17 +90,10 @@ def test_a_blank_volume_beside_full_ones_is_adopted_as_told_once(
     hibernate(cluster, namespace, False)
     said = wait_for("the blank volume is refused", lambda: refusal(cluster, namespace), 90)
     assert "is blank, but volume " in said["message"]
-    words = shlex.split(said["message"].partition("To adopt it: ")[2])
-    assert words[0] == "kubectl"
-    assert words[-1].startswith("vespiary.dev/adopt-volume=journal-orders-0=")
-    cluster.kubectl(*words[1:])
-    wait_for("the file", lambda: "adopt-0.yaml" in files(cluster, namespace), 30)
-    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")  # no back-off
-    cluster.wait_until_ready("orders", namespace)
-    (record,) = wait_for(
-        "the record", lambda: cluster.broker("orders", namespace)["status"].get("adoptions"), 30
-    )
+    adopt(cluster, namespace, said["message"], "journal")
+    record = adopted(cluster, namespace, "journal-orders-0")
     assert "adopted the volume of journal-orders-0" in record["message"]
     events = cluster.items("events", namespace)
     assert [e["message"] for e in events if e["reason"] == "VolumeAdopted"] == [record["message"]]
     wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"}, 30)
+    refuses_and_adopts_anothers(cluster, namespace)
