@@ -169,6 +169,8 @@ def test_raise_follows_demand_and_puts_right_what_others_change(
     wait_for("the old value is told", lambda: node_of(cluster).get("raisedFrom") == low, 30)
     assert node_of(cluster)["demand"] == 500
 
+    two_brokers_need_the_sum(cluster, namespace, low)
+
     set_knob(cluster, low)
     took_s = seconds_until("drift is put right", lambda: knob(cluster) >= low + 450, PUT_RIGHT_S)
     print(f"drift put right in {took_s:.1f} s")
@@ -181,6 +183,31 @@ def test_raise_follows_demand_and_puts_right_what_others_change(
     wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 60)
     wait_for("the demand is gone", lambda: not node_of(cluster).get("demand"), 30)
     assert knob(cluster) >= min(raised, low + 450), "it is never lowered"
+
+
+def two_brokers_need_the_sum(cluster: KubernetesCluster, namespace: str, low: int) -> None:
+    """A second broker's demand comes on top of the first one's, as far as the maximum allows."""
+    most = low + 600
+    set_mode(cluster, "Raise", floor=1, margin=20, max=most)
+    set_knob(cluster, low + 510)  # while the first one started it was counted twice
+    cluster.apply(small_broker("second"), namespace)
+    wait_for("the demand is the sum", lambda: node_of(cluster).get("demand") == 1000, 60)
+    wait_for("the maximum is reached", lambda: knob(cluster) == most, 60)
+    told = wait_for(
+        "the node is said to lack room",
+        lambda: condition(cluster, "Ready").get("status") == "False" and node_of(cluster),
+        60,
+    )
+    assert str(most) in told["message"]
+    assert not told.get("satisfied")
+    assert knob(cluster) == most, "not above the maximum, whatever is asked for"
+    set_mode(cluster, "Raise", floor=1, margin=20)
+    wait_for("both have room", lambda: knob(cluster) >= low + 950, 60)
+    cluster.wait_until_ready("second", namespace, timeout_s=60)
+    wait_for("the node is satisfied", lambda: node_of(cluster).get("satisfied"), 30)
+    cluster.kubectl("-n", namespace, "delete", "brokers.vespiary.dev", "second")
+    wait_for("its demand is gone", lambda: node_of(cluster).get("demand") == 500, 60)
+    assert knob(cluster) >= low + 950, "and the value stays"
 
 
 def reboot(cluster: KubernetesCluster, low: int) -> None:
