@@ -156,14 +156,7 @@ def _refusal(observed: Observed, claim: Mapping[str, Any], wanted: int, requeste
     if (claim.get("status") or {}).get("phase") != "Bound":
         return f"{what} before it is bound to a volume."
     why = _class_refusal(observed, claim)
-    if not why:
-        return ""
-    if why.endswith("does not allow it"):
-        return (
-            f"{what}: {why}. Set allowVolumeExpansion: true there, if its driver can, or ask for "
-            "the former size."
-        )
-    return f"{what}: {why}. Only a class with allowVolumeExpansion lets claims grow."
+    return f"{what}: {why} ask for the former size." if why else ""
 
 
 def _fixed(observed: Observed, claim: Mapping[str, Any], volume: str, capacity: int | None) -> str:
@@ -176,25 +169,28 @@ def _fixed(observed: Observed, claim: Mapping[str, Any], volume: str, capacity: 
         return ""
     return (
         f"The claim {claim['metadata']['name']} cannot grow by itself, as "
-        f"spec.storage.volumes.{names.spec_name(volume)}.autoGrow asks: {why}. Set "
-        "allowVolumeExpansion: true there, if its driver can, or take autoGrow out."
+        f"spec.storage.volumes.{names.spec_name(volume)}.autoGrow asks: {why} take autoGrow out."
     )
 
 
 def _class_refusal(observed: Observed, claim: Mapping[str, Any]) -> str:
-    """Return what of its storage class keeps a claim from growing; empty if nothing does."""
+    """Return what of its storage class keeps a claim from growing; empty if nothing does.
+
+    It ends in the middle of a sentence, before what else there is to do.
+    """
     if observed.classes is None:
         return ""  # the API server knows, and refuses what cannot be done
     storage_class = str(claim["spec"].get("storageClassName") or "")
     found = observed.classes.get(storage_class)
     if found is None:
-        return (
-            f"its storage class {storage_class} does not exist"
-            if storage_class
-            else "it has no storage class"
-        )
+        missing = f"its storage class {storage_class} does not exist"
+        why = missing if storage_class else "it has no storage class"
+        return f"{why}. Only a class with allowVolumeExpansion lets claims grow:"
     if not found.get("allowVolumeExpansion"):
-        return f"its storage class {storage_class} does not allow it"
+        return (
+            f"its storage class {storage_class} does not allow it. Set allowVolumeExpansion: true "
+            "there, if its driver can, or"
+        )
     return ""
 
 

@@ -151,16 +151,34 @@ def test_it_ends_at_the_largest_size_and_says_so_while_room_is_short() -> None:
     in_world(test)
 
 
-def test_a_class_that_forbids_growth_is_named_before_room_is_short() -> None:
+@pytest.mark.parametrize(
+    ("storage_class", "why"),
+    [
+        (
+            "fixed",
+            "its storage class fixed does not allow it. Set allowVolumeExpansion: true there, if "
+            "its driver can, or take autoGrow out.",
+        ),
+        (
+            "gone",
+            "its storage class gone does not exist. Only a class with allowVolumeExpansion lets "
+            "claims grow: take autoGrow out.",
+        ),
+    ],
+)
+def test_a_class_that_cannot_grow_is_named_before_room_is_short(
+    storage_class: str, why: str
+) -> None:
     async def test(world: ResizeWorld) -> None:
-        world.ask(size="10Gi", storage_class="fixed", auto_grow=GROWS)
+        world.ask(size="10Gi", storage_class="online", auto_grow=GROWS)
+        await world.until_quiet()
+        world.journal()["spec"]["storageClassName"] = storage_class
         await world.until_quiet()
         state, reason, message = world.condition("VolumesSized")
         assert (state, reason) == ("False", "GrowthRefused")
         assert message == (
             "The claim journal-orders-0 cannot grow by itself, as "
-            "spec.storage.volumes.journal.autoGrow asks: its storage class fixed does not allow "
-            "it. Set allowVolumeExpansion: true there, if its driver can, or take autoGrow out."
+            f"spec.storage.volumes.journal.autoGrow asks: {why}"
         )
         world.remote.spaces = world.filled(used_bytes=9900 * MIB)
         await world.until_quiet()

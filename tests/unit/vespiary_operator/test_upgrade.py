@@ -245,6 +245,7 @@ def test_a_version_that_copies_nothing_needs_no_room_for_it() -> None:
         world.remote.broker = replace(world.remote.broker, spaces=spaces)
         world.put(version="1.1.0")
         await world.until_stage("Complete")
+        assert world.images() == [NEW] * 3
 
     in_world(test)
 

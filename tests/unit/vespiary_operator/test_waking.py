@@ -115,6 +115,7 @@ def test_they_wake_with_the_version_they_have_when_it_is_asked_for_again() -> No
         await world.until_stage("Refused")
         world.put(version="1.0.0")
         await world.awake(OLD)
+        assert world.woken == {OLD}
 
     in_world(test)
 
@@ -150,6 +151,7 @@ def test_a_window_keeps_nobody_asleep() -> None:
         window = [{"start": "12:00", "duration": 1800, "timeZone": "UTC"}]
         world.put(version="1.1.0", hibernate=False, maintenanceWindows=window)
         await world.awake(NEW)
+        assert world.woken == {NEW}
 
     in_world(test)
 
