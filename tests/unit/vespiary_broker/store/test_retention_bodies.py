@@ -170,8 +170,8 @@ async def test_one_that_waited_when_the_broker_ended_is_copied_by_the_next():
     again = Rig(disk)
     large = await again.open()
     await until(lambda: live(disk) == set())
+    await until(lambda: large.statistics().swept == 1)
     assert kept(disk) == {body.large_id: b"x" * 5000}
-    assert large.statistics().swept == 1
     await large.close()
     await again.retention.close()
 
