@@ -9,11 +9,11 @@ Never: talks to the API server. Called by: `children`, `observer` (for the names
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vespiary_operator import kinds, names
-from vespiary_operator.actions import Delete, deletion
+from vespiary_operator.actions import Action, Apply, Delete, deletion
 from vespiary_operator.builders import services
 from vespiary_operator.conditions import FALSE, TRUE, Finding
 from vespiary_operator.kinds import Kind
@@ -85,17 +85,29 @@ def superseded(observed: Observed) -> Iterator[Delete]:
         if kind.name in asked(broker) or kind.name not in observed.served:
             continue
         found = observed.child(kind, object_name(broker))
-        if found is None:
-            continue
-        owners = found["metadata"].get("ownerReferences") or ()
-        if any(owner.get("uid") == broker.metadata.uid for owner in owners):
+        if found is not None and _is_ours(observed, kind.name):
             yield deletion(
                 observed.served[kind.name], found, f"{_FIELDS[kind.name]} is not asked for."
             )
 
 
-def condition(observed: Observed) -> dict[ConditionType, Finding]:
-    """Return whether what is asked for is there."""
+def _is_ours(observed: Observed, kind: str) -> bool:
+    """Return whether there is an object of a kind, and it belongs to this very Broker."""
+    found = observed.children.get((kind, object_name(observed.broker)))
+    owners = (found or {}).get("metadata", {}).get("ownerReferences") or ()
+    return any(owner.get("uid") == observed.broker.metadata.uid for owner in owners)
+
+
+def condition(
+    observed: Observed, actions: Iterable[Action], *, failure: str = ""
+) -> dict[ConditionType, Finding]:
+    """Return whether what is asked for is there.
+
+    Args:
+        observed: What was found.
+        actions: What the pass has done by the time when this is said.
+        failure: Why not all of it was done; empty if it was.
+    """
     wanted = asked(observed.broker)
     if not wanted:
         said = "No object of another project is asked for."
@@ -108,8 +120,18 @@ def condition(observed: Observed) -> dict[ConditionType, Finding]:
             for name in missing
         )
         return {ConditionType.INTEGRATED: (FALSE, "ApiMissing", said)}
-    there = ", ".join(f"{name} {object_name(observed.broker)}" for name in wanted)
-    return {ConditionType.INTEGRATED: (TRUE, "AsAsked", f"There are: {there}.")}
+    made = {a.manifest["kind"] for a in actions if isinstance(a, Apply) and not failure}
+    absent = [name for name in wanted if name not in made and not _is_ours(observed, name)]
+    if absent:
+        why = failure or "Something else comes first: see Ready and Paused."
+        said = f"Yet to be made: {_listed(observed.broker, absent)}. {why}"
+        return {ConditionType.INTEGRATED: (FALSE, "NotMade", said)}
+    said = f"There are: {_listed(observed.broker, wanted)}."
+    return {ConditionType.INTEGRATED: (TRUE, "AsAsked", said)}
+
+
+def _listed(broker: Broker, kind_names: Iterable[str]) -> str:
+    return ", ".join(f"{kind} {object_name(broker)}" for kind in kind_names)
 
 
 def pod_monitor(broker: Broker, wanted: PodMonitor) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def compute(observed: Observed, plan: Plan, *, now: str, failure: str = "") -> B
     ready = sum(1 for instance in instances if instance.ready)
     answers = {pods.name(pod): pods.verified(pod) for pod in observed.pods}
     findings = _findings(observed, plan, answers, ready=ready, now=now, failure=failure)
-    findings |= integrations.condition(observed)
+    findings |= integrations.condition(observed, plan.actions, failure=failure)
     if findings[ConditionType.DEGRADED][0] is FALSE:
         low = volume_space.finding(instances, broker.spec.config, broker.spec.storage.volumes)
         findings[ConditionType.DEGRADED] = low or findings[ConditionType.DEGRADED]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vespiary_operator import kinds
+from vespiary_operator.actions import Apply
 from vespiary_operator.children import supporting
+from vespiary_operator.conditions import Finding
 from vespiary_operator.integrations import condition, looked_for, manifests
 from vespiary_operator.observation import Observed
 from vespiary_spec.resources import API_VERSION, Broker
@@ -52,14 +54,12 @@ def test_what_is_asked_for_is_made_in_the_version_that_there_is() -> None:
     assert route["apiVersion"] == "gateway.networking.k8s.io/v1alpha2"
     assert route["spec"]["parentRefs"] == [{"name": "gate", "namespace": "edge"}]
     assert route["spec"]["rules"] == [{"backendRefs": [{"name": "orders", "port": 443}]}]
-    (found,) = condition(Observed(broker=broker(**SPEC), served=SERVED)).values()
-    assert found[0] is ConditionStatus.TRUE
 
 
 def test_a_kind_that_is_not_there_is_said_and_hinders_nothing() -> None:
     observed = Observed(broker=broker(**SPEC), served={"PodMonitor": kinds.POD_MONITOR})
     assert [m["kind"] for m in manifests(observed)] == ["PodMonitor"]
-    found = condition(observed)[ConditionType.INTEGRATED]
+    found = condition(observed, [])[ConditionType.INTEGRATED]
     assert found[:2] == (ConditionStatus.FALSE, "ApiMissing")
     assert "spec.tlsRoute asks for a TLSRoute" in found[2]
     assert "install the definitions of the Gateway API" in found[2]
@@ -67,7 +67,7 @@ def test_a_kind_that_is_not_there_is_said_and_hinders_nothing() -> None:
 
 def test_nothing_is_looked_for_unless_it_was_asked_for() -> None:
     assert looked_for(broker()) == ()
-    (found,) = condition(Observed(broker=broker())).values()
+    (found,) = condition(Observed(broker=broker()), []).values()
     assert found[:2] == (ConditionStatus.TRUE, "NotAsked")
     quiet = [{"type": "Integrated", "status": "True", "reason": "NotAsked"}]
     assert looked_for(broker(quiet)) == ()
@@ -97,3 +97,29 @@ def test_what_is_not_asked_for_any_more_is_deleted_if_it_is_ours() -> None:
     )
     left = supporting(observed, {"kind": "ConfigMap", "metadata": {"name": "c"}})
     assert not [a for a in left if getattr(a, "uid", "") == "p"]
+
+
+def test_nothing_is_said_to_be_there_that_is_not() -> None:
+    """Somebody who waits for the condition finds the objects."""
+    asked = broker(**SPEC)
+    names_ = ("PodMonitor", "orders"), ("TLSRoute", "orders")
+    ours: dict[str, Any] = {"metadata": {"name": "orders", "ownerReferences": [{"uid": "u"}]}}
+    made = [
+        Apply(manifest=manifest, reason="Created", sentence="")
+        for manifest in manifests(Observed(broker=asked, served=SERVED))
+    ]
+
+    def found(there: dict[str, Any], actions: list[Apply], failure: str = "") -> Finding:
+        children = {key: there for key in names_} if there else {}
+        observed = Observed(broker=asked, served=SERVED, children=children)
+        return condition(observed, actions, failure=failure)[ConditionType.INTEGRATED]
+
+    assert found(ours, [])[:2] == found({}, made)[:2] == (ConditionStatus.TRUE, "AsAsked")
+    assert found(ours, [], "The API server is busy.")[1] == "AsAsked", "they are there all the same"
+    refused = found({}, made, "The API server knows no tlsroutes.")
+    assert refused[:2] == (ConditionStatus.FALSE, "NotMade")
+    assert "PodMonitor orders, TLSRoute orders. The API server knows no tlsroutes." in refused[2]
+    assert found({}, [])[:2] == found({}, made[:1])[:2] == (ConditionStatus.FALSE, "NotMade")
+    assert "PodMonitor" not in found({}, made[:1])[2]
+    foreign = {"metadata": {"name": "orders", "ownerReferences": [{"uid": "x"}]}}
+    assert found(foreign, [])[1] == "NotMade", "that of somebody else is not what was asked for"
