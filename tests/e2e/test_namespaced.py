@@ -14,10 +14,9 @@ from vespiary_testkit.kubernetes_cluster import (
     small_broker,
     wait_for,
 )
+from vespiary_testkit.operator_looks import at_rest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-OPERATOR = "app.kubernetes.io/component=operator"
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_a_broker_of_the_namespace_gets_ready_and_others_are_left_alone(
         assert not ours, "nothing cluster-wide is granted"
         cluster.apply(small_broker("stranger"), other)
         cluster.apply(small_broker("orders"), namespace)
-        cluster.wait_until_ready("orders", namespace)
+        at_rest(cluster, "orders", namespace)  # made later: the other one would have been seen to
         assert "status" not in cluster.broker("stranger", other)
         assert not cluster.items("statefulsets", other)
         assert not cluster.items("secrets", other)
@@ -50,10 +49,10 @@ def test_a_broker_of_the_namespace_gets_ready_and_others_are_left_alone(
         assert verified["status"] == "True", "the pods themselves judge the volumes"
         # What is edited is put back with these rights as well.
         cluster.kubectl("-n", namespace, "delete", "service", "orders")
-        wait_for("the Service is back", lambda: cluster.get("service", "orders", namespace), 30)
-        (pod,) = cluster.items("pods", SYSTEM_NAMESPACE, OPERATOR)
+        wait_for("the Service is back", lambda: cluster.get("service", "orders", namespace), 120)
+        (pod,) = cluster.operators()
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-        log = cluster.kubectl("-n", SYSTEM_NAMESPACE, "logs", "deployment/vespiary").stdout
+        log = cluster.kubectl("-n", SYSTEM_NAMESPACE, "logs", pod["metadata"]["name"]).stdout
         assert f"looks after {namespace};" in log
     finally:
         cluster.install()

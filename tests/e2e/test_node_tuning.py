@@ -23,9 +23,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 KNOB = "/proc/sys/fs/aio-max-nr"
 TUNER = "app.kubernetes.io/component=node-tuning"
 BROKERS = "app.kubernetes.io/component=broker"
-PUT_RIGHT_S = 60
-TUNED_S = 10
-STARTED_S = 10
+PUT_RIGHT_S = 120
+TUNED_S = 40
+"""Below the 60 s of the resync, so it is what is watched that is tested; it takes a second."""
+STARTED_S = 40
+"""As long as that, for a broker that looks for room by itself every few seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ def node_value(cluster: KubernetesCluster) -> Iterator[int]:
                 cluster.kubectl("get", "pods", "-A", "-l", BROKERS, "-o", "json").stdout
             )["items"]
         ),
-        90,
+        240,
     )
     try:
         yield before
@@ -50,7 +52,7 @@ def node_value(cluster: KubernetesCluster) -> Iterator[int]:
         wait_for(
             "no tuning pod is left to raise the value again",
             lambda: not cluster.items("pods", TUNING_NAMESPACE, TUNER),
-            90,
+            180,
         )
         set_knob(cluster, before)
         assert knob(cluster) == before
@@ -96,6 +98,11 @@ def condition(cluster: KubernetesCluster, kind: str, name: str = "default") -> d
     return next((c for c in conditions if c["type"] == kind), {})
 
 
+def wait_for_node(cluster: KubernetesCluster, what: str, **fields: Any) -> None:
+    """Wait until the status says all of this of the node at once."""
+    wait_for(what, lambda: fields.items() <= node_of(cluster).items(), 240)
+
+
 def seconds_until(what: str, look: Any, timeout_s: float) -> float:
     started_s = time.monotonic()
     wait_for(what, look, timeout_s, pause_s=0.2)
@@ -110,25 +117,25 @@ def test_a_broker_waits_for_its_node_and_starts_as_soon_as_there_is_room(
     tuned = cluster.wait_for_condition("orders", namespace, "NodeTuned", "False")
     assert tuned["reason"] == "AioShortage"
     assert "The broker waits for AIO requests: 500 AIO operations are needed" in tuned["message"]
-    ready = cluster.wait_for_condition("orders", namespace, "Ready", "False")
     wait_for(
         "the reason why it is not ready",
         lambda: cluster.condition("orders", namespace, "Ready").get("reason") == "WaitingForNode",
-        30,
+        120,
     )
-    assert ready["status"] == "False"
-    wait_for(
-        "mode Verify tells of the node",
-        lambda: condition(cluster, "Ready").get("reason") == "NotEnough",
-        70,
-    )
-    assert "sysctl -w fs.aio-max-nr=" in condition(cluster, "Ready")["message"]
+    cluster.wait_for_condition("orders", namespace, "Ready", "False")
+
+    def told() -> dict[str, Any] | None:
+        found = condition(cluster, "Ready")
+        return found if found.get("reason") == "NotEnough" else None
+
+    lacking = wait_for("mode Verify tells of the node", told, 240)
+    assert "sysctl -w fs.aio-max-nr=" in lacking["message"]
 
     set_knob(cluster, in_use(cluster) + 1000)
     took_s = seconds_until(
         "the broker is ready",
         lambda: cluster.condition("orders", namespace, "Ready").get("status") == "True",
-        60,
+        240,
     )
     print(f"ready {took_s:.1f} s after there was room")
     assert took_s <= STARTED_S
@@ -151,23 +158,22 @@ def test_raise_follows_demand_and_puts_right_what_others_change(
     wait_for(
         "the node has what little is asked for",
         lambda: node_of(cluster).get("satisfied") and node_of(cluster).get("aioMaxNr") == low,
-        90,
+        240,
     )
     cluster.apply(small_broker("orders"), namespace)
     wait_for(
         "the pod has a node",
         lambda: (cluster.get("pod", "orders-0", namespace) or {}).get("spec", {}).get("nodeName"),
-        60,
+        120,
         pause_s=0.1,
     )
-    took_s = seconds_until("the value is raised", lambda: knob(cluster) >= low + 450, 60)
+    took_s = seconds_until("the value is raised", lambda: knob(cluster) >= low + 450, 240)
     print(f"raised {took_s:.1f} s after the demand appeared")
     assert took_s <= TUNED_S
-    cluster.wait_until_ready("orders", namespace, timeout_s=60)
+    cluster.wait_until_ready("orders", namespace)
     cluster.wait_for_condition("orders", namespace, "JournalEngine", "True")
     raised = knob(cluster)
-    wait_for("the old value is told", lambda: node_of(cluster).get("raisedFrom") == low, 30)
-    assert node_of(cluster)["demand"] == 500
+    wait_for_node(cluster, "the old value and the demand are told", raisedFrom=low, demand=500)
 
     two_brokers_need_the_sum(cluster, namespace, low)
 
@@ -176,12 +182,12 @@ def test_raise_follows_demand_and_puts_right_what_others_change(
     print(f"drift put right in {took_s:.1f} s")
 
     reboot(cluster, low)
-    assert node_of(cluster).get("raisedFrom") == low
+    wait_for_node(cluster, "the old value is still told", raisedFrom=low, satisfied=True)
     a_new_node_is_told(cluster)
 
     cluster.kubectl("-n", namespace, "delete", "brokers.vespiary.dev", "orders")
-    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 60)
-    wait_for("the demand is gone", lambda: not node_of(cluster).get("demand"), 30)
+    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 240)
+    wait_for("the demand is gone", lambda: not node_of(cluster).get("demand"), 120)
     assert knob(cluster) >= min(raised, low + 450), "it is never lowered"
 
 
@@ -191,22 +197,22 @@ def two_brokers_need_the_sum(cluster: KubernetesCluster, namespace: str, low: in
     set_mode(cluster, "Raise", floor=1, margin=20, max=most)
     set_knob(cluster, low + 510)  # while the first one started it was counted twice
     cluster.apply(small_broker("second"), namespace)
-    wait_for("the demand is the sum", lambda: node_of(cluster).get("demand") == 1000, 60)
-    wait_for("the maximum is reached", lambda: knob(cluster) == most, 60)
-    told = wait_for(
-        "the node is said to lack room",
-        lambda: condition(cluster, "Ready").get("status") == "False" and node_of(cluster),
-        60,
-    )
-    assert str(most) in told["message"]
-    assert not told.get("satisfied")
+    wait_for_node(cluster, "the demand is the sum", demand=1000)
+    wait_for("the maximum is reached", lambda: knob(cluster) == most, 240)
+
+    def lacks() -> bool:
+        node = node_of(cluster)
+        return node.get("satisfied") is False and str(most) in node.get("message", "")
+
+    wait_for("the node is said to lack room", lacks, 240)
+    assert condition(cluster, "Ready")["reason"] == "NotEnough"
     assert knob(cluster) == most, "not above the maximum, whatever is asked for"
     set_mode(cluster, "Raise", floor=1, margin=20)
-    wait_for("both have room", lambda: knob(cluster) >= low + 950, 60)
-    cluster.wait_until_ready("second", namespace, timeout_s=60)
-    wait_for("the node is satisfied", lambda: node_of(cluster).get("satisfied"), 30)
+    wait_for("both have room", lambda: knob(cluster) >= low + 950, 240)
+    cluster.wait_until_ready("second", namespace)
+    wait_for_node(cluster, "the node is satisfied", satisfied=True)
     cluster.kubectl("-n", namespace, "delete", "brokers.vespiary.dev", "second")
-    wait_for("its demand is gone", lambda: node_of(cluster).get("demand") == 500, 60)
+    wait_for_node(cluster, "its demand is gone", demand=500)
     assert knob(cluster) >= low + 950, "and the value stays"
 
 
@@ -230,24 +236,26 @@ def a_new_node_is_told(cluster: KubernetesCluster) -> None:
         "spec": {"taints": [{"key": "not-there", "effect": "NoSchedule"}]},
     }
     wait_for(
-        "the tuning is satisfied", lambda: condition(cluster, "Ready").get("status") == "True", 60
+        "the tuning is satisfied", lambda: condition(cluster, "Ready").get("status") == "True", 240
     )
     cluster.apply(new)
     try:
-        took_s = seconds_until(
-            "the new node is told",
-            lambda: "new" in [node["name"] for node in status(cluster).get("nodes") or ()],
-            TUNED_S,
-        )
+        took_s = seconds_until("the new node is told", lambda: new_is_told(cluster), TUNED_S)
         print(f"a new node is told after {took_s:.1f} s")
-        ready = condition(cluster, "Ready")
-        assert (ready["status"], ready["reason"]) == ("Unknown", "NotKnownYet")
-        assert ready["message"].startswith("new: ")
     finally:
         cluster.kubectl("delete", "node", "new")
     wait_for(
-        "the node is forgotten", lambda: condition(cluster, "Ready").get("status") == "True", 60
+        "the node is forgotten", lambda: condition(cluster, "Ready").get("status") == "True", 120
     )
+
+
+def new_is_told(cluster: KubernetesCluster) -> bool:
+    """Whether the status has the new node, and says that nothing is known of it."""
+    found = status(cluster)
+    (ready,) = (c for c in found["conditions"] if c["type"] == "Ready")
+    is_named = "new" in [node["name"] for node in found.get("nodes") or ()]
+    said = (ready["status"], ready["reason"]) == ("Unknown", "NotKnownYet")
+    return is_named and said and ready["message"].startswith("new: ")
 
 
 def test_tunings_that_overlap_and_the_mode_for_openshift(
@@ -260,44 +268,46 @@ def test_tunings_that_overlap_and_the_mode_for_openshift(
         wait_for(
             "the one with fewer labels says whose the node is",
             lambda: condition(cluster, "Overlapping").get("status") == "True",
-            30,
+            120,
         )
         message = condition(cluster, "Overlapping")["message"]
         assert f"{node['name']} by special" in message
         assert not status(cluster).get("nodes")
-        special = wait_for(
-            "the other one has it", lambda: condition(cluster, "Overlapping", "special"), 30
+        wait_for(
+            "the other one has it",
+            lambda: condition(cluster, "Overlapping", "special").get("status") == "False",
+            120,
         )
-        assert special["status"] == "False"
     finally:
         cluster.kubectl("delete", TUNING, "special")
     wait_for(
-        "the node is looked after by the default one again", lambda: node_of(cluster) != {}, 30
+        "the node is looked after by the default one again", lambda: node_of(cluster) != {}, 120
     )
 
     set_mode(cluster, "Tuned", floor=70000)
     wait_for(
         "without OpenShift's API it says so",
         lambda: condition(cluster, "Ready").get("reason") == "TunedNotServed",
-        30,
+        120,
     )
     cluster.apply(TUNED_DEFINITION)
     openshift = {"metadata": {"name": TUNED_NAMESPACE}, "apiVersion": "v1", "kind": "Namespace"}
     try:
         cluster.apply(openshift)
         cluster.kubectl(
-            "wait", "--for=condition=Established", "crd/tuneds.tuned.openshift.io", "--timeout=30s"
+            "wait", "--for=condition=Established", "crd/tuneds.tuned.openshift.io", "--timeout=110s"
         )
-        profile = wait_for("the profile is made", lambda: tuned(cluster), 60)
+        profile = wait_for("the profile is made", lambda: tuned(cluster), 240)
         assert "fs.aio-max-nr=>" in profile["spec"]["profile"][0]["data"]
-        assert status(cluster)["profile"] == profile["metadata"]["name"]
+        name = profile["metadata"]["name"]
+        wait_for("and named", lambda: status(cluster).get("profile") == name, 120)
         set_mode(cluster, "Verify")
-        wait_for("the profile is deleted", lambda: not tuned(cluster), 30)
-        wait_for("and forgotten", lambda: not status(cluster).get("profile"), 30)
+        wait_for("the profile is deleted", lambda: not tuned(cluster), 120)
+        wait_for("and forgotten", lambda: not status(cluster).get("profile"), 120)
     finally:
         set_mode(cluster, "Verify")
         cluster.kubectl("delete", "namespace", TUNED_NAMESPACE, "--wait=false", check=False)
-        cluster.kubectl("delete", "crd", "tuneds.tuned.openshift.io", "--timeout=60s", check=False)
+        cluster.kubectl("delete", "crd", "tuneds.tuned.openshift.io", "--timeout=110s", check=False)
 
 
 TUNED_NAMESPACE = "openshift-cluster-node-tuning-operator"

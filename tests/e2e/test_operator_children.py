@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import (
-    SYSTEM_NAMESPACE,
-    KubernetesCluster,
-    small_broker,
-    wait_for,
-)
+from vespiary_operator import names
+from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.operator_looks import at_rest, wait_for_a_look
+
+T = TypeVar("T")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -97,23 +97,14 @@ def test_nothing_is_written_while_nothing_changes(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
     cluster.apply(small_broker("orders"), namespace)
-    cluster.wait_until_ready("orders", namespace)
-    wait_for(
-        "the status says what the broker answered",
-        lambda: cluster.broker("orders", namespace)["status"]["brokers"][0].get("durability"),
-        90,
-    )
-
-    def versions() -> dict[str, str]:
-        return {
-            f"{kind}/{name}": found(cluster, kind, name, namespace)["metadata"]["resourceVersion"]
-            for kind, name in [*CHILDREN[:-1], ("brokers.vespiary.dev", "orders")]
-        }
-
-    before = settled(versions)
-    cluster.restart_operator()  # a new one looks at everything at once
-    wait_for("a log line about the Broker", lambda: "orders" in operator_log(cluster), 90)
-    assert versions() == before
+    at_rest(cluster, "orders", namespace)
+    # Nothing wakes the operator for what brokers and volumes say by now: have it looked at first.
+    look = f"e2e/look={uuid.uuid4().hex}"
+    cluster.kubectl("-n", namespace, "annotate", BROKER, "orders", look)
+    before = settled(lambda: written(cluster, namespace))
+    cluster.restart_operator()
+    wait_for_a_look(cluster, "orders", namespace)
+    assert written(cluster, namespace) == before
 
 
 def test_the_password_outlives_the_operator(cluster: KubernetesCluster, namespace: str) -> None:
@@ -122,7 +113,7 @@ def test_the_password_outlives_the_operator(cluster: KubernetesCluster, namespac
     before = [found(cluster, "secret", f"orders-{s}", namespace) for s in ("credentials", "users")]
     pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
     cluster.restart_operator()
-    wait_for("a log line about the Broker", lambda: "orders" in operator_log(cluster), 90)
+    wait_for_a_look(cluster, "orders", namespace)
     after = [found(cluster, "secret", f"orders-{s}", namespace) for s in ("credentials", "users")]
     assert [s["data"] for s in after] == [s["data"] for s in before]
     assert [s["metadata"]["uid"] for s in after] == [s["metadata"]["uid"] for s in before]
@@ -152,8 +143,8 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
         new = [p for p in pods if old.get(p["metadata"]["name"]) != p["metadata"]["uid"]]
         return len(new) == 2 and len(ready) == 2
 
-    wait_for("both brokers have the new settings", look, 240, pause_s=0.2)
-    assert fewest == 1, "exactly one broker was away at a time"
+    wait_for("both brokers have the new settings", look, 400, pause_s=0.2)
+    assert fewest >= 1, "both were away, as they are new ones, but not at a time"
     cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=2)
     stateful_set = found(cluster, "statefulset", "orders", namespace)
 
@@ -161,7 +152,7 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
         live = found(cluster, "statefulset", "orders", namespace)
         return bool(live["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 2)
 
-    wait_for("the partition rests at the number of replicas", rests, 60)
+    wait_for("the partition rests at the number of replicas", rests, 120)
     assert stateful_set["spec"]["podManagementPolicy"] == "Parallel"
 
     def maps() -> list[str]:
@@ -171,7 +162,7 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
             if c["metadata"]["name"].startswith("orders-config-")
         ]
 
-    wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1, 60)
+    wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1, 120)
 
 
 def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None:
@@ -191,14 +182,14 @@ def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None
         claim = found(cluster, "pvc", "journal-orders-0", namespace)
         return bool(claim["status"]["capacity"]["storage"] == "400Mi")
 
-    wait_for("the claim of the journal has grown", has_grown, 180)
+    wait_for("the claim of the journal has grown", has_grown, 240)
     cluster.kubectl("-n", namespace, "scale", "broker", "orders", "--replicas=2")
     wait_for(
         "two brokers serve",
         lambda: cluster.broker("orders", namespace)["status"].get("summary") == "2/2",
-        180,
+        240,
     )
-    wait_for("the second claim has the new size", lambda: second_size(cluster, namespace), 60)
+    wait_for("the second claim has the new size", lambda: second_size(cluster, namespace), 120)
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
 
 
@@ -224,17 +215,43 @@ def test_a_wrong_setting_changes_nothing(cluster: KubernetesCluster, namespace: 
     assert is_ready(found(cluster, "pod", "orders-0", namespace))
 
 
-def settled(look: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Return what is seen when it has been the same for a while: Kubernetes' own controllers write
-    their last words on a StatefulSet or a budget some time after its pods are ready.
+def written(cluster: KubernetesCluster, namespace: str) -> dict[str, Any]:
+    """Return what the operator has written, and when.
+
+    Without what others write at times of their own: the status of Kubernetes' objects, and the room
+    on volumes, which moves while a broker makes files.
     """
-    seen: list[dict[str, str]] = [{}]
+    seen: dict[str, Any] = {}
+    for kind, name in [*CHILDREN[:-1], (BROKER, "orders")]:
+        text = cluster.kubectl(
+            *("-n", namespace, "get", kind, name, "-o", "json", "--show-managed-fields")
+        ).stdout
+        document = json.loads(text)
+        metadata = document["metadata"]
+        metadata.pop("resourceVersion")
+        fields = metadata.pop("managedFields")
+        if kind == BROKER:
+            for broker in document["status"]["brokers"]:
+                for volume in broker["volumes"]:
+                    volume.pop("freeBytes", None)
+                    volume.pop("freeInodes", None)
+        else:
+            document.pop("status", None)
+            document["written"] = [f for f in fields if f["manager"].startswith(names.MANAGER)]
+            assert document["written"], f"{kind}/{name}"
+        seen[f"{kind}/{name}"] = document
+    return seen
 
-    def is_quiet() -> dict[str, str] | None:
+
+def settled(look: Callable[[], T]) -> T:
+    """Return what is seen when it has been the same for a while."""
+    seen = [look()]
+
+    def is_quiet() -> T | None:
         seen.append(look())
-        return seen[-1] if all(one == seen[-1] for one in seen[-4:]) else None
+        return seen[-1] if len(seen) > 4 and seen[-4:] == [seen[-1]] * 4 else None
 
-    return wait_for("nothing changes for some seconds", is_quiet, 60, pause_s=1.0)
+    return wait_for("nothing changes for some seconds", is_quiet, 120, pause_s=1.0)
 
 
 def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
@@ -255,9 +272,3 @@ def is_ready(pod: dict[str, Any]) -> bool:
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def operator_log(cluster: KubernetesCluster) -> str:
-    return cluster.kubectl(
-        "-n", SYSTEM_NAMESPACE, "logs", "deployment/vespiary", "--tail=200", check=False
-    ).stdout

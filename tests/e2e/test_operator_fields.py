@@ -105,7 +105,7 @@ def test_shared_claims_and_what_claims_say(
     change_claims(cluster, namespace, document, attributes_class)
 
     cluster.kubectl("-n", namespace, "delete", BROKER, "orders")
-    wait_for("whenDeleted: Delete lets the claims go", lambda: not claims(cluster, namespace), 60)
+    wait_for("whenDeleted: Delete lets the claims go", lambda: not claims(cluster, namespace), 180)
 
 
 def change_claims(
@@ -122,7 +122,7 @@ def change_claims(
         condition = cluster.condition("orders", namespace, "Degraded")
         return "VolumeAttributesClass not-there, which does not exist" in condition["message"]
 
-    wait_for("the class that does not exist is named", is_said, 60)
+    wait_for("the class that does not exist is named", is_said, 120)
     journal["volumeAttributesClassName"] = attributes_class
     cluster.apply(document, namespace)
 
@@ -136,7 +136,7 @@ def change_claims(
             and labels["app.kubernetes.io/instance"] == "orders"
         )
 
-    wait_for("the claim has what the Broker says now", is_changed, 60)
+    wait_for("the claim has what the Broker says now", is_changed, 120)
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
 
     def is_replaced() -> bool:
@@ -146,12 +146,16 @@ def change_claims(
         (template,) = (
             t for t in there["spec"]["volumeClaimTemplates"] if t["metadata"]["name"] == "journal"
         )
+        owners = [
+            [owner["uid"] for owner in claim["metadata"].get("ownerReferences") or ()]
+            for claim in cluster.items("pvc", namespace)
+        ]
         return template["spec"].get("volumeAttributesClassName") == attributes_class and all(
-            claim["metadata"].get("ownerReferences") for claim in cluster.items("pvc", namespace)
+            there["metadata"]["uid"] in uids for uids in owners
         )
 
     # Meanwhile the claims are nobody's, so that none can be lost: not even if it is asked for.
-    wait_for("the StatefulSet has the class as well, and the claims again", is_replaced, 60)
+    wait_for("the StatefulSet has the class as well, and the claims again", is_replaced, 180)
 
 
 # --- Services, and what a cluster may lack --------------------------------------------------------
@@ -207,7 +211,7 @@ def no_other_projects(cluster: KubernetesCluster) -> Iterator[None]:
     try:
         yield
     finally:
-        cluster.kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=60s")
+        cluster.kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=110s")
 
 
 def test_services_and_objects_of_other_projects(
@@ -232,7 +236,7 @@ def test_services_and_objects_of_other_projects(
     }
     cluster.apply(document, namespace)
     cluster.wait_until_ready("orders", namespace)
-    missing = cluster.wait_for_condition("orders", namespace, "Integrated", "False", timeout_s=30)
+    missing = cluster.wait_for_condition("orders", namespace, "Integrated", "False")
     assert missing["reason"] == "ApiMissing"
     assert (
         "spec.tlsRoute asks for a TLSRoute, which this API server does not know"
@@ -254,7 +258,7 @@ def test_services_and_objects_of_other_projects(
 
     for made in DEFINITIONS:
         cluster.apply(made)
-    cluster.wait_for_condition("orders", namespace, "Integrated", "True", timeout_s=120)
+    cluster.wait_for_condition("orders", namespace, "Integrated", "True")
     route = found(cluster, "tlsroutes.gateway.networking.k8s.io", "orders", namespace)
     assert route["spec"]["hostnames"] == ["mq.example.com"]
     assert route["spec"]["parentRefs"] == [{"name": "gate", "sectionName": "tls"}]
@@ -271,6 +275,7 @@ def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, An
     for name in ("service", "headlessService", "tlsRoute", "metrics"):
         del document["spec"][name]
     cluster.apply(document, namespace)
+    generation = cluster.broker("orders", namespace)["metadata"]["generation"]
 
     def is_plain() -> bool:
         service = found(cluster, "service", "orders", namespace)
@@ -285,9 +290,11 @@ def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, An
             and cluster.get("podmonitors.monitoring.coreos.com", "orders", namespace) is None
         )
 
-    wait_for("the Services are as they were, and the rest is gone", is_plain, 60)
+    wait_for("the Services are as they were, and the rest is gone", is_plain, 120)
+    there = cluster.wait_for_condition(
+        "orders", namespace, "Integrated", "True", generation=generation
+    )
+    assert there["reason"] == "NotAsked"
     headless = found(cluster, "service", "orders-headless", namespace)
     assert "example.com/x" not in headless["metadata"].get("annotations", {})
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
-    there = cluster.wait_for_condition("orders", namespace, "Integrated", "True", timeout_s=60)
-    assert there["reason"] == "NotAsked"

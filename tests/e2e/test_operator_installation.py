@@ -17,6 +17,7 @@ from vespiary_testkit.kubernetes_cluster import (
     small_broker,
     wait_for,
 )
+from vespiary_testkit.operator_looks import at_rest, wait_for_a_look
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -43,6 +44,12 @@ def tuning(cluster: KubernetesCluster) -> dict[str, Any]:
     return found
 
 
+def node_of(tuning: dict[str, Any]) -> dict[str, Any]:
+    """Return what a tuning says of the one node; empty while it says nothing."""
+    (node,) = (tuning.get("status") or {}).get("nodes") or [{}]
+    return dict(node)
+
+
 def set_mode(cluster: KubernetesCluster, mode: str, **spec: Any) -> None:
     document = {
         "apiVersion": "vespiary.dev/v1beta1",
@@ -60,20 +67,20 @@ def test_raise_raises_and_never_lowers(
     cluster.wait_until_ready("orders", namespace)
     wait_for(
         "mode Verify knows the node's number",
-        lambda: (tuning(cluster).get("status") or {}).get("nodes", [{}])[0].get("aioMaxNr"),
-        70,
+        lambda: {"aioMaxNr"} == {"aioMaxNr", "raisedFrom"} & node_of(tuning(cluster)).keys(),
+        240,
     )
     script = str(cluster.script)
     floor = node_value + 1000
     try:
         set_mode(cluster, "Raise", floor=floor, margin=100)
 
-        def raised() -> dict[str, Any] | None:
-            (node,) = (tuning(cluster).get("status") or {}).get("nodes") or [{}]
-            return node if node.get("raisedFrom") == node_value and node.get("satisfied") else None
+        def is_raised() -> bool:
+            node = node_of(tuning(cluster))
+            told = (node.get("raisedFrom"), node.get("aioMaxNr"), node.get("satisfied"))
+            return told == (node_value, floor, True)
 
-        node = wait_for("fs.aio-max-nr is raised", raised, 120)
-        assert node["aioMaxNr"] == floor
+        wait_for("fs.aio-max-nr is raised, and the status says from what", is_raised, 240)
         assert int(run(script, "enter", "cat", KNOB).stdout) == floor
         assert "1/1" in cluster.kubectl("get", "brnt", "default").stdout
 
@@ -81,16 +88,16 @@ def test_raise_raises_and_never_lowers(
         wait_for(
             "a value that was lowered is raised again",
             lambda: int(run(script, "enter", "cat", KNOB).stdout) == floor,
-            30,
+            120,
         )
         set_mode(cluster, "Verify")
 
         def is_gone() -> bool:
             return not cluster.items(
-                "daemonset", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
+                "daemonset,pods", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
             )
 
-        wait_for("the DaemonSet is gone", is_gone, 60)
+        wait_for("the DaemonSet and its pods are gone", is_gone, 180)
         assert int(run(script, "enter", "cat", KNOB).stdout) == floor, "it was not lowered"
     finally:
         set_mode(cluster, "Verify")
@@ -101,7 +108,7 @@ def test_raise_raises_and_never_lowers(
                     "pods", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
                 )
             ),
-            90,
+            180,
         )
 
 
@@ -109,8 +116,9 @@ def test_uninstall_keeps_definitions_brokers_and_claims(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
     cluster.apply(small_broker("orders"), namespace)
-    cluster.wait_until_ready("orders", namespace)
+    at_rest(cluster, "orders", namespace)
     claims = {c["metadata"]["uid"] for c in cluster.items("pvc", namespace)}
+    asked = generation_of_its_set(cluster, namespace)
     pod = cluster.get("pod", "orders-0", namespace)
     assert pod is not None
     try:
@@ -123,18 +131,29 @@ def test_uninstall_keeps_definitions_brokers_and_claims(
         assert {c["metadata"]["uid"] for c in cluster.items("pvc", namespace)} == claims
     finally:
         cluster.install()
+    wait_for_a_look(cluster, "orders", namespace)
     cluster.wait_until_ready("orders", namespace)
+    assert generation_of_its_set(cluster, namespace) == asked, "a new operator changes nothing"
     after = cluster.get("pod", "orders-0", namespace)
     assert after is not None
     assert after["metadata"]["uid"] == pod["metadata"]["uid"], "a new operator restarts nobody"
-    cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--timeout=30s")
-    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 60)
-    assert {c["metadata"]["uid"] for c in cluster.items("pvc", namespace)} == claims
+    cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--timeout=110s")
+    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 240)
+    left = [c["metadata"] for c in cluster.items("pvc", namespace)]
+    assert {metadata["uid"] for metadata in left} == claims
+    assert not [m["name"] for m in left if "deletionTimestamp" in m or "ownerReferences" in m]
+
+
+def generation_of_its_set(cluster: KubernetesCluster, namespace: str) -> int:
+    """Return how often what is asked of the StatefulSet was changed."""
+    found = cluster.get("statefulset", "orders", namespace)
+    assert found is not None
+    return int(found["metadata"]["generation"])
 
 
 def test_the_pod_of_the_operator_is_restricted(cluster: KubernetesCluster) -> None:
     cluster.helm("test", "vespiary", "-n", SYSTEM_NAMESPACE)
-    (pod,) = cluster.items("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator")
+    (pod,) = cluster.operators()
     container = pod["spec"]["containers"][0]["securityContext"]
     assert container["readOnlyRootFilesystem"]
     assert container["capabilities"] == {"drop": ["ALL"]}

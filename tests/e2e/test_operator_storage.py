@@ -49,7 +49,7 @@ def test_a_refused_filesystem_keeps_the_pod_in_init(
             for e in cluster.items("events", namespace)
         )
 
-    wait_for("the event of the refused volume", is_told, 60)
+    wait_for("the event of the refused volume", is_told, 120)
 
     pod = cluster.get("pod", "orders-0", namespace)
     assert pod is not None
@@ -106,7 +106,7 @@ def test_a_disk_with_a_slow_scheduler_is_warned_of(
         (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
         return next(v["device"] for v in broker["volumes"] if v["name"] == "journal")
 
-    path = f"/sys/dev/block/{wait_for('the device', journal, 30)}/queue/scheduler"
+    path = f"/sys/dev/block/{wait_for('the device', journal, 120)}/queue/scheduler"
     node = (str(cluster.script), "enter", "sh", "-c")
     known = run(*node, f"cat {path}").stdout
     if "bfq" not in known:
@@ -114,13 +114,13 @@ def test_a_disk_with_a_slow_scheduler_is_warned_of(
     before = known.partition("[")[2].partition("]")[0]
     run(*node, f"echo bfq > {path}")
     try:
-        cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+        cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=110s")
 
         def warned() -> dict[str, Any] | None:
             found = cluster.condition("orders", namespace, "StorageVerified")
             return found if found.get("reason") == "VerifiedWithWarnings" else None
 
-        found = wait_for("the warning", warned, 60)
+        found = wait_for("the warning", warned, 240)
         assert "The volume journal is on the disk loop" in found["message"]
         assert "with the I/O scheduler bfq" in found["message"]
         assert found["status"] == "True"
@@ -185,7 +185,7 @@ def test_a_claim_that_is_bound_to_nfs_starts_no_pod(
         found = cluster.get("pvc", "journal-orders-0", namespace) or {}
         return (found.get("status") or {}).get("phase") == "Bound"
 
-    wait_for("the claim is bound", is_bound, 30)
+    wait_for("the claim is bound", is_bound, 120)
     cluster.apply(on_class(nfs_volume), namespace)
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
     assert found["reason"] == "VolumeRefused"
@@ -220,7 +220,7 @@ def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, name
     wait_for(
         "the engine in the table",
         lambda: " NIO " in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout,
-        60,
+        120,
     )
     log = cluster.kubectl("-n", namespace, "logs", "orders-0", "-c", "broker").stdout
     assert '"engine":"NIO"' in log.replace(" ", "")
@@ -259,6 +259,6 @@ def scrape(port: int, password: str) -> str:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
     token = base64.b64encode(f"admin:{password}".encode()).decode()
     request.add_header("Authorization", f"Basic {token}")
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         body: bytes = response.read()
     return body.decode()

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import (
-    SYSTEM_NAMESPACE,
-    KubernetesCluster,
-    run,
-    small_broker,
-    wait_for,
-)
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
+from vespiary_testkit.operator_looks import operator_page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -82,7 +77,7 @@ def test_a_class_that_does_not_exist_is_named_until_it_does(
     cluster.apply(made)
     try:
         cluster.wait_for_condition("orders", namespace, "Progressing", "True")
-        wait_for("pods are made", lambda: cluster.items("pods", namespace), 30)
+        wait_for("pods are made", lambda: cluster.items("pods", namespace), 120)
     finally:
         cluster.kubectl("delete", "storageclass", name)
 
@@ -120,7 +115,7 @@ def test_two_brokers_that_select_one_volume(
         claim = cluster.get("pvc", "journal-first-0", namespace) or {}
         return (claim.get("status") or {}).get("phase") == "Bound"
 
-    wait_for("the first Broker's claim is bound", bound, 60)
+    wait_for("the first Broker's claim is bound", bound, 240)
     cluster.apply(on_class("second", volume, selector=selector), namespace)
     found = cluster.wait_for_condition("second", namespace, "StorageVerified", "False")
     assert found["reason"] == "NoVolumeFits"
@@ -149,13 +144,17 @@ def test_an_override_is_ready_with_a_warning_that_stays(
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "True")
     assert found["reason"] == "FilesystemOverridden"
     assert "is on tmpfs, which is refused by default and taken only because" in found["message"]
-    (pod,) = cluster.items("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator")
-    scraped = run("curl", "-sS", f"http://{pod['status']['podIP']}:8080/metrics").stdout
-    line = next(
-        line
-        for line in scraped.splitlines()
-        if line.startswith("vespiary_operator_broker_filesystem_overridden{") and namespace in line
-    )
+
+    def told() -> str:  # metrics are counted behind the status
+        found = (
+            line
+            for line in operator_page(cluster).splitlines()
+            if line.startswith("vespiary_operator_broker_filesystem_overridden{")
+            and namespace in line
+        )
+        return next(found, "")
+
+    line = wait_for("the metric of what is overridden", told, 120)
     assert 'filesystem="tmpfs"' in line
     assert line.endswith(" 1.0")
 

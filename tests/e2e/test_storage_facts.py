@@ -32,11 +32,13 @@ for name, other in (("bindings", "paging"), ("paging", "bindings")):
 """
 
 
-def hibernate(cluster: KubernetesCluster, namespace: str, is_asleep: bool) -> None:
+def hibernate(cluster: KubernetesCluster, namespace: str, is_asleep: bool) -> int:
+    """Stop the broker, which is over then, or have it started; return the Broker's generation."""
     text = json.dumps({"spec": {"hibernate": is_asleep}})
     cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", text)
     if is_asleep:
-        wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None, 60)
+        wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None, 240)
+    return int(cluster.broker("orders", namespace)["metadata"]["generation"])
 
 
 def volumes(cluster: KubernetesCluster, namespace: str) -> dict[str, dict[str, Any]]:
@@ -73,8 +75,10 @@ def test_swapped_volumes_are_refused_and_both_are_named(
     # Put back as they were, all is as it was: nothing was written meanwhile.
     hibernate(cluster, namespace, True)
     run_in_pod(cluster, namespace, ["python3", "-c", SWAP], claims)
-    hibernate(cluster, namespace, False)
-    cluster.wait_until_ready("orders", namespace)
+    awake = hibernate(cluster, namespace, False)  # asleep it was ready as well
+    cluster.wait_for_condition("orders", namespace, "Ready", "True", generation=awake)
+    verdicts = {volume["verdict"] for volume in volumes(cluster, namespace).values()}
+    assert verdicts == {"allow"}
 
 
 FOLDERS = "import os; [os.mkdir(f'/volumes/disk/{name}') for name in ('journal', 'paging')]"
@@ -172,12 +176,12 @@ def test_a_shared_device_and_unsafe_mount_options_are_found(
 
     # Mounted as it should be, the next start finds nothing to say but that the disk is shared.
     shared_disk.remount("barrier")
-    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=110s")
 
     def is_fine() -> bool:
         now = cluster.condition("orders", namespace, "StorageVerified")
         return now["status"] == "True" and "mounted with" not in now["message"]
 
-    wait_for("nothing is said of mount options any more", is_fine, 60)
+    wait_for("nothing is said of mount options any more", is_fine, 240)
     told = volumes(cluster, namespace)
     assert (told["journal"]["verdict"], told["journal"]["dedicated"]) == ("allow", False)

@@ -64,7 +64,7 @@ def run_in_pod(
         found = (cluster.get("pod", NAME, namespace) or {}).get("status") or {}
         return str(found.get("phase")) if found.get("phase") in ("Succeeded", "Failed") else ""
 
-    ended = wait_for(f"the pod that runs {command[0]} has ended", phase, 120)
+    ended = wait_for(f"the pod that runs {command[0]} has ended", phase, 240)
     printed = cluster.kubectl("-n", namespace, "logs", NAME).stdout
     cluster.kubectl("-n", namespace, "delete", "pod", NAME, "--now")
     assert ended == "Succeeded", printed

@@ -20,6 +20,6 @@ def plugin(namespace: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )

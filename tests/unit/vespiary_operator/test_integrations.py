@@ -110,7 +110,7 @@ def test_nothing_is_said_to_be_there_that_is_not() -> None:
     ]
 
     def found(there: dict[str, Any], actions: list[Apply], failure: str = "") -> Finding:
-        children = {key: there for key in names_} if there else {}
+        children = dict.fromkeys(names_, there) if there else {}
         observed = Observed(broker=asked, served=SERVED, children=children)
         return condition(observed, actions, failure=failure)[ConditionType.INTEGRATED]
 
