@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_testkit.small_disk import unmount
+
 PROGRAM = [sys.executable, "-m", "vespiary_broker"]
 TIMEOUT_S = 120
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/broker.yaml"
@@ -38,7 +40,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount(folder, "-t", "tmpfs", "-o", "size=64m", "none")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    unmount(folder)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     mount(folder, "--bind", str(folder))
     mount(folder, "-o", "remount,bind,ro")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    unmount(folder)
 
 
 def test_the_example_passes_and_leaves_its_stamps(tmp_path: Path):

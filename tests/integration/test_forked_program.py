@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,11 +65,16 @@ def test_signals_and_waiting(run: Callable[[str], Process]) -> None:
         assert process.wait(60) == -signal.SIGTERM
 
 
+def kill_if_there(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the other one was faster
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_a_signal_to_one_that_ends_meanwhile_does_no_harm(run: Callable[[str], Process]) -> None:
     for _ in range(30):
         process = run("stay")
         assert process.stdout is not None
-        killer = threading.Thread(target=os.kill, args=(process.pid, signal.SIGKILL))
+        killer = threading.Thread(target=kill_if_there, args=(process.pid,))
         killer.start()
         process.kill()
         assert process.wait(60) == -signal.SIGKILL

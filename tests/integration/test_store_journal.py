@@ -30,6 +30,7 @@ from vespiary_spec.errors import EngineUnavailable, WriterFailed
 from vespiary_spec.settings import JournalType
 from vespiary_testkit.faulty_ring import FaultyRing
 from vespiary_testkit.journal_workload import until
+from vespiary_testkit.small_disk import unmount
 from vespiary_testkit.waiting import WAIT_S
 
 MIB = 1024 * 1024
@@ -380,7 +381,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         if ran.returncode:
             pytest.skip(f"{step[0]} does not work here: {ran.stderr.strip()}")
     yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    unmount(mount)
 
 
 def test_a_full_disk_blocks_and_resumes(small_disk: Path):

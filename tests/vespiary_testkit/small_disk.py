@@ -9,10 +9,13 @@ import contextlib
 import fcntl
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from vespiary_testkit.waiting import POLL_S, WAIT_S
 
 MIB = 1024 * 1024
 _EXT4_SHUTDOWN = 0x8004587D
@@ -52,7 +55,23 @@ def mounted_again(folder: Path) -> Iterator[Path]:
     try:
         yield mount
     finally:
-        subprocess.run(["umount", str(mount)], check=True)
+        unmount(mount)
+
+
+def unmount(mount: Path) -> None:
+    """Unmount a file system; one that a device lay on is busy until the kernel has let that go.
+
+    Raises:
+        subprocess.CalledProcessError: It is not mounted, or stays in use.
+    """
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        ran = subprocess.run(["umount", str(mount)], capture_output=True, text=True, check=False)
+        if ran.returncode == 0:
+            return
+        if not mount.is_mount() or time.monotonic() > end_s:
+            raise subprocess.CalledProcessError(ran.returncode, ran.args, stderr=ran.stderr)
+        time.sleep(POLL_S)
 
 
 def break_down(mount: Path) -> None:
