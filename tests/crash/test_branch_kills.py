@@ -261,8 +261,8 @@ def life(ledger: Ledger, broker: BrokerProcess, chance: random.Random) -> Iterat
     client = Client(ledger, broker, chance)
     with client.peer:
         client.send(max(SENT - len(ledger.live), 0))
-        wait_for(lambda: state(broker).paged >= 40, lambda: state(broker))
         locked = sum(len(each.taken) for each in ledger.branches.values())
+        wait_for(lambda: state(broker).paged - locked >= 40, lambda: state(broker))
         client.subscribe(40, state(broker).paged - locked)
         try:
             yield client

@@ -56,7 +56,7 @@ def test_no_seeded_fault_is_left_out_and_no_example() -> None:
 
 def test_a_job_that_fails_or_hangs_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     nothing = Job("nothing", ["tests/crash/test_kill.py", "-k", "no such test"], {})
-    assert not run_jobs([nothing], 1, 30)
+    assert not run_jobs([nothing], 1, 300)
     assert "nothing: FAILED" in capfd.readouterr().out
     slow = Job("slow", ["tests/crash/test_kill.py"], {"VESPIARY_CRASH_CYCLES": "1"})
     assert not run_jobs([slow], 1, 0.01)

@@ -24,7 +24,7 @@ from vespiary_testkit.kill_ledger import KillLedger, Session
 ROUNDS = int(os.environ.get("VESPIARY_FAILPOINT_ROUNDS", "1"))
 SHARDS = 4
 LIVES_MAX = 10
-START_S = 30.0
+START_S = 60.0
 CONFIGURATION = """
 journal-file-size: 64KiB
 journal-buffer-size: 32KiB

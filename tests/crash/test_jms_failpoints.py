@@ -18,6 +18,7 @@ import pytest
 
 from vespiary_testkit.broker_process import environment
 from vespiary_testkit.failpoints import JMS_POINTS
+from vespiary_testkit.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("VESPIARY_FAILPOINT_ROUNDS", "1"))
 LIVES_MAX = 12
@@ -96,7 +97,7 @@ class Store:
             if first := process.stdout.readline():
                 self.judge(json.loads(first))
                 self.work(process)
-            _, _ = process.communicate(timeout=30)
+            _, _ = process.communicate(timeout=WAIT_S)
         if process.returncode == 0:
             return False
         assert process.returncode == -9, process.returncode

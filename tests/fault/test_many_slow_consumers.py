@@ -28,6 +28,9 @@ BODY = b"x" * 8192
 PREFETCH = "4"
 PACE_S = 0.02
 """So long a slow consumer takes for a message, all queues of its connection together."""
+SLOWLY_MAX = 2000
+"""So many each takes at most before it is to hurry, however long the producers are at it: what is
+left is more than there may be in memory."""
 
 
 def slow(number: int) -> str:
@@ -54,8 +57,8 @@ class Consumer:
                 number = int(frame.get("subscription") or "")
                 assert int(frame.get("at") or "") == self.next[number], "order is kept"
                 self.next[number] += 1
-                if not self.is_hurried.is_set():
-                    self.is_hurried.wait(PACE_S)
+                is_enough = sum(self.next.values()) >= SLOWLY_MAX
+                self.is_hurried.wait(None if is_enough else PACE_S)
                 peer.send("ACK", {"id": frame.get("ack") or ""})
 
 
@@ -101,7 +104,7 @@ def running(*works: Callable[[], None]) -> Iterator[list[BaseException]]:
         thread.start()
     yield failures
     for thread in threads:
-        thread.join(WAIT_S)
+        thread.join(10 * WAIT_S)  # each waits no longer than `WAIT_S` for its next message
         assert not thread.is_alive()
     assert not failures, failures
 

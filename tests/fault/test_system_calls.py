@@ -27,7 +27,7 @@ from vespiary_testkit.system_call_faults import tracer
 
 SWEEP = int(os.environ.get("VESPIARY_FAULT_SWEEP", "0"))
 EVERYDAY = (1, 2, 17)
-END_S = 60.0
+END_S = 180.0
 
 
 def event(result: int) -> str:
