@@ -161,7 +161,7 @@ def test_an_api_server_takes_it(values: tuple[str, ...]) -> None:
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

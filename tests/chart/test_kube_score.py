@@ -47,7 +47,7 @@ def test_kube_score_is_content(tmp_path: Path, replicas: int) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     found = [

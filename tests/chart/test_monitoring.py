@@ -240,7 +240,7 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     except NoTool as reason:
         pytest.skip(str(reason))
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [program, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
 
 

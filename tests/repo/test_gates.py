@@ -19,7 +19,7 @@ def _run(folder: Path, *command: str, **changes: str) -> subprocess.CompletedPro
         env={**os.environ, "MAKEFLAGS": ""} | changes,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
 

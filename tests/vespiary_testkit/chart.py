@@ -24,7 +24,7 @@ needs_helm = pytest.mark.skipif(not HELM, reason="helm is not on PATH")
 def helm(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run helm; fail with what it said unless `check` is False."""
     done = subprocess.run(
-        [HELM, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [HELM, *arguments], capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0 or not check, done.stderr
     return done

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.generator import GeneratorError, Load, LoadReport, run_load
 from vespiary_testkit.stomp_server import Faults, running_stomp_server
 
-_SHORT = Load(producers=2, consumers=2, queues=2, window=20, warmup=0, seconds=1, messages=400)
+_SHORT = Load(producers=2, consumers=2, queues=2, window=20, warmup=0, seconds=30, messages=400)
+"""It ends with the last message; a busy machine is given time."""
 
 
 def _run(binary: Path, load: Load, faults: Faults | None = None, *extra: str) -> LoadReport:
@@ -73,9 +74,9 @@ def test_each_kind_of_harm_is_counted_and_fails_the_run(
     stompload: Path, faults: Faults, check: str, count: int
 ) -> None:
     # One queue and one producer where order matters: its neighbour is then its predecessor.
-    load = _with(seconds=0.3, drain_seconds=0.5)
+    load = _with(seconds=3, drain_seconds=1)
     if check == "out_of_order":
-        load = _with(producers=1, consumers=1, queues=1)
+        load = _with(producers=1, consumers=1, queues=1, seconds=3)
     report = _run(stompload, load, faults)
     assert getattr(report.checks, check) == count
     assert not report.passed
@@ -112,7 +113,7 @@ def test_open_loop_counts_a_stall_for_every_message_that_was_due(stompload: Path
 
 def test_the_window_bounds_what_is_unconfirmed(stompload: Path) -> None:
     with running_stomp_server(Faults(drop_receipt_every=1)) as (server, port):
-        report = run_load(stompload, port, _with(consumers=0, seconds=0.2, drain_seconds=0))
+        report = run_load(stompload, port, _with(consumers=0, seconds=1, drain_seconds=0))
     assert server.sends == report.checks.unconfirmed == 2 * 20
 
 
@@ -122,7 +123,7 @@ def test_warm_up_stays_out_of_the_window(stompload: Path) -> None:
     all_s = time.monotonic() - begin_s
     assert report.totals.sent == 300
     assert report.confirm_latency_us.count == 100
-    assert 0.15 < report.seconds < all_s - 0.35
+    assert 0 < report.seconds < all_s - 0.35
 
 
 def test_prefetch_login_and_routing_reach_the_broker(stompload: Path) -> None:
@@ -155,8 +156,8 @@ class TestLedger:
         )
 
     def _verify(self, binary: Path, port: int, ledger: Path, *extra: str) -> LoadReport:
-        drain = Load(producers=0, consumers=1, queues=2, warmup=0, seconds=1)
-        arguments = ["--verify-ledger", f"{ledger}", "--idle", "0.3", *extra]
+        drain = Load(producers=0, consumers=1, queues=2, warmup=0, seconds=30)
+        arguments = ["--verify-ledger", f"{ledger}", "--idle", "2", *extra]
         return run_load(binary, port, drain, extra_arguments=arguments)
 
     def test_confirmed_sends_stand_in_the_file_and_a_drain_finds_them(
@@ -189,7 +190,7 @@ class TestLedger:
                     time.sleep(0.01)  # bounded by the 30 s of the run
                 process.kill()
             assert process.returncode == -9
-            assert 20 <= ledger.read_bytes().count(b"\n") <= server.sends < 1000
+            assert 20 <= ledger.read_bytes().count(b"\n") <= server.sends < 500 * 30
 
     def test_a_confirmed_message_that_is_gone_is_lost(
         self, stompload: Path, tmp_path: Path

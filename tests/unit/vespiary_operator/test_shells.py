@@ -11,7 +11,7 @@ import kopf
 import pytest
 from aiohttp import web
 
-from vespiary_operator import announcements, handlers, http_endpoint, kinds, names
+from vespiary_operator import announcements, handlers, http_endpoint, kinds, names, remote
 from vespiary_operator.__main__ import main
 from vespiary_operator.actions import Apply
 from vespiary_operator.apply import Outcome
@@ -188,7 +188,8 @@ ANSWER = {
 }
 
 
-def test_a_broker_is_asked_as_admin() -> None:
+def test_a_broker_is_asked_as_admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "TIMEOUT_S", 60.0)  # also on a busy machine
     site = Site("/api/v1/brokers", ANSWER)
     found = asyncio.run(asked(site))
     assert found == BrokerAnswer(

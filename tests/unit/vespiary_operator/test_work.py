@@ -12,7 +12,7 @@ A, B = Key("Broker", "ns", "a"), Key("Broker", "ns", "b")
 
 def with_queue(test: Callable[[WorkQueue], Awaitable[None]]) -> None:
     async def run() -> None:
-        await asyncio.wait_for(test(WorkQueue()), 5)
+        await asyncio.wait_for(test(WorkQueue()), 60)
 
     asyncio.run(run())
 
@@ -36,14 +36,14 @@ def test_what_waits_is_what_is_due_and_a_pass_without_end_shows() -> None:
         queue.add(B, after_s=3600)
         await asyncio.sleep(0.02)
         assert queue.backlog().waiting == 1, "the other one is not due"
-        assert 0.02 <= queue.backlog().oldest_s < 5
+        assert 0.02 <= queue.backlog().oldest_s < 60
         assert await queue.take() == A
         assert queue.backlog().waiting == 0
         queue.add(A)
         await asyncio.sleep(0.02)
         found = queue.backlog()
         assert found.waiting == 0, "it is worked on"
-        assert 0.02 <= found.oldest_s < 5, "since it was taken"
+        assert 0.02 <= found.oldest_s < 60, "since it was taken"
         queue.done(A)
         assert queue.backlog().waiting == 1
         await queue.take()
