@@ -10,7 +10,9 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from vespiary_spec.settings import (
 from vespiary_testkit.broker_calls import call
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
-from vespiary_testkit.waiting import wait_for
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 
 def _fill(port: int, name: str, count: int, **headers: str) -> None:
@@ -85,7 +87,9 @@ def test_persistent_messages_survive(tmp_path: Path, how: str) -> None:
         with StompPeer(broker.port()) as peer:
             peer.connect()
             peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/volatile"})
-            peer.receive_nothing()
+            peer.send("SEND", {"destination": "/queue/volatile"}, b"marker")
+            (first,) = peer.receive_messages(1)
+            assert first.body == b"marker", "what was there before is gone"
 
 
 def test_backlog_larger_than_the_memory(tmp_path: Path) -> None:
@@ -218,23 +222,33 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path, body_bytes: i
             producer.connect()
             other.connect()
             body = bytes(body_bytes)  # stored in the journal up to min-large-message-size
+            is_large = body_bytes > 100 * 1024
+            full = (
+                "the disk for large messages is full" if is_large else "no journal file can be made"
+            )
             sent = 0
-            producer.socket.settimeout(1)
-            with contextlib.suppress(TimeoutError):
-                while sent < 2000:
-                    producer.send(
-                        "SEND", {"destination": "/queue/full", "persistent": "true"}, body
-                    )
-                    sent += 1
-            assert sent < 2000
-            other.send("SEND", {"destination": "/queue/volatile", "receipt": "1"}, b"x")
-            other.receive_receipt("1")
-            producer.socket.settimeout(1)
-            with pytest.raises(TimeoutError):
-                producer.receive(1)
-        is_large = body_bytes > 100 * 1024
-        full = "the disk for large messages is full" if is_large else "no journal file can be made"
-        wait_for(lambda: full in limited.log_text(), limited.log_text)
+
+            def send_all() -> None:
+                nonlocal sent
+                with contextlib.suppress(OSError):  # until the connection is ended below
+                    while True:
+                        headers = {"destination": "/queue/full", "persistent": "true"}
+                        producer.send("SEND", headers, body)
+                        sent += 1
+
+            producer.socket.settimeout(None)
+            sender = threading.Thread(target=send_all)
+            sender.start()
+            try:
+                wait_for(lambda: full in limited.log_text(), limited.log_text)
+                wait_for(lambda: stands_still(lambda: sent), "all of them were taken")
+                other.send("SEND", {"destination": "/queue/volatile", "receipt": "1"}, b"x")
+                other.receive_receipt("1")
+                assert sender.is_alive(), "nobody is turned out"
+                assert sent < 2000
+            finally:
+                producer.socket.shutdown(socket.SHUT_RDWR)
+                sender.join()
         # Consumers have to come to make room: the broker stays in its Service, and says why.
         http = f"http://127.0.0.1:{limited.port('http')}"
         with urllib.request.urlopen(f"{http}/readyz") as answer:
@@ -248,6 +262,13 @@ def test_full_disk_stops_producers_and_nobody_else(tmp_path: Path, body_bytes: i
         wait_for(is_told, f"{name!r} among the metrics")
         (shown,) = call(limited, "GET", "/brokers")["items"]
         assert is_large or "no journal file can be made" in shown["journalBlockedReason"]
+
+
+def stands_still(count: Callable[[], int]) -> bool:
+    """Whether what is counted stays the same for a second."""
+    before = count()
+    time.sleep(1)
+    return count() == before
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
@@ -285,7 +306,7 @@ def test_tls(tmp_path: Path) -> None:
             assert all(m.body == body for m in peer.receive_messages(20))
             peer.send("SHOUT")
             assert "unknown command" in peer.receive_error().get("message", "")
-        with socket.create_connection(("127.0.0.1", port), 10) as plain:
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as plain:
             plain.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
             with contextlib.suppress(ConnectionResetError):
                 assert not plain.recv(100).startswith(b"CONNECTED")
@@ -360,7 +381,7 @@ def test_failed_journal_ends_the_broker(tmp_path: Path) -> None:
         client = asyncio.create_task(
             asyncio.to_thread(work, app.statistics().listeners[0].port, is_failed)
         )
-        await asyncio.to_thread(is_failed.wait, 10)
+        assert await asyncio.to_thread(is_failed.wait, WAIT_S)
         assert app._journal is not None
         app._journal.fail(ConfigError("the disk is gone"))
         message = await client

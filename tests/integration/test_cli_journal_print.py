@@ -37,7 +37,7 @@ def settled(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Return the contents once the broker has covered its last confirms with an empty block."""
     for _ in range(100):
         before = contents(folder)
-        time.sleep(1)
+        time.sleep(2)  # a hundred times what it waits for the next message
         if contents(folder) == before:
             return before
     raise AssertionError("an idle broker goes on writing")

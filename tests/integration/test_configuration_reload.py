@@ -36,7 +36,9 @@ class Reloaded(BrokerProcess):
     def write(self, **settings: Any) -> None:
         """Write the file; names with `_` for `-`."""
         self.settings_now = {name.replace("_", "-"): value for name, value in settings.items()}
-        self.file.write_text(yaml.safe_dump(self.settings_now))
+        new = self.file.with_suffix(".new")
+        new.write_text(yaml.safe_dump(self.settings_now))
+        new.replace(self.file)  # the broker never sees half of it
 
     def shown(self) -> Any:
         return call(self, "GET", "/configuration")
@@ -74,7 +76,8 @@ def test_address_settings_hold_for_clients_that_are_connected(tmp_path: Path):
         )
         found = broker.reload()
         assert found["files"][0]["digest"] != digest
-        assert (found["taken"], found["refused"], found["waitsForRestart"]) == (1, "", [])
+        assert (found["refused"], found["waitsForRestart"]) == ("", [])
+        assert found["taken"] >= 1, "once more if the broker has looked by itself before"
         # The same connection, to which the destination is known already.
         peer.send("SEND", {"destination": "/queue/orders", "receipt": "2"}, b"y")
         assert "address-full-policy is FAIL" in said(peer.receive_error())
@@ -200,7 +203,8 @@ def test_a_wrong_file_changes_nothing(tmp_path: Path, settings: dict[str, Any], 
         assert said in broker.refusal()
         found = broker.shown()
         assert said in found["refused"]
-        assert (found["files"][0]["digest"], found["taken"], found["failed"]) == (digest, 0, 1)
+        assert (found["files"][0]["digest"], found["taken"]) == (digest, 0)
+        assert found["failed"] >= 1, "once more for each time that the broker has looked by itself"
         assert {item["name"] for item in call(broker, "GET", "/addresses")["items"]} == {"orders"}
         assert call(broker, "GET", "/diverts")["items"] == []
         assert "level=debug" not in broker.log_text()
@@ -229,7 +233,7 @@ def test_a_changed_file_and_sighup_are_noticed(tmp_path: Path):
     with Reloaded(tmp_path) as broker:
         broker.write(addresses=[{"name": "a", "queues": [{"name": "by-file"}]}])
         wait_for(lambda: "by-file" in queue_names(broker))
-        assert broker.shown()["taken"] == 1
+        wait_for(lambda: broker.shown()["taken"] == 1)  # counted when all of it holds
         broker.write(addresses=[{"name": "a", "queues": [{"name": "by-signal"}]}])
         assert broker.process is not None
         broker.process.send_signal(signal.SIGHUP)

@@ -101,7 +101,7 @@ def queue_state(broker: BrokerProcess, name: str) -> dict[str, Any]:
     """Return what the API says of a queue; nothing if there is none."""
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/{name}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
     except urllib.error.HTTPError:

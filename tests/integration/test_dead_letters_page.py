@@ -57,7 +57,7 @@ def test_the_commands_do_what_the_page_says(tmp_path: Path) -> None:
                 env={**os.environ, "PATH": path},
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=120,
                 check=False,
             )
             assert ran.returncode == 0, (line, ran.stdout, ran.stderr)

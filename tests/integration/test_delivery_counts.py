@@ -54,7 +54,7 @@ def messages(broker: BrokerProcess, name: str) -> int:
     """Return how many messages a queue has; 0 without one."""
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/{name}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError:
         return 0

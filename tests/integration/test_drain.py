@@ -65,8 +65,8 @@ def phase(broker: BrokerProcess) -> str:
     return str(call(broker, "GET", "/drain")["phase"])
 
 
-def wait_drained(source: BrokerProcess, seconds: float = 60) -> Any:
-    wait_for(lambda: phase(source) in ("drained", "failed"), seconds)
+def wait_drained(source: BrokerProcess) -> Any:
+    wait_for(lambda: phase(source) in ("drained", "failed"))
     return call(source, "GET", "/drain")
 
 

@@ -33,7 +33,7 @@ def _http(broker: BrokerProcess, method: str, path: str, body: Any = None) -> An
         data=None if body is None else json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         text = answer.read().decode()
     return json.loads(text) if path.startswith("api") and text else text
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.waiting import WAIT_S
 
 CONNECTIONS = 1000
 MIB = 1024 * 1024
@@ -35,14 +36,16 @@ def test_a_thousand_announcements_cost_little(broker: BrokerProcess, kind: str) 
     with ExitStack() as stack:
         clients = []
         for _ in range(CONNECTIONS):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port()), 10))
+            client = stack.enter_context(
+                socket.create_connection(("127.0.0.1", broker.port()), WAIT_S)
+            )
             client.sendall(CONNECT)
             clients.append(client)
         for client in clients:
             assert client.recv(4096).startswith(b"CONNECTED\n")
         for client in clients:
             client.sendall(ANNOUNCEMENTS[kind] + (b"0123456789" if "SEND" in kind else b""))
-        with socket.create_connection(("127.0.0.1", broker.port()), 10) as probe:
+        with socket.create_connection(("127.0.0.1", broker.port()), WAIT_S) as probe:
             # It is answered behind all that was read before it.
             probe.sendall(CONNECT + b"SEND\ndestination:/queue/b\nreceipt:done\n\nx\0")
             answer = b""

@@ -192,6 +192,7 @@ def test_bounds_and_purging(scene: Scene) -> None:
         second.connection.subscribe("/queue/q", id="1")
         error = second.recorder.errors.get(timeout=WAIT_S)
         assert "allowed: at most 1 (max-consumers)" in error.headers["message"]
+        assert second.recorder.ended.wait(WAIT_S)
         scene.send("1")
         assert bodies(first, 1) == ["1"]
         scene.leave()

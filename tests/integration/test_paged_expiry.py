@@ -34,7 +34,7 @@ def now_ms() -> int:
 def state(broker: BrokerProcess, name: str) -> dict[str, Any]:
     url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/{name}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
     except urllib.error.HTTPError:
@@ -43,7 +43,7 @@ def state(broker: BrokerProcess, name: str) -> dict[str, Any]:
 
 def metric(broker: BrokerProcess, name: str) -> float:
     url = f"http://127.0.0.1:{broker.port('http')}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return float(line.split()[1])
@@ -79,10 +79,11 @@ def test_what_expires_in_closed_pages_leaves_them(tmp_path: Path, *, is_restarte
         if is_restarted:
             broker.kill()
             broker.start()
-        assert metric(broker, "vespiary_messages_expired_total") == 0
+        expired = metric(broker, "vespiary_messages_expired_total")
+        assert expired == 0 or now_ms() >= expires_ms, "a slow machine has filled it too late"
         wait_for(lambda: state(broker, "EXPIRED")["messages"] == COUNT // EVERY)
         assert now_ms() >= expires_ms
-        assert state(broker, "q")["messages"] == COUNT - COUNT // EVERY
+        wait_for(lambda: state(broker, "q")["messages"] == COUNT - COUNT // EVERY)
         assert metric(broker, "vespiary_paging_opened_total") == 0, "pages were opened for it"
         assert metric(broker, "vespiary_paging_pages") >= 3, "what has not expired stays in pages"
         broker.kill()

@@ -175,11 +175,11 @@ def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     for name in ("orders", "kept"):
         send_numbered(broker.port(), f"/queue/{name}", range(1500))
     wait_for(lambda: len(pages(data)) >= 16)
-    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders?force=true"
-    urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
     (folder,) = (
         path.parent for path in data.glob("paging/*/address") if path.read_text() == "orders"
     )
+    url = f"http://127.0.0.1:{broker.port('http')}/api/v1/queues/orders?force=true"
+    urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
     wait_for(lambda: not list(folder.glob("*.page")))
     broker.kill()
     broker.start()

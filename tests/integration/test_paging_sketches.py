@@ -14,6 +14,7 @@ import pytest
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_codec.journal.page import TRAILER, TRAILER_BYTES, decode_page_header
 from vespiary_codec.journal.page_sketch import decode_page_sketch
+from vespiary_testkit.broker_calls import call
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -81,6 +82,7 @@ def ask(broker: BrokerProcess, path: str) -> Any:
 
 def browse_red(broker: BrokerProcess) -> None:
     """Browse and count the red messages."""
+    wait_for(lambda: call(broker, "GET", "/queues/orders")["delivering"] == 0)  # taken before
     page = ask(broker, "messages")
     assert [item["headers"]["colour"] for item in page["items"]] == ["red"]
     assert not page.get("next")

@@ -132,7 +132,9 @@ def check_stays(served: Served, stack: ExitStack, move: Move, _: StompPeer) -> N
 
 def check_shed(served: Served, stack: ExitStack, move: Move, _: StompPeer) -> None:
     wait_for(lambda: state(served, move.source)["messages"] == 0)
-    assert served.metric(f'vespiary_address_full_dropped_total{{address="{move.target}"}}') == 1
+    dropped = f'vespiary_address_full_dropped_total{{address="{move.target}"}}'
+    wait_for(lambda: served.metric(dropped) >= 1)
+    assert served.metric(dropped) == 1
     check_gone(served, stack, move.target)
 
 

@@ -55,5 +55,5 @@ def test_a_broker_without_descriptors_right_after_its_start_goes_on(tmp_path: Pa
         finally:
             resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (soft, hard))
         url = f"http://127.0.0.1:{broker.port('http')}/healthz"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.read() == b"alive\n"
