@@ -30,13 +30,16 @@ def refusal(cluster: KubernetesCluster, namespace: str) -> dict[str, Any] | None
 
 
 def adopt(cluster: KubernetesCluster, namespace: str, message: str, volume: str) -> None:
-    """Do what a refusal says, word by word, and wait for the broker."""
+    """Do what a refusal says, word by word, and wait for the broker.
+
+    Its pod is made anew before: no back-off is waited for, and a verification that has adopted
+    the volume is not followed by another one, which would find nothing to adopt.
+    """
     words = shlex.split(message.partition("To adopt it: ")[2])
     assert words[0] == "kubectl"
     assert words[-1].startswith(f"vespiary.dev/adopt-volume={volume}-orders-0=")
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=100s")
     cluster.kubectl(*words[1:])
-    wait_for("the file", lambda: "adopt-0.yaml" in files(cluster, namespace), 30)
-    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")  # no back-off
     cluster.wait_until_ready("orders", namespace)
 
 
@@ -47,7 +50,13 @@ def adopted(cluster: KubernetesCluster, namespace: str, claim: str) -> dict[str,
         known = cluster.broker("orders", namespace)["status"].get("adoptions", [])
         return known[0] if [each["claim"] for each in known] == [claim] else None
 
-    return wait_for("the record", found, 30)
+    return wait_for("the record", found)
+
+
+def told(cluster: KubernetesCluster, namespace: str) -> list[str]:
+    """Return what the Events say was adopted; they are made after the status is written."""
+    events = cluster.items("events", namespace)
+    return [event["message"] for event in events if event["reason"] == "VolumeAdopted"]
 
 
 def in_broker(cluster: KubernetesCluster, namespace: str, program: str) -> None:
@@ -68,32 +77,35 @@ path.write_text(json.dumps(stamp))
 def refuses_and_adopts_anothers(cluster: KubernetesCluster, namespace: str) -> None:
     """A volume with another broker's stamp is refused, and taken when a person says so."""
     in_broker(cluster, namespace, ANOTHERS)
-    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
-    said = wait_for("the volume is refused", lambda: refusal(cluster, namespace), 90)
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=100s")
+    said = wait_for("the volume is refused", lambda: refusal(cluster, namespace))
     assert "belongs to another" in said["message"]
     assert "paging of broker shop/invoices ordinal 0" in said["message"]
     assert cluster.condition("orders", namespace, "Ready")["status"] == "False"
     adopt(cluster, namespace, said["message"], "paging")
     record = adopted(cluster, namespace, "paging-orders-0")
     assert "adopted the volume of paging-orders-0" in record["message"]
-    wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"}, 30)
-    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=60s")
-    cluster.wait_until_ready("orders", namespace)  # it is this broker's for good
+    wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"})
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    cluster.kubectl("-n", namespace, "delete", "pod", "orders-0", "--timeout=100s")
+    # It is this broker's for good.
+    cluster.wait_until_ready("orders", namespace, without=[pod["metadata"]["uid"]])
 
 
 def test_volumes_are_adopted_as_told_once(cluster: KubernetesCluster, namespace: str) -> None:
     cluster.apply(small_broker("orders"), namespace)
     cluster.wait_until_ready("orders", namespace)
     hibernate(cluster, namespace, True)
-    wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None, 60)
-    cluster.kubectl("-n", namespace, "delete", "pvc", "journal-orders-0", "--timeout=60s")
+    wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None)
+    cluster.kubectl("-n", namespace, "delete", "pvc", "journal-orders-0", "--timeout=100s")
     hibernate(cluster, namespace, False)
-    said = wait_for("the blank volume is refused", lambda: refusal(cluster, namespace), 90)
+    said = wait_for("the blank volume is refused", lambda: refusal(cluster, namespace))
     assert "is blank, but volume " in said["message"]
     adopt(cluster, namespace, said["message"], "journal")
     record = adopted(cluster, namespace, "journal-orders-0")
     assert "adopted the volume of journal-orders-0" in record["message"]
-    events = cluster.items("events", namespace)
-    assert [e["message"] for e in events if e["reason"] == "VolumeAdopted"] == [record["message"]]
-    wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"}, 30)
+    wait_for("it is told", lambda: told(cluster, namespace))
+    wait_for("the file is gone", lambda: files(cluster, namespace) == {"live.yaml"})
+    assert told(cluster, namespace) == [record["message"]]
     refuses_and_adopts_anothers(cluster, namespace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,14 +41,22 @@ def operator_behind_faults(
 
 
 def check_nothing_is_doubled(cluster: KubernetesCluster, namespace: str) -> None:
-    """Fail if anything is there twice, told twice, or still complained of."""
+    """Fail if anything is there twice, told twice, or still complained of.
+
+    The last pass may have failed by a fault, so what the next one puts right is waited for.
+    """
+
+    def configs() -> list[str]:
+        return [n for n in names_of(cluster, "configmap", namespace) if "orders-config-" in n]
+
+    def complaints() -> list[str]:
+        status = cluster.broker("orders", namespace)["status"]
+        return [c["message"] for c in status["conditions"] if c["reason"] == "ApplyFailed"]
+
+    wait_for("the settings before are put away", lambda: len(configs()) == 1)
+    wait_for("what went wrong for a moment is not said any longer", lambda: not complaints())
     assert names_of(cluster, "statefulset", namespace) == ["orders"]
     assert names_of(cluster, "secret", namespace) == ["orders-credentials", "orders-users"]
-    configs = [n for n in names_of(cluster, "configmap", namespace) if "orders-config-" in n]
-    assert len(configs) == 1, "the settings before are put away"
-    status = cluster.broker("orders", namespace)["status"]
-    bad = [c["message"] for c in status["conditions"] if c["reason"] == "ApplyFailed"]
-    assert not bad, "what went wrong for a moment is not said any longer"
     made = [
         event.get("note") or event["message"]
         for event in cluster.items("events", namespace)
@@ -56,9 +65,29 @@ def check_nothing_is_doubled(cluster: KubernetesCluster, namespace: str) -> None
     assert len(made) == len(set(made)), f"told twice: {made}"
 
 
+def draw_every_fault(cluster: KubernetesCluster, namespace: str, api: FaultyApi) -> None:
+    """Give the operator something to do until every fault has come.
+
+    How many passes there are before depends on how fast everything else is.
+    """
+    wanted = ALL_FAULTS | {"hang"}
+    number = 0
+
+    def have_come() -> bool:
+        nonlocal number
+        if wanted <= set(api.came):
+            return True
+        number += 1
+        patch = json.dumps({"spec": {"addresses": [{"name": f"later-{number}"}]}})
+        cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", patch)
+        return False
+
+    wait_for("every fault has come", have_come, pause_s=2)
+
+
 def delete_and_wait(cluster: KubernetesCluster, namespace: str) -> None:
     """Delete the Broker; everything goes but the claims."""
-    cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--wait=true", timeout_s=60)
+    cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--wait=true")
     wait_for(
         "everything but the claims goes",
         lambda: (
@@ -67,7 +96,6 @@ def delete_and_wait(cluster: KubernetesCluster, namespace: str) -> None:
                 for kind in ("statefulset", "pod", "service", "secret", "configmap", "pdb")
             )
         ),
-        90,
     )
     claims = cluster.items("pvc", namespace)
     assert [c["status"]["phase"] for c in claims] == ["Bound"] * 8
@@ -80,7 +108,7 @@ def test_a_broker_comes_changes_and_goes_while_the_api_server_fails(
     with seen_pods(namespace) as seen, operator_behind_faults(cluster, tmp_path) as (operator, api):
         document = small_broker("orders", topology="Independent", networkPolicy={"enabled": True})
         cluster.apply(document, namespace)
-        cluster.wait_until_ready("orders", namespace, timeout_s=120)
+        cluster.wait_until_ready("orders", namespace)
         stateful_set = cluster.get("statefulset", "orders", namespace)
         password = cluster.password("orders", namespace)
         print(f"created after {time.monotonic() - began:.0f} s")
@@ -90,9 +118,7 @@ def test_a_broker_comes_changes_and_goes_while_the_api_server_fails(
         api.hang_once()
         generation = cluster.broker("orders", namespace)["metadata"]["generation"]
         for kind in ("UpToDate", "Ready"):
-            cluster.wait_for_condition(
-                "orders", namespace, kind, "True", generation=generation, timeout_s=120
-            )
+            cluster.wait_for_condition("orders", namespace, kind, "True", generation=generation)
         print(f"changed after {time.monotonic() - began:.0f} s")
 
         document["spec"]["replicas"] = 2
@@ -100,9 +126,10 @@ def test_a_broker_comes_changes_and_goes_while_the_api_server_fails(
         wait_for(
             "two brokers serve",
             lambda: cluster.broker("orders", namespace)["status"].get("readyReplicas") == 2,
-            120,
         )
         print(f"scaled after {time.monotonic() - began:.0f} s")
+        draw_every_fault(cluster, namespace, api)
+        print(f"every fault came after {time.monotonic() - began:.0f} s")
         assert not operator.has_ended
         api.is_faulty = False
         cluster.wait_for_condition(
@@ -111,7 +138,6 @@ def test_a_broker_comes_changes_and_goes_while_the_api_server_fails(
             "Progressing",
             "False",
             generation=cluster.broker("orders", namespace)["metadata"]["generation"],
-            timeout_s=60,
         )
 
         assert {name: len(uids) for name, uids in seen.uids.items()} == {
@@ -130,5 +156,3 @@ def test_a_broker_comes_changes_and_goes_while_the_api_server_fails(
         print(f"deleted after {time.monotonic() - began:.0f} s")
         assert not operator.has_ended
         check_log(operator.log)
-        missing = ALL_FAULTS | {"hang"}
-        assert not missing - set(api.came), f"never came: {missing - set(api.came)}"

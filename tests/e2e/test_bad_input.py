@@ -56,7 +56,7 @@ class Brokers:
             is_said = all(word in found.get("message", "") for word in words)
             return found if found.get("reason") == reason and is_said else None
 
-        return wait_for(f"{kind} of {name} says {reason}: {words}", look, 60)
+        return wait_for(f"{kind} of {name} says {reason}: {words}", look)
 
 
 def test_what_is_missing_wrong_or_anothers_is_named(
@@ -146,4 +146,5 @@ def put_right(cluster: KubernetesCluster, namespace: str, brokers: Brokers) -> N
     ]
     cluster.apply({"apiVersion": "v1", "kind": "List", "items": made}, namespace)
     for name in ("taken", "no-logins", "no-cert"):
-        cluster.wait_until_ready(name, namespace, timeout_s=120)
+        # A kubelet that found a Secret missing tries again after two minutes at most.
+        cluster.wait_until_ready(name, namespace, timeout_s=600)

@@ -53,22 +53,17 @@ def test_one_broker_has_settings_of_its_own_and_gives_them_back(
     # Something that a running broker takes, and something that it starts again for.
     loud = [{"ordinal": 1, "config": {"logLevel": "debug"}}]
     generation = patch(cluster, namespace, {"perBroker": loud})
-    cluster.wait_for_condition(
-        "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=60
-    )
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=generation)
     assert lives(cluster, namespace) == first, "nobody was restarted"
     more = [{"ordinal": 1, "config": {"journalMinFiles": 7}}]
     generation = patch(cluster, namespace, {"perBroker": more})
     wait_for(
         "another life of orders-1",
         lambda: (found := lives(cluster, namespace)) and found[1] != first[1],
-        90,
     )
     cluster.wait_until_ready("orders", namespace)
-    cluster.wait_for_condition(
-        "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=60
-    )
-    wait_for("seven files", lambda: journal_files(cluster, namespace, 1) >= 7, 30)
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=generation)
+    wait_for("seven files", lambda: journal_files(cluster, namespace, 1) >= 7)
     second = lives(cluster, namespace)
     assert second[0] == first[0], "orders-0 goes on"
     assert journal_files(cluster, namespace, 0) < 7
@@ -86,12 +81,9 @@ def test_one_broker_has_settings_of_its_own_and_gives_them_back(
     wait_for(
         "orders-1 without settings of its own",
         lambda: (found := lives(cluster, namespace)) and found[1] != second[1],
-        90,
     )
     cluster.wait_until_ready("orders", namespace)
-    cluster.wait_for_condition(
-        "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=60
-    )
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=generation)
     assert lives(cluster, namespace)[0] == first[0]
     live = cluster.get("configmap", "orders-live-config", namespace)
     assert live is not None

@@ -27,7 +27,7 @@ def test_the_chart_is_linted_rendered_and_taken_by_the_api_server(
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stdout
     skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,7 @@ def answer(cluster: KubernetesCluster, namespace: str, document: str) -> str:
 @pytest.fixture(scope="module")
 def place(cluster: KubernetesCluster) -> Iterator[str]:
     """Yield a namespace for resources that are never made, but for one that is paused."""
-    name = "e2e-fields"
+    name = f"e2e-fields-{uuid.uuid4().hex[:8]}"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     try:
         yield name

@@ -1,7 +1,8 @@
 """The generated CRDs on a real API server: what it takes, what it refuses, and in which words.
 
 Works in a namespace of its own, which it deletes; a definition that
-was there before stays there.
+was there before stays there. An operator that is installed would make pods of what is only to be
+looked at, and write its own status over that of a test, so it is stopped meanwhile.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import KubernetesCluster
+from vespiary_testkit.kubernetes_cluster import BROKER, PATIENCE_S, KubernetesCluster
+from vespiary_testkit.local_operator import installed_operator_stopped
 
 ROOT = Path(__file__).resolve().parents[2]
 API_VERSION = "vespiary.dev/v1beta1"
@@ -32,7 +35,7 @@ def kubectl(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0 or not check, done.stderr
@@ -41,7 +44,7 @@ def kubectl(
 
 def wait_until_established(definition: str) -> dict[str, Any]:
     """Return the definition's conditions. (`kubectl wait` fails on one without any yet.)"""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         status = json.loads(kubectl("get", "crd", definition, "-o", "json").stdout).get("status")
         conditions = {c["type"]: c for c in (status or {}).get("conditions") or []}
@@ -56,6 +59,10 @@ def namespace(bare_cluster: KubernetesCluster) -> Iterator[str]:
     assert len(definitions) == 2
     listed = kubectl("get", "crd", "-o", "name").stdout
     ours = []
+    is_installed = bool(bare_cluster.operators())
+    stopped: AbstractContextManager[None] = nullcontext()
+    if is_installed:
+        stopped = installed_operator_stopped(bare_cluster)
     name = f"crd-schema-{uuid.uuid4().hex[:8]}"
     try:
         for path in definitions:
@@ -67,11 +74,13 @@ def namespace(bare_cluster: KubernetesCluster) -> Iterator[str]:
             kubectl("apply", "--server-side", *manager, "-f", str(path))
             wait_until_established(definition)
         kubectl("create", "namespace", name)
-        yield name
+        with stopped:
+            yield name
+            kubectl("-n", name, "delete", BROKER, "--all")
     finally:
         kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
         for definition in ours:
-            kubectl("delete", "crd", definition, "--ignore-not-found", "--timeout=30s")
+            kubectl("delete", "crd", definition, "--ignore-not-found", "--timeout=250s")
 
 
 def broker(name: str, spec: dict[str, Any] | None = None) -> str:

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from vespiary_testkit.kubernetes_cluster import (
-    DEPLOYMENT,
-    SYSTEM_NAMESPACE,
-    KubernetesCluster,
-    wait_for,
-)
-from vespiary_testkit.operator_rights import OPERATORS
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster
+from vespiary_testkit.local_operator import installed_operator_stopped
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -88,20 +83,12 @@ def test_a_growth_that_failed_can_be_taken_back_to_what_there_is(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
     name = f"sized-{uuid.uuid4().hex[:8]}"
-    cluster.kubectl("-n", SYSTEM_NAMESPACE, "scale", DEPLOYMENT, "--replicas=0")
-    try:  # the operator would write what it sees, and here is no claim
+    with installed_operator_stopped(cluster):  # it would write what it sees, and here is no claim
         take_back(cluster, namespace, name)
-    finally:
-        cluster.install()
 
 
 def take_back(cluster: KubernetesCluster, namespace: str, name: str) -> None:
     """Grow, have a status that says that it failed, and ask for less in several ways."""
-    wait_for(
-        "the operator is gone",
-        lambda: not cluster.items("pods", SYSTEM_NAMESPACE, OPERATORS),
-        60,
-    )
     assert apply(cluster, broker(name, {"largeMessages": "2Gi"}), namespace) == ""
     assert apply(cluster, broker(name, {"largeMessages": "9Gi"}), namespace) == ""
     sizes = {"name": "large-messages", "requestedBytes": 9 * GIB, "largestBytes": 2 * GIB}

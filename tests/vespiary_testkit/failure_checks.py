@@ -42,8 +42,8 @@ class PodsSeen(threading.Thread):
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
-        self.join(10)
+        self._process.wait(60)
+        self.join(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

@@ -269,10 +269,10 @@ def faulty_api(upstream: str, tls: ssl.SSLContext | None, *, seed: int) -> Itera
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="faulty-api", daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield found
     finally:
         loop, stop = stops[0]
         loop.call_soon_threadsafe(stop.set)
-        thread.join(15)
+        thread.join(60)

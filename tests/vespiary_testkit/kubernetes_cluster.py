@@ -11,10 +11,11 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,16 @@ DEPLOYMENT = "deployment/vespiary"
 OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
 BROKER = "brokers.vespiary.dev"
 TUNING = "brokernodetunings.vespiary.dev"
+
+PATIENCE_S = 300.0
+"""So long is waited for what has to come. It measures nothing: only a test that fails waits so
+long, and the machine may be several times slower than the one it was written on, and busy."""
+
+_UNREACHED = re.compile(
+    r"Unable to connect|connection (refused|reset|lost)|[Tt]ime(d )?out|deadline exceeded"
+    r"|unexpected EOF|currently unable to handle|ServiceUnavailable|Too ?Many ?Requests|etcdserver"
+)
+"""What kubectl says of an API server that did not answer."""
 
 
 class NoCluster(Exception):  # noqa: N818 - a reason to skip, no failure
@@ -65,7 +76,9 @@ def tree_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-def wait_for(what: str, look: Callable[[], T | None], timeout_s: float, pause_s: float = 0.5) -> T:
+def wait_for(
+    what: str, look: Callable[[], T | None], timeout_s: float = PATIENCE_S, pause_s: float = 0.5
+) -> T:
     """Return the first result that is true; fail with `what` after a time."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -118,19 +131,30 @@ class KubernetesCluster:
         return run("kubectl", *arguments, stdin=stdin, check=check, timeout_s=timeout_s)
 
     def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return run("helm", *arguments, check=check, timeout_s=240)
+        return run("helm", *arguments, check=check, timeout_s=600)
+
+    def read(self, *arguments: str) -> str:
+        """Return what kubectl prints of what it reads; asked again if nobody answers it."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            done = self.kubectl(*arguments, check=False)
+            if done.returncode == 0:
+                return done.stdout
+            is_over = time.monotonic() > until or not _UNREACHED.search(done.stderr)
+            assert not is_over, f"kubectl {' '.join(arguments)}\n{done.stderr}"
+            time.sleep(1)
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return an object, or None."""
         where = ["-n", namespace] if namespace else []
-        done = self.kubectl("get", kind, name, *where, "-o", "json", "--ignore-not-found")
-        found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
+        text = self.read("get", kind, name, *where, "-o", "json", "--ignore-not-found")
+        found: dict[str, Any] | None = json.loads(text) if text.strip() else None
         return found
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         chosen = ["-l", selector] if selector else []
-        done = self.kubectl("get", kind, "-n", namespace, *chosen, "-o", "json")
-        found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+        text = self.read("get", kind, "-n", namespace, *chosen, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(text)["items"]
         return found
 
     def apply(self, document: dict[str, Any], namespace: str = "") -> None:
@@ -174,7 +198,7 @@ class KubernetesCluster:
             "--take-ownership",  # of definitions that an earlier release left, as it should
             "--wait",
             "--timeout",
-            "180s",
+            "400s",
             *chosen,
         )
 
@@ -191,7 +215,7 @@ class KubernetesCluster:
         self._note_rights()
         self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", DEPLOYMENT)
         self.kubectl(
-            "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=120s", timeout_s=130
+            "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=300s", timeout_s=310
         )
 
     # --- brokers --------------------------------------------------------------------------------
@@ -213,7 +237,7 @@ class KubernetesCluster:
         kind: str,
         status: str,
         *,
-        timeout_s: float = 240,
+        timeout_s: float = PATIENCE_S,
         generation: int = 0,
     ) -> dict[str, Any]:
         """Return the condition once it has this status, for this generation or a later one."""
@@ -225,8 +249,31 @@ class KubernetesCluster:
 
         return wait_for(f"{kind}={status} of the Broker {name}", look, timeout_s)
 
-    def wait_until_ready(self, name: str, namespace: str, *, timeout_s: float = 240) -> None:
-        self.wait_for_condition(name, namespace, "Ready", "True", timeout_s=timeout_s)
+    def wait_until_ready(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        timeout_s: float = PATIENCE_S,
+        without: Collection[str] = (),
+    ) -> None:
+        """Return once a Broker says that it is ready.
+
+        Args:
+            name: The Broker.
+            namespace: Where it is.
+            timeout_s: How long that may take.
+            without: UIDs of pods that are gone. A status that still knows one was written before,
+                and what it says of being ready with it.
+        """
+
+        def look() -> bool:
+            status = self.broker(name, namespace).get("status") or {}
+            known = {pod["uid"] for pod in status.get("knownPods") or ()}
+            conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+            return conditions.get("Ready") == "True" and known.isdisjoint(without)
+
+        wait_for(f"Ready=True of the Broker {name}", look, timeout_s)
 
     def password(self, name: str, namespace: str) -> str:
         secret = self.get("secret", f"{name}-credentials", namespace)
@@ -271,19 +318,22 @@ class KubernetesCluster:
         """Send a signal to the first process of a container, from the node, once it runs."""
         assert self.script is not None, "the node cannot be reached"
 
-        def process() -> str:
+        def is_sent() -> bool:
             found = self.get("pod", pod, namespace) or {"status": {}}
             statuses = found["status"].get("containerStatuses") or ()
             known = {s["name"]: s.get("containerID", "") for s in statuses}
             identity = known.get(container, "").partition("//")[2]
             tasks = run(str(self.script), "enter", "ctr", "-n", "k8s.io", "task", "ls").stdout
             lines = [line.split() for line in tasks.splitlines()]
-            found_at = [line[1] for line in lines if identity and line[0] == identity]
-            return found_at[0] if found_at else ""
+            for task, pid, *_ in lines if identity else ():
+                if task == identity and pid.isdecimal():
+                    command = (str(self.script), "enter", "kill", f"-{signal}", pid)
+                    return run(*command, check=False).returncode == 0
+            return False
 
-        # What the pod says of its container may be that of the one before.
-        pid = wait_for(f"{container} of {pod} runs", process, 60, pause_s=0.2)
-        run(str(self.script), "enter", "kill", f"-{signal}", pid)
+        # What the pod says of its container may be that of the one before, which has ended: nobody
+        # has its process number by then, or nobody lists it.
+        wait_for(f"{container} of {pod} runs", is_sent, pause_s=0.2)
 
     def signal_component(self, name: str, signal: str) -> None:
         """Send a signal to a component of Kubernetes, such as `kubelet`, from the node."""
@@ -414,14 +464,15 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
     for leaving in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # of a session that has just ended
         there = found.get("namespace", leaving)
         if there is not None and there["metadata"].get("deletionTimestamp"):
-            found.kubectl("wait", "--for=delete", f"namespace/{leaving}", "--timeout=90s")
+            gone = ("wait", "--for=delete", f"namespace/{leaving}", "--timeout=300s")
+            found.kubectl(*gone, timeout_s=310)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     namespace["metadata"] = {
         "name": SYSTEM_NAMESPACE,
         "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
     }
     for name in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # those of a session that ended just now
-        wait_for(f"the namespace {name} has gone, or is to stay", lambda: not is_going(name), 90)  # noqa: B023
+        wait_for(f"the namespace {name} has gone, or is to stay", lambda: not is_going(name))  # noqa: B023
     found.apply(namespace)
     try:
         found.install()

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import ssl
@@ -23,6 +24,7 @@ from pathlib import Path
 from vespiary_testkit.kubernetes_cluster import (
     DEPLOYMENT,
     OPERATORS,
+    PATIENCE_S,
     SYSTEM_NAMESPACE,
     TUNING_NAMESPACE,
     KubernetesCluster,
@@ -44,25 +46,29 @@ def api_server(cluster: KubernetesCluster) -> tuple[str, ssl.SSLContext]:
 def installed_operator_stopped(cluster: KubernetesCluster) -> Iterator[None]:
     """Have no pod of the installed operator as long as the context lasts."""
     scale = ("-n", SYSTEM_NAMESPACE, "scale", DEPLOYMENT)
+    if cluster.rights is not None:
+        cluster.rights.read_now()  # what it asked for goes with it
     cluster.kubectl(*scale, "--replicas=0")
     try:
         wait_for(
             "the installed operator has ended",
             lambda: not cluster.items("pods", SYSTEM_NAMESPACE, OPERATORS),
-            60,
         )
         yield
     finally:
         cluster.kubectl(*scale, "--replicas=1")
         cluster.kubectl(
-            "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=120s", timeout_s=130
+            "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=300s", timeout_s=310
         )
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Return a port that nobody has, below those that the kernel gives out until it is bound."""
+    while True:
+        port = random.randint(20_000, 29_999)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("0.0.0.0", port))
+            return port
 
 
 class LocalOperator:
@@ -131,7 +137,7 @@ class LocalOperator:
         """End it with signal 9."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(10)
+            self._process.wait(60)
 
     def page(self, path: str) -> str:
         """Return what it answers; empty if it does not."""
@@ -144,7 +150,7 @@ class LocalOperator:
         except (OSError, urllib.error.URLError):
             return ""
 
-    def wait_until_ready(self, timeout_s: float = 60) -> None:
+    def wait_until_ready(self, timeout_s: float = PATIENCE_S) -> None:
         wait_for(
             "the operator is ready", lambda: self.page("/readyz").startswith("ready"), timeout_s
         )
