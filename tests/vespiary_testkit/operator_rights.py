@@ -128,7 +128,9 @@ class OperatorRights:
     def _read_all(self, core: kubernetes.client.CoreV1Api, *, is_last: bool = False) -> bool:
         """Read every operator's page; return whether each that is ready had one."""
         try:
-            found = core.list_pod_for_all_namespaces(label_selector=OPERATORS).items
+            found = core.list_pod_for_all_namespaces(
+                label_selector=OPERATORS, _request_timeout=10
+            ).items
         except (kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
             return False
         is_whole = True
