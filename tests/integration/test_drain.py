@@ -137,7 +137,7 @@ def test_a_kill_of_either_broker_loses_and_doubles_nothing(tmp_path: Path) -> No
                     call(source, "GET", "/drain")["messagesLeft"] < before
                     or phase(source) == "drained"
                 ),
-                30,
+                lambda: call(source, "GET", "/drain"),
             )
             if phase(source) == "drained":
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stomp.exception import StompException
 
 from vespiary_testkit.broker_process import BrokerProcess, environment
 from vespiary_testkit.stock_client import Client
@@ -32,8 +34,10 @@ def clients() -> Iterator[Any]:
 
     yield connect
     for client in made:
-        if client.connection.is_connected():
-            client.connection.disconnect()
+        # Their broker has ended; whoever has yet to notice does so now.
+        with contextlib.suppress(OSError, StompException):
+            if client.connection.is_connected():
+                client.connection.disconnect()
 
 
 def send(client: Client, name: str, receipt: str, queue: str = "orders") -> None:

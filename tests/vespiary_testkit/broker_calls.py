@@ -10,7 +10,7 @@ from typing import Any
 
 from vespiary_testkit.broker_process import BrokerProcess, environment
 
-_CALL_S = 60.0
+_CALL_S = 180.0
 
 
 def run_command(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:

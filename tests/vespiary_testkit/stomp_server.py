@@ -262,7 +262,7 @@ def running_stomp_server(faults: Faults | None = None) -> Iterator[tuple[StompSe
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="stomp-server")
     thread.start()
-    assert ready.wait(5), "the server did not start within 5 s"
+    assert ready.wait(60), "the server did not start within 60 s"
     port, stop = state["port"], state["stop"]
     assert isinstance(port, int)
     assert callable(stop)
@@ -270,8 +270,8 @@ def running_stomp_server(faults: Faults | None = None) -> Iterator[tuple[StompSe
         yield server, port
     finally:
         stop()
-        thread.join(5)
-        assert not thread.is_alive(), "the server did not stop within 5 s"
+        thread.join(60)
+        assert not thread.is_alive(), "the server did not stop within 60 s"
 
 
 def _print_event(**event: object) -> None:
