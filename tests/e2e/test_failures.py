@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import (
     BROKER,
     DEPLOYMENT,
+    OPERATORS,
     SYSTEM_NAMESPACE,
     KubernetesCluster,
     small_broker,
@@ -30,11 +32,15 @@ from vespiary_testkit.kubernetes_cluster import (
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 OUTAGE_S = 60.0
-SILENCE_MAX_S = 5.0
-"""A client that sends all the time never waits longer than this for a receipt."""
+SILENCE_MAX_S = 20.0
+"""A client that sends all the time never waits longer than this for a receipt: less than a third of
+the time for which others are away, and much more than a busy disk takes."""
 
-TAKES_OVER_S = 22.0
-"""15 s of the Lease, a try, and the time that looking takes."""
+TAKES_OVER_S = 60.0
+"""15 s of the Lease, a try, and the time that looking takes on a machine that is slow and busy."""
+
+AT_REST_S = 10.0
+"""A broker that has nothing to do looks for files to free more often than this."""
 
 SEED = 20261123
 
@@ -121,13 +127,16 @@ def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
             while time.monotonic() < ends:
                 had = sender.confirmed
                 time.sleep(5)
-                assert sender.confirmed > had, sender.failure or "nothing is confirmed any longer"
+                wait_for(
+                    f"something is confirmed {sender.failure}",
+                    lambda had=had: sender.confirmed > had,  # type: ignore[misc]
+                    SILENCE_MAX_S,
+                )
         finally:
             cluster.signal_component("kube-apiserver", "CONT")
         wait_for(
             "the API server answers",
             lambda: cluster.kubectl("get", "--raw", "/readyz", check=False).returncode == 0,
-            60,
         )
         patch = json.dumps({"spec": {"addresses": [{"name": "later"}]}})
         back_at = time.monotonic()
@@ -140,13 +149,10 @@ def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
                 ).returncode
                 == 0
             ),
-            60,
         )
         generation = cluster.broker("orders", namespace)["metadata"]["generation"]
         for kind in ("ConfigApplied", "Ready"):
-            cluster.wait_for_condition(
-                "orders", namespace, kind, "True", generation=generation, timeout_s=120
-            )
+            cluster.wait_for_condition("orders", namespace, kind, "True", generation=generation)
         print(f"the operator worked again after {time.monotonic() - back_at:.0f} s")
     finally:
         sender.stop()
@@ -167,7 +173,7 @@ def kill_operator(cluster: KubernetesCluster, moments: random.Random) -> None:
                     return str(pod["metadata"]["name"])
         return ""
 
-    name = wait_for("the operator runs", begun, 60, pause_s=0.1)
+    name = wait_for("the operator runs", begun, pause_s=0.1)
     time.sleep(moments.uniform(0.5, 4.0))
     cluster.signal_container(name, SYSTEM_NAMESPACE, "operator", "KILL")
 
@@ -182,7 +188,7 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
         cluster.apply(document, namespace)
         for _ in range(3):
             kill_operator(cluster, moments)
-        cluster.wait_until_ready("orders", namespace, timeout_s=120)
+        cluster.wait_until_ready("orders", namespace)
         password = cluster.password("orders", namespace)
         made = cluster.get("statefulset", "orders", namespace)
 
@@ -197,10 +203,10 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
             kill_operator(cluster, moments)
         generation = cluster.broker("orders", namespace)["metadata"]["generation"]
         for kind in ("UpToDate", "Ready"):
-            cluster.wait_for_condition(
-                "orders", namespace, kind, "True", generation=generation, timeout_s=180
-            )
-        cluster.wait_for_condition("orders", namespace, "Progressing", "False", timeout_s=60)
+            cluster.wait_for_condition("orders", namespace, kind, "True", generation=generation)
+        cluster.wait_for_condition(
+            "orders", namespace, "Progressing", "False", generation=generation
+        )
         assert {name: len(uids) for name, uids in seen.uids.items()} == {
             "orders-0": 2,  # the first, and the one with the changed setting
             "orders-1": 2,
@@ -213,7 +219,10 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
     assert names_of(cluster, "statefulset", namespace) == ["orders"]
     assert names_of(cluster, "secret", namespace) == ["orders-credentials", "orders-users"]
     assert len(names_of(cluster, "controllerrevision", namespace)) == 2
-    assert len([n for n in names_of(cluster, "configmap", namespace) if "orders-config-" in n]) == 1
+    wait_for(
+        "the settings before are put away",
+        lambda: sum("orders-config-" in n for n in names_of(cluster, "configmap", namespace)) == 1,
+    )
     restarts = cluster.broker("orders", namespace)["status"].get("restarts") or []
     assert len(restarts) == 2, "each restart is told once"
     check_log(operator_log(cluster))
@@ -239,7 +248,7 @@ def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
     try:
         cluster.signal_component("kubelet", "STOP")
         try:
-            said = wait_for("the lost node is named", named, 150)
+            said = wait_for("the lost node is named", named, 240)
         finally:  # long before pods are asked to end, 300 s after the node was found silent
             cluster.signal_component("kubelet", "CONT")
     finally:
@@ -247,13 +256,12 @@ def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
     print(said)
     assert f"orders-0 is on the node {node}, which is not ready since 20" in said
     assert "two brokers would write to one volume" in said
-    cluster.wait_until_ready("orders", namespace, timeout_s=120)
+    cluster.wait_until_ready("orders", namespace)
     assert identity(cluster, namespace) == before
     assert not sender.failure, "the broker itself served on"
     wait_for(
         "nothing is said of it any longer",
         lambda: cluster.condition("orders", namespace, "Degraded").get("status") == "False",
-        60,
     )
     check_log(operator_log(cluster))
 
@@ -267,6 +275,18 @@ def files_of(cluster: KubernetesCluster, namespace: str) -> str:
     return cluster.kubectl(
         *("-n", namespace, "exec", "orders-0", "-c", "broker", "--", "sh", "-c", command)
     ).stdout
+
+
+def files_at_rest(cluster: KubernetesCluster, namespace: str) -> str:
+    """Return that once nothing changes any longer: a broker tidies up when its clients are gone."""
+    seen: list[str] = []
+
+    def are_same() -> bool:
+        seen.append(files_of(cluster, namespace))
+        return len(seen) > 1 and seen[-1] == seen[-2]
+
+    wait_for("the broker's files are at rest", are_same, pause_s=AT_REST_S)
+    return seen[-1]
 
 
 def second_pod(pod: dict[str, Any]) -> dict[str, Any]:
@@ -293,9 +313,9 @@ def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
     host, password = pod["status"]["podIP"], cluster.password("orders", namespace)
     sender = Sender(host, password)
     sender.start()
-    wait_for("messages are confirmed", lambda: sender.confirmed >= 20, 30)
+    wait_for("messages are confirmed", lambda: sender.confirmed >= 20)
     sender.stop()
-    files = files_of(cluster, namespace)
+    files = files_at_rest(cluster, namespace)
     assert "journal/activemq-data-1.hq" in files
     assert "bindings/activemq-bindings-1.bindings" in files
 
@@ -305,7 +325,7 @@ def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
         return next((state["terminated"] for state in of_broker if "terminated" in state), {})
 
     cluster.apply(second_pod(pod), namespace)
-    end = wait_for("the second broker has ended", ended, 60)
+    end = wait_for("the second broker has ended", ended)
     said = cluster.kubectl("-n", namespace, "logs", "second", "-c", "broker").stdout
     print(end["exitCode"], said)
     assert end["exitCode"] == 1
@@ -317,9 +337,9 @@ def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
     try:  # once more, while messages come in
         cluster.kubectl("-n", namespace, "delete", "pod", "second")
         cluster.apply(second_pod(pod), namespace)
-        wait_for("the second broker has ended again", ended, 60)
+        wait_for("the second broker has ended again", ended)
         had = sender.confirmed
-        wait_for("messages are confirmed", lambda: sender.confirmed >= had + 20, 30)
+        wait_for("messages are confirmed", lambda: sender.confirmed >= had + 20)
     finally:
         sender.stop()
     assert not sender.failure
@@ -341,7 +361,7 @@ def two_operators(cluster: KubernetesCluster) -> Iterator[None]:
     finally:
         # The Role goes with the second replica, so those that use it go first.
         cluster.kubectl("-n", SYSTEM_NAMESPACE, "scale", DEPLOYMENT, "--replicas=0")
-        wait_for("both have ended", lambda: not cluster.operators(), 60)
+        wait_for("both have ended", lambda: not cluster.items("pods", SYSTEM_NAMESPACE, OPERATORS))
         cluster.install()
 
 
@@ -368,6 +388,36 @@ def leading(cluster: KubernetesCluster) -> dict[str, float]:
     return found
 
 
+@contextlib.contextmanager
+def seen_holders() -> Iterator[list[str]]:
+    """Yield a list to which a watch adds who holds the Lease, each time that it is written."""
+    found: list[str] = []
+    process = subprocess.Popen(
+        [
+            *("kubectl", "-n", SYSTEM_NAMESPACE, "get", "lease", "vespiary", "--watch"),
+            *("-o", r"jsonpath={.spec.holderIdentity}{'\n'}"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = process.stdout
+
+    def read() -> None:
+        for line in lines:
+            found.append(line.strip())  # noqa: PERF401 - each at once
+
+    reader = threading.Thread(target=read, name="holders", daemon=True)
+    reader.start()
+    try:
+        yield found
+    finally:
+        process.kill()
+        process.wait(60)
+        reader.join(60)
+        lines.close()
+
+
 def follows(cluster: KubernetesCluster, former: str) -> str:
     """Wait until another process holds the Lease; return it."""
 
@@ -384,16 +434,20 @@ def follows(cluster: KubernetesCluster, former: str) -> str:
 def test_a_standby_takes_over(
     cluster: KubernetesCluster, namespace: str, two_operators: None
 ) -> None:
-    first = wait_for("an operator leads", lambda: leader(cluster), 30)
+    def first_leader() -> str:
+        is_one = sorted(leading(cluster).values()) == [0, 1]
+        names = {pod["metadata"]["name"] for pod in cluster.operators()}
+        now = leader(cluster)
+        return now if is_one and len(names) == 2 and pod_of(now) in names else ""
+
+    first = wait_for("one of two operators leads", first_leader)
     names = {pod["metadata"]["name"] for pod in cluster.operators()}
-    assert len(names) == 2
-    wait_for("one says that it leads", lambda: sorted(leading(cluster).values()) == [0, 1], 20)
 
     cluster.signal_container(pod_of(first), SYSTEM_NAMESPACE, "operator", "KILL")
     cluster.apply(small_broker("orders"), namespace)
     second = follows(cluster, first)  # the other pod, or the container that was started again
     assert pod_of(second) in names
-    cluster.wait_until_ready("orders", namespace, timeout_s=90)
+    cluster.wait_until_ready("orders", namespace)
     before = identity(cluster, namespace)
 
     # A leader that stands still is followed, and ends when it wakes.
@@ -409,21 +463,22 @@ def test_a_standby_takes_over(
         assert pod_of(third) != pod_of(second)
     finally:
         cluster.signal_container(pod_of(second), SYSTEM_NAMESPACE, "operator", "CONT")
-    wait_for("the one that woke has ended", lambda: restarts(pod_of(second)) > had, 60)
-    wait_for("one says that it leads", lambda: sorted(leading(cluster).values()) == [0, 1], 60)
+    wait_for("the one that woke has ended", lambda: restarts(pod_of(second)) > had)
+    wait_for("one says that it leads", lambda: sorted(leading(cluster).values()) == [0, 1])
     assert leader(cluster) == third
 
     # A leader that is asked to go gives the Lease back, and nobody waits.
-    began = time.monotonic()
-    going = ("-n", SYSTEM_NAMESPACE, "delete", "pod", pod_of(third), "--wait=false")
-    cluster.kubectl(*going)
-    follows(cluster, third)
-    assert time.monotonic() - began < 12, "it did not wait for the Lease to run out"
+    with seen_holders() as holders:
+        wait_for("the watch has begun", lambda: third in holders)
+        going = ("-n", SYSTEM_NAMESPACE, "delete", "pod", pod_of(third), "--wait=false")
+        cluster.kubectl(*going)
+        fourth = follows(cluster, third)
+        wait_for("the watch has seen it", lambda: fourth in holders)
+    given_back = list(dict.fromkeys(holders))
+    assert given_back == [third, "", fourth], "nobody waited for the Lease to run out"
     patch = json.dumps({"spec": {"addresses": [{"name": "later"}]}})
     cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", patch)
     generation = cluster.broker("orders", namespace)["metadata"]["generation"]
-    cluster.wait_for_condition(
-        "orders", namespace, "ConfigApplied", "True", generation=generation, timeout_s=90
-    )
+    cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True", generation=generation)
     assert identity(cluster, namespace) == before
     check_log(operator_log(cluster))
