@@ -1,13 +1,12 @@
-"""One connection: its transport, its clocks, the reasons not to read, and the way it ends.
+"""One connection: its transport, its clocks, and the reasons not to read. How it ends: `ending`.
 
 Owns the transport and the core's handle of the connection. Bytes go to its intake, frames to its
 session. Must never interpret either, nor work for one message alone. Owner: the event loop.
 
 States
     OPEN       frames are taken.
-    ENDING     the last frame (ERROR, or the receipt of DISCONNECT) waits behind earlier receipts.
-    LINGERING  it is on its way; what still comes is thrown away, so that the client can read it
-               before a reset. Then the transport is closed.
+    ENDING     the last frame (ERROR, or the receipt of DISCONNECT) waits behind what is due.
+    LINGERING  it is on its way; what still comes is thrown away. Then the transport is closed.
     CLOSED     the transport is gone.
 """
 
@@ -24,13 +23,15 @@ from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign
+from vespiary_broker.server.ending import LINGER_S, Ending
+from vespiary_broker.server.heart_beats import HeartBeats
 from vespiary_broker.server.intake import Intake
 from vespiary_broker.server.large_intake import LargeSink
 from vespiary_broker.server.large_sending import is_body_dropped, send_large
 from vespiary_broker.server.large_stream import LargeStream
 from vespiary_broker.server.session import StompSession
 from vespiary_broker.store.large_writer import LargeWriter
-from vespiary_codec.wire.stomp import HEART_BEAT, Frame, Version, encode, error_frame
+from vespiary_codec.wire.stomp import Frame, Version, encode, error_frame
 from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
 from vespiary_spec.errors import DiskFull, LimitExceeded, RemoteProtocolError, VespiaryError
 
@@ -41,10 +42,6 @@ OUTPUT_BYTES_MAX: Final = 256 * 1024
 """Unsent bytes above which a connection gets no more messages."""
 CHOKE_BYTES: Final = 2 * OUTPUT_BYTES_MAX
 """Unsent bytes above which a connection is not read: it does not read its receipts either."""
-_LINGER_S: Final = 2.0
-_ENDING_S: Final = 5.0
-_BEAT_SHARE: Final = 0.75
-"""Share of the agreed interval after which we send a heart-beat, so that it is there in time."""
 _INTERNAL: Final = "the broker failed to handle this frame; its log says why"
 
 log = logging.getLogger(__name__)
@@ -78,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_write_paused = False
         self.bytes_in = 0
         self.heard_at_s = 0.0
-        self.written_at_s = 0.0
+        self.beats: HeartBeats | None = None
         self.connected_at_s = 0.0
         self.session: StompSession | None = None
         self.listener = listener
@@ -96,10 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_busy = False  # a frame is being handled by a task
         self._is_blocked = False  # the journal has no room
         self._is_choked = False  # the client does not read
-        self._last = b""
+        self._ending: Ending | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._beat_out_s = 0.0
-        self._beat_in_s = 0.0
 
     # --- the transport's callbacks ----------------------------------------------------------------
 
@@ -125,9 +120,9 @@ class Connection(asyncio.BufferedProtocol):
         self.handle = cycle.core.open_connection()
         cycle.connections[self.handle] = self
         self.session = StompSession(self, cycle, listener)
-        self._set_timer("first byte", listener.timing.first_byte_s, self._check_first_byte)
+        self.set_timer("first byte", listener.timing.first_byte_s, self._check_first_byte)
         if listener.acceptor.handshake_timeout:
-            self._set_timer("login", listener.acceptor.handshake_timeout, self._check_login)
+            self.set_timer("login", listener.acceptor.handshake_timeout, self._check_login)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
         """Return where the next bytes go."""
@@ -192,6 +187,20 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that were written and not sent yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether a client that sends is heard: reading has no reason to wait."""
+        return not (self._is_holding or self._is_choked)
+
+    def now_s(self) -> float:
+        """Return the loop's clock."""
+        return self._cycle.loop.time()
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a large message is on its way out."""
+        return self._stream is not None
+
     def room_bytes(self) -> int:
         """Return how many bytes of messages may be given to the connection now."""
         if self._state is not State.OPEN or self._transport is None or self._stream is not None:
@@ -218,8 +227,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         transport.write(data)
-        if self._beat_out_s:
-            self.written_at_s = self._cycle.loop.time()
+        if self.beats is not None:
+            self.beats.written_at_s = self._cycle.loop.time()
         if self.is_write_paused and transport.get_write_buffer_size() > CHOKE_BYTES:
             self._is_choked = True
             self._update_reading()
@@ -240,6 +249,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if stream.waiting:
             self.write(bytes(stream.waiting))
+        if self._ending is not None:
+            self._ending.stream_ended()
+            return
         if not self.is_write_paused:
             self._is_choked = False
             self._update_reading()
@@ -254,8 +266,8 @@ class Connection(asyncio.BufferedProtocol):
         """Send receipts that the core has released."""
         if self._state in (State.OPEN, State.ENDING):
             self.write(data)
-            if self._state is State.ENDING and data.endswith(self._last):
-                self._linger()
+            if self._ending is not None:
+                self._ending.released(data)
 
     def logged_in(self, version: Version, beat_out_s: float, beat_in_s: float) -> None:
         """Leave the login behind: other limits, other clocks, the core's scanner.
@@ -265,8 +277,8 @@ class Connection(asyncio.BufferedProtocol):
             beat_out_s: Seconds within which we have to send something; 0 for never.
             beat_in_s: Seconds after which a silent client is dropped; 0 for never.
         """
-        self._cancel_timer("first byte")
-        self._cancel_timer("login")
+        self.cancel_timer("first byte")
+        self.cancel_timer("login")
         self._intake.set_version(version)
         limits = self.listener.limits
         self._cycle.core.set_ready(
@@ -279,43 +291,40 @@ class Connection(asyncio.BufferedProtocol):
                 self.listener.scanned_body_bytes,
             ),
         )
-        self._beat_out_s, self._beat_in_s = beat_out_s * _BEAT_SHARE, beat_in_s
-        self.written_at_s = self._cycle.loop.time()
-        if beat_out_s:
-            self._set_timer("beat out", self._beat_out_s, self._beat_out)
-        if beat_in_s:
-            self._set_timer("beat in", beat_in_s, self._check_beat)
+        if beat_out_s or beat_in_s:
+            self.beats = HeartBeats(self, beat_out_s, beat_in_s, self.now_s())
 
     def refuse(self, sentence: str) -> None:
         """Send an ERROR frame that is not about a frame of the client, and end the connection."""
         version = self.session.version if self.session is not None else None
-        self.end(encode(error_frame(sentence), version or "1.0"))
+        self.end(encode(error_frame(sentence), version or "1.0"), is_patient=False)
 
-    def end(self, data: bytes) -> None:
+    def end(self, data: bytes, *, is_patient: bool = True) -> None:
         """Send a last frame behind the receipts that are due before it; then close.
 
         Args:
             data: The frame; empty to close without one.
+            is_patient: Whether a large message that is half sent is sent to its end before; the
+                connection is cut off otherwise, since there is no way to say more.
         """
         if self._state is not State.OPEN:
             return
         self._state = State.ENDING
-        self._last = data
         self._drop_input()
         is_ordered = False
         if self.session is not None:
             is_ordered = self.session.version is not None and not self._cycle.failure
             self.session.close()
-        if self._stream is not None:
-            self.abort()  # a frame that is half sent leaves no way to say more
+        self._drop_stream()
+        if self.is_streaming and not (data and is_patient):
+            self.abort()
         elif not data:
             self._close_transport()
-        elif is_ordered:
-            self._cycle.core.receipt(self.handle, data)
-            self._set_timer("end", _ENDING_S, self._end_now)
-            self._cycle.touch()
         else:
-            self._end_now()
+            self._ending = Ending(self)
+            self._ending.begin(data, is_ordered=is_ordered)
+            if is_ordered:
+                self._cycle.touch()
 
     def abort(self) -> None:
         """Cut the connection off."""
@@ -470,30 +479,34 @@ class Connection(asyncio.BufferedProtocol):
         )
         self.refuse_error(error, None)
 
-    def _end_now(self) -> None:
-        if self._state is State.ENDING:
-            # The clock ends a connection; it confirms nothing: what is staged may not be durable.
-            if not self._last.startswith(b"RECEIPT"):
-                self.write(self._last)
-            self._linger()
-
-    def _linger(self) -> None:
-        """Wait for the client to read the last frame and to close."""
+    def linger(self) -> None:
+        """Say that nothing more comes, and throw away what the client still sends."""
         self._state = State.LINGERING
-        self._cancel_timer("end")
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         if transport.can_write_eof():
             transport.write_eof()
-        self._set_timer("linger", _LINGER_S, self.abort)
         self._update_reading()
+
+    def progress(self) -> tuple[int, int]:
+        """Return two numbers that both stay as they are only if the client reads nothing."""
+        return self._stream.sent_bytes if self._stream is not None else 0, self.unsent_bytes
+
+    def _drop_stream(self) -> None:
+        """Forget a large message of which nothing was sent."""
+        stream = self._stream
+        if stream is not None and not stream.sent_bytes:
+            self._stream = None
+            stream.cut()
+            if stream.waiting:
+                self.write(bytes(stream.waiting))
 
     def _close_transport(self) -> None:
         self._state = State.LINGERING
         if self._transport is not None:
             self._transport.close()
-            self._set_timer("linger", _LINGER_S, self.abort)
+            self.set_timer("linger", LINGER_S, self.abort)
 
     def _drop_input(self) -> None:
         self._intake.drop()
@@ -512,11 +525,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- clocks -----------------------------------------------------------------------------------
 
-    def _set_timer(self, name: str, delay_s: float, action: Callable[[], None]) -> None:
-        self._cancel_timer(name)
+    def set_timer(self, name: str, delay_s: float, action: Callable[[], None]) -> None:
+        """Have something done later, in place of what goes by that name."""
+        self.cancel_timer(name)
         self._timers[name] = self._cycle.loop.call_later(delay_s, action)
 
-    def _cancel_timer(self, name: str) -> None:
+    def cancel_timer(self, name: str) -> None:
+        """Leave that undone."""
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
@@ -563,34 +578,6 @@ class Connection(asyncio.BufferedProtocol):
                 allowed=f"at least {rate}",
             )
             self.refuse_error(error, None)
-
-    def _beat_out(self) -> None:
-        if self._state is not State.OPEN:
-            return
-        wait_s = self.written_at_s + self._beat_out_s - self._cycle.loop.time()
-        if wait_s <= 0.001:
-            if (
-                not self.is_write_paused and self._stream is None
-            ):  # what waits there is a sign of life as well
-                self.write(HEART_BEAT)
-            wait_s = self._beat_out_s
-        self._set_timer("beat out", wait_s, self._beat_out)
-
-    def _check_beat(self) -> None:
-        if self._state is not State.OPEN:
-            return
-        now_s = self._cycle.loop.time()
-        if self._is_holding or self._is_choked:
-            self.heard_at_s = now_s  # we do not listen
-        wait_s = self.heard_at_s + self._beat_in_s - now_s
-        if wait_s > 0.001:
-            self._set_timer("beat in", wait_s, self._check_beat)
-            return
-        error = LimitExceeded(
-            f"no heart-beat and no frame for {now_s - self.heard_at_s:.1f} seconds",
-            allowed=f"at most {self._beat_in_s:g}",
-        )
-        self.refuse_error(error, None)
 
 
 def _sentence(error: VespiaryError) -> str:

@@ -42,6 +42,7 @@ class LargeStream:
 
     Attributes:
         waiting: What the connection has to send behind the frame.
+        sent_bytes: What was given to the connection of it.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class LargeStream:
         given: LargeDelivery,
     ) -> None:
         self.waiting = bytearray()
+        self.sent_bytes = 0
         self._connection = connection
         self._cycle = cycle
         self._store = store
@@ -96,19 +98,22 @@ class LargeStream:
         return None
 
     async def _send(self, reader: LargeReader) -> None:
-        connection, is_begun = self._connection, False
         while piece := await reader.next_piece():
             if self._is_cut:
                 return
-            connection.transmit(piece if is_begun else self._given.head + piece)
-            is_begun = True
+            self._transmit(piece)
             await self._wait_for_room()
         if self._is_cut:
             return
-        connection.transmit(b"\0" if is_begun else self._given.head + b"\0")
+        self._transmit(b"\0")
         self._store.delivered(self._given.body.size_bytes)
         if self._consumer.mode is AckMode.AUTO:
             await self._acknowledge()
+
+    def _transmit(self, piece: bytes) -> None:
+        data = piece if self.sent_bytes else self._given.head + piece
+        self._connection.transmit(data)
+        self.sent_bytes += len(data)
 
     async def _acknowledge(self) -> None:
         """Acknowledge for a consumer that does not: the message has left."""

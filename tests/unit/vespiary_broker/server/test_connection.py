@@ -472,7 +472,8 @@ async def test_the_clock_confirms_no_disconnect_before_all_is_durable(rig: Serve
     await peer.login()
     peer.send(SEND % (1, b"x") + b"DISCONNECT\nreceipt:d\n\n\0")
     await rig.settle()
-    peer.connection._end_now()  # five seconds later
+    assert peer.connection._ending is not None
+    peer.connection._ending.expire()  # five seconds later
     assert peer.frames() == [], "the disk hangs: what was sent may be lost"
     await rig.flush()
     assert "d" not in [frame.get("receipt-id") for frame in peer.frames()]

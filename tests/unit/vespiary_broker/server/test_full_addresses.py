@@ -137,9 +137,11 @@ def test_a_blocked_producer_gets_its_messages_and_its_heart_beats() -> None:
         other.send(send("free", 1))
         await rig.flush()
         assert [frame.command for frame in both.frames()] == ["MESSAGE"]
-        both.connection.written_at_s = both.connection.heard_at_s = -1000.0
-        both.connection._beat_out()
-        both.connection._check_beat()
+        beats = both.connection.beats
+        assert beats is not None
+        beats.written_at_s = both.connection.heard_at_s = -1000.0
+        beats.beat()
+        beats.check()
         await rig.settle()
         both.frames()
         assert both.heart_beats == 1

@@ -3,93 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from pathlib import Path
 from typing import Any
 
-from vespiary_broker.server.listener import LargeLimits
-from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
+from vespiary_broker.store.large_messages import LargeMessageOptions
 from vespiary_spec.errors import JournalFull
-from vespiary_spec.settings import AddressSettings, DiskFullPolicy
-from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
-from vespiary_testkit.memory_journal import MemoryJournal
-from vespiary_testkit.server_rig import Peer, ServerRig
+from vespiary_testkit.large_rig import BODY, FOLDER, LargeRig, receipts, rigged, send
+from vespiary_testkit.server_rig import Peer
 
-FOLDER = Path("/large")
-LIMITS = LargeLimits(over_bytes=1000, record_bytes_max=100_000, size_bytes_max=1 << 30)
-ROOM = 50_000
-BODY = bytes(range(1, 251)) * 120  # 30 000 bytes, no NUL
-POLICIES = {
-    "failing": AddressSettings(disk_full_policy=DiskFullPolicy.FAIL),
-    "dropping": AddressSettings(disk_full_policy=DiskFullPolicy.DROP),
-}
 FULL = JournalFull("no journal file can be made", measured="96 %", allowed="at most 90 %")
-
-
-class LargeRig(ServerRig):
-    """A server whose large bodies go to a small disk in memory."""
-
-    def __init__(self) -> None:
-        self.disk = MemoryDisk(capacity_bytes=ROOM)
-        options = LargeMessageOptions(directory=FOLDER, retry_s=0.001)
-        self.large = LargeMessages(options, self.disk, InlineExecutor())
-        journal = MemoryJournal(files=2)
-        super().__init__(journal=journal, settings=POLICIES, large=self.large, large_limits=LIMITS)
-
-    def make_full(self) -> None:
-        """Leave room for a third of a body."""
-        self.disk.capacity_bytes = self.disk.used_bytes() + len(BODY) // 3
-
-    async def until_waiting(self, count: int) -> None:
-        """Let the loop turn until so many wait for room; one that just tries again does not."""
-        for _ in range(1000):
-            await self.settle()
-            if self.large.statistics().waiting == count:
-                return
-        assert self.large.statistics().waiting == count
-
-    async def make_room(self) -> None:
-        """Give the disk room, and wait until those who wait have tried again."""
-        self.disk.capacity_bytes = 1 << 40
-        for _ in range(5):
-            await asyncio.sleep(0.002)
-        await self.flush()
-
-    async def close(self) -> None:
-        await super().close()
-        await self.large.close()
-        assert self.large.statistics().receiving == 0
-
-    def bodies(self) -> list[bytes]:
-        """Return what is in the files."""
-        return [bytes(self.disk.files[path].data) for path in sorted(self.disk.files)]
-
-
-def rigged(test: Callable[[LargeRig], Awaitable[None]]) -> Any:
-    """Run a test on a loop and a rig of its own."""
-
-    @wraps(test)
-    def run() -> None:
-        async def scenario() -> None:
-            rig = LargeRig()
-            await test(rig)
-            await rig.close()
-
-        asyncio.run(scenario())
-
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for a fixture `rig`
-    return run
-
-
-def send(queue: str, receipt: object, *, has_length: bool = True, extra: str = "") -> bytes:
-    length = f"content-length:{len(BODY)}\n" if has_length else ""
-    head = f"SEND\ndestination:/queue/{queue}\npersistent:true\n{length}{extra}"
-    return f"{head}receipt:{receipt}\n\n".encode() + BODY + b"\0"
-
-
-def receipts(peer: Peer) -> list[str]:
-    return [frame.get("receipt-id", "") for frame in peer.frames()]
 
 
 async def arrive(rig: LargeRig, peer: Peer, data: bytes) -> bytes:
