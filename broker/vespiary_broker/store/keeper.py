@@ -125,6 +125,8 @@ class FileKeeper:
         self._clock_s = clock_s
         self._wake = asyncio.Event()
         self._checkpoint_file = 0
+        self._written_file = 0
+        self._begun_sequence = 0
         self._rolled_s = clock_s()
         self._roll_seconds = 60.0
         self._retry_s = 0.0
@@ -137,6 +139,16 @@ class FileKeeper:
     def wake(self) -> None:
         """Look at the files soon: the core went on to the next one, or ran out of them."""
         self._wake.set()
+
+    def note_written(self, file_id: int, sequence: int) -> None:
+        """Note the first blocks of a file that are durable.
+
+        Args:
+            file_id: The file that was written to.
+            sequence: Its last block that is durable.
+        """
+        if file_id != self._written_file:
+            self._written_file, self._begun_sequence = file_id, sequence
 
     def count_pinned(self) -> int:
         """Return the number of full files without a live message, which wait for older ones."""
@@ -327,9 +339,13 @@ class FileKeeper:
         # Now, because the header of a file activated from here on says that this block is durable:
         # if the file that was just begun reads as zeros one day, that is what tells.
         await self._provide()
-        newest = self._pool.file(self._pool.active_ids[-1])
-        if is_rolled and newest.watermark < sequence and self._pool.has_spare:
-            with suppress(DiskFull):  # enough were ahead already, and none of them knew of it
+        newest = self._pool.file(self._pool.active_ids[-1]).watermark
+        # Enough are ahead already, and none of them knows of it: one of those to spare does no
+        # harm, and one is made if not even the begun file's own first block has a witness, since
+        # all of them were made while that was on its way to the disk.
+        is_unwitnessed = newest < self._begun_sequence
+        if is_rolled and newest < sequence and (self._pool.has_spare or is_unwitnessed):
+            with suppress(DiskFull):
                 await self._activate()
         for file_id in chosen:
             self._loader.forget(file_id)

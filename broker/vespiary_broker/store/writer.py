@@ -503,6 +503,7 @@ class MessageJournal:
         if self.core.current_file() != self._current_file:
             self._current_file = self.core.current_file()
             self._keeper.wake()
+        self._keeper.note_written(request.file_id, request.sequence)
         if self._in_flight is None:
             self.kick()
             self._arm_quiet()

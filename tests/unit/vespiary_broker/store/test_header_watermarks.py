@@ -23,6 +23,7 @@ from vespiary_native.choice import block_verifier
 from vespiary_spec.errors import CorruptRecord
 from vespiary_testkit.block_builder import FOLDER, Builder
 from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     Client,
@@ -50,9 +51,14 @@ def zero(disk: MemoryDisk, path: Path) -> None:
 
 def is_witnessed(disk: MemoryDisk, folder: Path) -> bool:
     """Whether a header says that the first block of the newest file with blocks is durable."""
+    return max(file.watermark for file in active(disk, folder)) >= max(first_blocks(disk, folder))
+
+
+def first_blocks(disk: MemoryDisk, folder: Path) -> list[int]:
+    """Return the sequences of the files' first blocks."""
     sink = FirstBlocks()
     recover(disk, folder, sink)
-    return max(file.watermark for file in active(disk, folder)) >= max(sink.first.values())
+    return list(sink.first.values())
 
 
 class FirstBlocks(LiveSet):
@@ -114,6 +120,49 @@ async def test_the_newest_file_of_messages_reads_as_zeros(tmp_path: Path, lives:
     lost = [(loss.file, loss.offset, loss.first_sequence) for loss in report.losses]
     assert lost == [(begun[-1].path.name, 4096, named[0].sequence)]
     assert named[0].sequence <= report.losses[0].last_sequence <= last
+
+
+@run
+async def test_a_file_that_begins_while_files_are_made_has_its_witness(tmp_path: Path):
+    """All files ahead were made when its first block was not durable yet, and none is to spare."""
+    disk, rings = MemoryDisk(), []
+
+    def make_ring(disk: MemoryDisk) -> MemoryRing:
+        rings.append(MemoryRing(disk))
+        return rings[-1]
+
+    journal = await open_memory(tmp_path, disk, make_ring)
+    await until(lambda: journal.core.files_ahead() == 2 and not journal._pool.has_spare)
+    route, begun = journal.core.open_route([1]), []
+
+    def begin_next() -> None:
+        """Stage messages until the first block of the next file is on its way, and keep it so."""
+        last = begun[-1] if begun else 0
+        while journal._in_flight is None or journal._in_flight.file_id == last:
+            rings[-1].release()
+            rings[-1].hold()  # what is submitted from here on
+            journal._on_completions()
+            journal.core.publish(route, b"", bytes(3000), persistent=True)
+            journal.kick()
+        begun.append(journal._in_flight.file_id)
+
+    def on_step(step: str, _path: Path) -> int:
+        if step == "create" and len(begun) == 1:
+            begin_next()
+        return 0
+
+    begin_next()
+    disk.fail = on_step
+    rings[-1].release()
+    await until(lambda: len(begun) == 2 and journal.core.files_ahead() == 2)
+    disk.fail = lambda *_: 0
+    assert max(file.watermark for file in active(disk, tmp_path)) < max(
+        first_blocks(disk, tmp_path)
+    )
+    rings[-1].release()
+    await until(lambda: not journal._is_uncovered and is_witnessed(disk, tmp_path))
+    assert journal.core.files_ahead() <= 3
+    await journal.close()
 
 
 @pytest.mark.parametrize("form", [BINDINGS_FORM, JMS_FORM])
