@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -77,6 +78,10 @@ def version_of(image: str) -> str:
     return image.rpartition(":")[2]
 
 
+MISHAPS = (stomp.exception.StompException, subprocess.SubprocessError)
+"""What may happen to a client, or to kubectl's forwarding, while brokers go."""
+
+
 class Sender(threading.Thread):
     """Sends numbered messages with receipts, and reconnects for ever.
 
@@ -110,7 +115,7 @@ class Sender(threading.Thread):
                 with self._address() as (host, port):
                     while not self._over.is_set():
                         self._send(host, port)
-            except (AssertionError, IndexError, OSError, stomp.exception.StompException):
+            except (AssertionError, IndexError, OSError, *MISHAPS):
                 time.sleep(0.5)
 
     @contextlib.contextmanager

@@ -38,5 +38,5 @@ def variant(cluster: KubernetesCluster, image: str, name: str, *changes: str) ->
     text += "USER 10001:10001\n"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "Dockerfile").write_text(text)
-        run(script, "image", folder, made, timeout_s=300)
+        run(script, "image", folder, made, timeout_s=900)
     return made

@@ -131,6 +131,8 @@ class KubernetesCluster:
         return run("kubectl", *arguments, stdin=stdin, check=check, timeout_s=timeout_s)
 
     def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        if arguments[0] in ("upgrade", "rollback", "uninstall"):
+            self._note_rights()
         return run("helm", *arguments, check=check, timeout_s=600)
 
     def read(self, *arguments: str) -> str:
@@ -176,7 +178,6 @@ class KubernetesCluster:
             chart: Folder or package.
             settings: Values beside those of the images, each as `--set` takes it.
         """
-        self._note_rights()
         operator, _, operator_tag = self.operator_image.rpartition(":")
         broker, _, broker_tag = self.broker_image.rpartition(":")
         values = [
@@ -208,7 +209,6 @@ class KubernetesCluster:
             self.rights.read_now()
 
     def uninstall(self) -> None:
-        self._note_rights()
         self.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", check=False)
 
     def restart_operator(self) -> None:

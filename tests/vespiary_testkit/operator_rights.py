@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import kubernetes
 import urllib3
@@ -20,6 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from vespiary_operator import kinds, rbac
 
 PAUSE_S = 2.0
+REPLACED_S = 120.0
+"""Within it an operator is gone that is replaced, or its installation was left as it was."""
+READ_S = 60.0
+"""So long an operator that is ready may take to show what it asked for, before it is replaced."""
 OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
 
 
@@ -57,6 +62,7 @@ class OperatorRights:
         self.pages = 0
         self._chart = f"vespiary-{chart_version}"
         self._stop = threading.Event()
+        self._leaving: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="operator-rights", daemon=True)
 
     @contextlib.contextmanager
@@ -102,9 +108,15 @@ class OperatorRights:
         ]
 
     def read_now(self) -> None:
-        """Read what the operators that run now have asked for; before they are replaced."""
+        """Read what the operators that run now have asked for; before they are replaced.
+
+        What they are refused from now on does not count: their rights may be gone before they are.
+        """
         client = kubernetes.config.new_client_from_config(os.environ.get("KUBECONFIG"))
-        self._read_all(kubernetes.client.CoreV1Api(client))
+        core = kubernetes.client.CoreV1Api(client)
+        deadline = time.monotonic() + READ_S
+        while not self._read_all(core, is_last=True) and time.monotonic() < deadline:
+            time.sleep(0.5)
 
     def _run(self) -> None:
         # The client's default is what KUBECONFIG was when the module was loaded, before `cluster`.
@@ -113,17 +125,54 @@ class OperatorRights:
         while not self._stop.wait(PAUSE_S):
             self._read_all(core)
 
-    def _read_all(self, core: kubernetes.client.CoreV1Api) -> None:
-        with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
-            for pod in core.list_pod_for_all_namespaces(label_selector=OPERATORS).items:
-                if pod.metadata.labels.get("helm.sh/chart") in (self._chart, None):
-                    self._read(core, pod.metadata.namespace, pod.metadata.name)
-
-    def _read(self, core: kubernetes.client.CoreV1Api, namespace: str, name: str) -> None:
-        """Read one page; a pod that is not up yet, or no longer, has none."""
-        with contextlib.suppress(kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
-            page = core.connect_get_namespaced_pod_proxy_with_path(
-                f"{name}:8080", namespace, "metrics", _preload_content=False, _request_timeout=5
+    def _read_all(self, core: kubernetes.client.CoreV1Api, *, is_last: bool = False) -> bool:
+        """Read every operator's page; return whether each that is ready had one."""
+        try:
+            found = core.list_pod_for_all_namespaces(
+                label_selector=OPERATORS, _request_timeout=10
+            ).items
+        except (kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+            return False
+        is_whole = True
+        for pod in found:
+            if pod.metadata.labels.get("helm.sh/chart") not in (self._chart, None):
+                continue
+            is_read = self._read(core, pod, is_last=is_last)
+            is_ready = any(
+                c.type == "Ready" for c in pod.status.conditions or () if c.status == "True"
             )
-            self.asked |= of_page(page.data.decode())
-            self.pages += 1
+            is_whole = is_whole and (is_read or not is_ready)
+        return is_whole
+
+    def _read(self, core: kubernetes.client.CoreV1Api, pod: Any, *, is_last: bool) -> bool:
+        """Read one page; a pod that is not up yet, or no longer, has none."""
+        metadata = pod.metadata
+        try:
+            page = core.connect_get_namespaced_pod_proxy_with_path(
+                f"{metadata.name}:8080",
+                metadata.namespace,
+                "metrics",
+                _preload_content=False,
+                _request_timeout=5,
+            ).data
+        except (kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
+            return False
+        self.note(metadata.uid, page.decode(), is_last=is_last)
+        return True
+
+    def note(self, operator: str, page: str, *, is_last: bool = False) -> None:
+        """Add a page of metrics.
+
+        Args:
+            operator: Whose it is: the UID of its pod.
+            page: The page.
+            is_last: Whether the operator is to be replaced now.
+        """
+        now = time.monotonic()
+        asked = of_page(page)
+        if now - self._leaving.get(operator, -REPLACED_S) < REPLACED_S:
+            asked = {one for one in asked if one.code != "403"}
+        self.asked |= asked
+        self.pages += 1
+        if is_last:
+            self._leaving[operator] = now

@@ -68,3 +68,22 @@ def test_a_refusal_counts_unless_the_namespace_was_going() -> None:
     going = Asked("patch", "services", "", "403", "NamespaceTerminating")
     missing = Asked("list", "nodes", "", "403", "Forbidden")
     assert rights({going, missing}).refused() == {missing}
+
+
+def test_what_an_operator_is_refused_while_it_is_replaced_does_not_count() -> None:
+    """Helm takes the rights of the former one away before the former one has ended."""
+    metrics = Metrics()
+    metrics.freshness.watch_queue(lambda: Backlog(0, 0.0))
+    found = OperatorRights("1.0.0")
+    metrics.asked(ApiRequest("list", "pods"), 200)
+    found.note("former", metrics.text().decode(), is_last=True)
+    metrics.asked(ApiRequest("list", "nodes"), 403, "Forbidden")
+    metrics.asked(ApiRequest("delete", "pods"), 200)
+    found.note("former", metrics.text().decode())
+    assert not found.refused()
+    assert {(asked.verb, asked.resource) for asked in found.asked} == {
+        ("list", "pods"),
+        ("delete", "pods"),
+    }
+    found.note("next", metrics.text().decode())
+    assert found.refused() == {Asked("list", "nodes", "", "403", "Forbidden")}
