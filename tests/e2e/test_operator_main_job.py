@@ -117,7 +117,7 @@ def test_what_was_confirmed_survives_kill_9(cluster: KubernetesCluster, namespac
         shown = cluster.kubectl("get", "br", "-n", namespace).stdout
         return all(word in shown for word in ("True", "ASYNCIO", "ext4"))
 
-    wait_for("readiness, engine and file system in the table", is_shown, 60)
+    wait_for("readiness, engine and file system in the table", is_shown, 240)
     password = cluster.password("orders", namespace)
 
     confirmed: set[int] = set()

@@ -308,7 +308,7 @@ def test_what_keeps_brokers_from_starting_is_named(
         wanted = f"The claim journal-no-volume-0 (class {namespace}, 256Mi, ReadWriteOnce)"
         assert wanted in found["message"]
         for name in ("no-image", "no-volume"):
-            cluster.wait_for_condition(name, namespace, "Degraded", "True", timeout_s=60)
+            cluster.wait_for_condition(name, namespace, "Degraded", "True")
     finally:
         cluster.kubectl("delete", "br", "--all", "-n", namespace, "--wait=false")
         cluster.kubectl("delete", "storageclass", namespace, "--ignore-not-found")

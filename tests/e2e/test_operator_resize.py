@@ -130,7 +130,7 @@ def test_in_use_with_the_stateful_set_replaced_and_no_broker_touched(
     wait_for(
         "Events tell of all of it",  # they are written behind the status
         lambda: {"Growing", "Deleted", "Recreated"} <= reasons(cluster, namespace),
-        60,
+        120,
     )
 
     document["spec"]["storage"]["volumes"]["journal"]["size"] = "350Mi"
@@ -211,7 +211,7 @@ def test_at_rest_one_broker_after_the_other(cluster: KubernetesCluster, namespac
         180,
     )
     assert [uid(cluster, "pod", f"orders-{n}", namespace) for n in (0, 1)] == after
-    wait_for("an Event says why", lambda: "RestartedToGrow" in reasons(cluster, namespace), 60)
+    wait_for("an Event says why", lambda: "RestartedToGrow" in reasons(cluster, namespace), 120)
 
 
 def is_ready(pod: dict[str, Any]) -> bool:

@@ -503,7 +503,7 @@ def test_versions_come_and_go_while_a_client_sends(
 ) -> None:
     sender = Sender(cluster, namespace)
     sender.start()
-    wait_for("the first receipts", lambda: len(sender.confirmed) > 50, 60)
+    wait_for("the first receipts", lambda: len(sender.confirmed) > 50, 240)
     is_approved_before_the_rest(upgraded, images)
     is_taken_back(upgraded, images)
     confirmed = is_judged_by_what_clients_get(upgraded, images)
