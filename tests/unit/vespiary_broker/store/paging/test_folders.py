@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +47,26 @@ def test_an_address_of_any_name_has_a_folder_below_the_directory(
     assert folders.read_address(folder) == address
     assert folders.walk() == [folder]
     assert PageFolders(tmp_path / "paging", Disk()).make(address) == folder
+
+
+@pytest.mark.parametrize("step", ["mkdir", "rename"])
+def test_pages_that_are_the_first_at_once_have_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A page each in a thread of its own: the second comes while the first is at it."""
+    real, both = getattr(os, step), threading.Barrier(2)
+
+    def slow(*args: Any, **names: Any) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        real(*args, **names)
+
+    folders = PageFolders(tmp_path, Disk())
+    monkeypatch.setattr(os, step, slow)
+    with ThreadPoolExecutor(2) as threads:
+        made = list(threads.map(folders.make, ["orders", "orders"]))
+    assert made == [folders.path("orders")] * 2
+    assert (made[0] / "address").read_bytes() == b"orders"
 
 
 def test_ten_thousand_addresses_have_as_many_folders() -> None:
