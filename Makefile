@@ -18,7 +18,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -57,6 +57,13 @@ test: $(VENV)/.dev ## all that needs no cluster: C, AIO, NIO, and the pure-Pytho
 	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" NIO"; \
 	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
+
+late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with threads and sockets that are late at random (half an hour)
+	@trap 'exit 130' INT; failed=; export VESPIARY_LATE=$${VESPIARY_LATE:-0.4} PYTHONPATH=tests/late; \
+	for engine in AIO VESPIARY_RING=threads VESPIARY_NATIVE=0; do \
+		env $${engine#AIO} $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" $$engine"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make late: failed:$$failed" >&2; exit 1; fi
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(PYTEST) $(SPREAD) tests/mutants

@@ -1,0 +1,79 @@
+"""Threads and sockets that are late, at random: what a busy machine does now and then.
+
+A test, or the product, that takes for granted what comes right after something else fails here in
+minutes, not once in ten thousand runs. `make late` puts this folder on PYTHONPATH, so that it is in
+the tests and in all Python processes that they start. Owns nothing; does nothing without
+VESPIARY_LATE, the share of results that are late (0 to 1).
+
+What is late: the start of work in a thread, its result, and what a selector says is ready (asked
+again, it says so again). Threads change a hundred times as often.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+DELAY_MAX_S = 0.02
+SWITCH_S = 1e-4
+_chance = random.Random()  # of its own: a test that seeds the common one gets its numbers
+_share = float(os.environ.get("VESPIARY_LATE") or 0)
+
+
+def _be_late() -> None:
+    if _chance.random() < _share:
+        time.sleep(_chance.random() * DELAY_MAX_S)
+
+
+def _late(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is called some time later."""
+
+    def called_late(*args: Any, **names: Any) -> Any:
+        _be_late()
+        return function(*args, **names)
+
+    return called_late
+
+
+def _partly(select: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `select` that leaves half of what is ready for the next call, now and then."""
+
+    def selected(*args: Any, **names: Any) -> Any:
+        ready = select(*args, **names)
+        if ready and _chance.random() < _share:
+            ready = [one for one in ready if _chance.random() < 0.5]
+        return ready
+
+    return selected
+
+
+class _Finder:
+    """Makes everything late once asyncio is imported: what never is starts as quickly as ever."""
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> None:
+        if name == "asyncio.base_events":
+            sys.meta_path.remove(self)
+            _make_late()
+
+
+def _make_late() -> None:
+    import concurrent.futures.thread
+    import selectors
+
+    work, future = concurrent.futures.thread._WorkItem, concurrent.futures.Future
+    work.run = _late(work.run)  # type: ignore[method-assign]
+    future.set_result = _late(future.set_result)  # type: ignore[method-assign]
+    future.set_exception = _late(future.set_exception)  # type: ignore[method-assign]
+    selectors.EpollSelector.select = _partly(selectors.EpollSelector.select)  # type: ignore[method-assign]
+
+
+if _share:
+    sys.setswitchinterval(SWITCH_S)
+    sys.meta_path.insert(0, _Finder())
