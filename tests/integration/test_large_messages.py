@@ -296,6 +296,35 @@ def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
         slow.close()
 
 
+@pytest.mark.parametrize(
+    ("frame", "last"),
+    [
+        (b"DISCONNECT\nreceipt:bye\n\n\0", b"RECEIPT\nreceipt-id:bye\n\n\0"),
+        (b"NONSENSE\n\n\0", b"The connection is closed.\n\0"),
+    ],
+)
+def test_who_leaves_in_the_middle_gets_the_rest_and_is_told(
+    broker: BrokerProcess, frame: bytes, last: bytes
+) -> None:
+    body = body_of(12 * MIB)
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        send(peer, body)
+        slow = slow_consumer(broker)
+        slow.sendall(frame)
+        (message,) = receive(peer)
+        peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
+        peer.receive_receipt("done")
+        wait_for(lambda: not files(broker))
+        slow.settimeout(WAIT_S)
+        data = bytearray()
+        while piece := slow.recv(MIB):
+            data += piece
+        assert body in data, "a frame that was begun is sent whole, also when its file is gone"
+        assert data.endswith(last)
+        slow.close()
+
+
 def test_a_stop_in_the_middle_keeps_the_message(tmp_path: Path) -> None:
     body = body_of(12 * MIB)
     with BrokerProcess(tmp_path / "data") as broker:
