@@ -274,6 +274,14 @@ def test_a_consumer_that_goes_in_the_middle_leaves_the_message_to_the_next(
         assert statistics(broker)["damaged"] == 0
 
 
+def take_away(broker: BrokerProcess, peer: StompPeer) -> None:
+    """Have a peer take the message, and wait until its file is gone."""
+    (message,) = receive(peer)
+    peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
+    peer.receive_receipt("done")
+    wait_for(lambda: not files(broker))
+
+
 def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
     broker: BrokerProcess,
 ) -> None:
@@ -283,10 +291,7 @@ def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
         send(peer, body)
         slow = slow_consumer(broker)
         slow.sendall(b"UNSUBSCRIBE\nid:1\n\n\0")
-        (message,) = receive(peer)
-        peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
-        peer.receive_receipt("done")
-        wait_for(lambda: not files(broker))
+        take_away(broker, peer)
         slow.settimeout(WAIT_S)
         slow.sendall(b"SEND\ndestination:/queue/small\nreceipt:behind\n\nx\0")
         data = bytearray()
@@ -312,10 +317,7 @@ def test_who_leaves_in_the_middle_gets_the_rest_and_is_told(
         send(peer, body)
         slow = slow_consumer(broker)
         slow.sendall(frame)
-        (message,) = receive(peer)
-        peer.send("ACK", {"id": message.get("ack", ""), "receipt": "done"})
-        peer.receive_receipt("done")
-        wait_for(lambda: not files(broker))
+        take_away(broker, peer)
         slow.settimeout(WAIT_S)
         data = bytearray()
         while piece := slow.recv(MIB):
