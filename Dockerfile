@@ -18,6 +18,7 @@ COPY native native
 COPY crds crds
 COPY broker broker
 COPY operator operator
+COPY pipeline pipeline
 RUN /opt/vespiary/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel .
 
 FROM dependencies AS build

@@ -36,7 +36,7 @@ $(VENV)/.tools: Makefile
 $(VENV)/.run: $(VENV)/.tools pyproject.toml setup.py native/build_native.py $(wildcard native/src/*.[ch])
 	@echo "installing Vespiary and building its native part"
 	@$(BIN)/pip install -q --disable-pip-version-check -e .
-	@$(BIN)/python -m compileall -q broker crds native/vespiary_native operator
+	@$(BIN)/python -m compileall -q broker crds native/vespiary_native operator pipeline
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -21,6 +21,7 @@ PACKAGES = {
     "native": ("vespiary_native",),
     "crds": ("vespiary_spec",),
     "operator": ("vespiary_operator",),
+    "pipeline": ("vespiary_pipeline",),
 }
 
 CHECK = (

@@ -1,0 +1,186 @@
+"""The tables of the pipeline: their columns, declared once, for Spark and for Arrow.
+
+Owns: names, types and meanings of all columns that users see. Every column may be null, since
+Spark compares nullability and no record has all fields. Must never import Spark: executors decode
+with the codec and Arrow alone. Called by the sources, the transforms, the jobs and the docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        name: Its name.
+        spark: Its type as Spark's DDL spells it.
+        meaning: What it holds, one sentence without a full stop.
+    """
+
+    name: str
+    spark: str
+    meaning: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Its type in the batches that executors hand to Spark."""
+        return _ARROW[self.spark]
+
+
+class Table(NamedTuple):
+    """Columns in order."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, in order."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """Return a column.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        return next(iter(c for c in self.columns if c.name == name), None) or _no_column(name)
+
+    def ddl(self, names: Iterable[str] | None = None) -> str:
+        """Return the schema as Spark's DDL; of some columns, in the order asked for."""
+        chosen = self.columns if names is None else [self.column(name) for name in names]
+        return ", ".join(f"{column.name} {column.spark}" for column in chosen)
+
+    def arrow(self, names: Iterable[str] | None = None) -> pa.Schema:
+        """Return the schema as Arrow's; of some columns, in the order asked for."""
+        chosen = self.columns if names is None else [self.column(name) for name in names]
+        return pa.schema([pa.field(column.name, column.arrow) for column in chosen])
+
+
+def _no_column(name: str) -> Column:
+    raise KeyError(name)
+
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+PLACE: Final = pa.struct(
+    [(name, pa.int64()) for name in ("queue_id", "sequence", "number")],
+)
+_PLACES: Final = "array<struct<queue_id: bigint, sequence: bigint, number: bigint>>"
+_ARROW: Final = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "smallint": pa.int16(),
+    "tinyint": pa.int8(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": TIMESTAMP,
+    "array<string>": pa.list_(pa.string()),
+    "map<string, string>": pa.map_(pa.string(), pa.string()),
+    _PLACES: pa.list_(PLACE),
+}
+
+RECORDS: Final = Table(
+    (
+        Column("journal", "string", "message, bindings, jms or page"),
+        Column("path", "string", "the file that the record stands in"),
+        Column("file_id", "bigint", "id of that file in its header; of a page the page's id"),
+        Column(
+            "offset",
+            "bigint",
+            "where the record begins in that file; in an export the number of its line",
+        ),
+        Column("block", "bigint", "sequence of the block that holds it"),
+        Column("block_time", "timestamp", "when that block was closed"),
+        Column(
+            "position",
+            "bigint",
+            "place in the order of the journal: block times 65536 plus the record's number there",
+        ),
+        Column(
+            "kind",
+            "string",
+            "type of the record in the format: ADD, ACK, COMMIT, …; TYPE_77 for an unknown one",
+        ),
+        Column("flags", "smallint", "flags of the record"),
+        Column("length", "bigint", "bytes of the record without padding"),
+        Column("transaction", "bigint", "transaction that it is a member or the end of"),
+        Column("page_id", "bigint", "page that PAGE and PAGE_DONE speak of"),
+        Column(
+            "places",
+            _PLACES,
+            "sequences in queues, number of them from sequence on: of an ADD where it stands, of an"
+            " ACK what is done, of a COUNT what was given back, of a PAGE what stands in the page",
+        ),
+        Column("deliveries", "int", "of a COUNT: how often the message was given out"),
+        Column("members", "bigint", "of COMMIT, PREPARE and ROLLBACK: number of members"),
+        Column("digest", "bigint", "of COMMIT, PREPARE and ROLLBACK: CRC-32C over the members"),
+        Column("crc", "bigint", "of members of transactions: CRC-32C of the record"),
+        Column(
+            "gaps",
+            "int",
+            "places up to this record where blocks are missing, since files were reclaimed",
+        ),
+        Column("after_gap", "boolean", "blocks are missing right before this record"),
+        Column("address", "string", "destination of the message, without /queue/ or /topic/"),
+        Column(
+            "queues",
+            "array<string>",
+            "names of the queues of the places, in their order; null for those unknown",
+        ),
+        Column("arrival", "timestamp", "when the message came in"),
+        Column("expires", "timestamp", "when it expires"),
+        Column("priority", "tinyint", "0 to 9"),
+        Column("protocol", "tinyint", "protocol of the sender: 1 is STOMP"),
+        Column("large", "boolean", "the body stands in a file of its own"),
+        Column("properties", "map<string, string>", "headers of the message; the first of a name"),
+        Column("properties_bytes", "bigint", "their bytes in the record"),
+        Column("body_bytes", "bigint", "bytes of the body, also of a large one"),
+        Column("body", "binary", "the body, with option body=true"),
+        Column("key", "string", "of PUT and REMOVE: the key"),
+        Column("value", "string", "of PUT: the value, JSON"),
+        Column("data", "binary", "the record itself, without padding, with option data=true"),
+        Column(
+            "error",
+            "string",
+            "what is wrong at a damaged place: such a row has journal, path, file_id, offset alone",
+        ),
+    )
+)
+"""One row for each record of a journal, a page or an export."""
+
+FILES: Final = Table(
+    (
+        Column("journal", "string", "message, bindings, jms or page"),
+        Column("path", "string", "the file"),
+        Column("file_id", "bigint", "its id; of a page the page's id"),
+        Column(
+            "state",
+            "string",
+            "used, ahead (made ready, not begun), free, leftover (of a reclaim) or unfinished",
+        ),
+        Column("size_bytes", "bigint", "its size"),
+        Column("used_bytes", "bigint", "bytes of the blocks that count"),
+        Column("blocks", "bigint", "blocks that count"),
+        Column("records", "bigint", "records in them"),
+        Column("adds", "bigint", "ADD records"),
+        Column("acks", "bigint", "ACK records"),
+        Column("transactional", "bigint", "records that are members of transactions"),
+        Column("first_block", "bigint", "sequence of the first block"),
+        Column("last_block", "bigint", "sequence of the last block"),
+        Column("first_time", "timestamp", "when the first block was closed"),
+        Column("last_time", "timestamp", "when the last block was closed"),
+        Column("sealed", "boolean", "the file ends with a seal"),
+        Column("torn_at", "bigint", "offset of the torn tail, if there is one"),
+        Column("error", "string", "what is damaged in it"),
+    )
+)
+"""One row for each file of a journal or each page."""
+
+TABLES: Final = {"records": RECORDS, "files": FILES}
+"""Values of the option `table`."""
