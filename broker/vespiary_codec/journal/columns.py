@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     """Some records, in order: entry i of every buffer is of record i. Numbers are little-endian.
 
     Attributes:
-        count: Number of records.
+        rows: Number of records.
         kind: Type, u8 each.
         flags: u8 each.
         protocol: Of an ADD, u8 each; else 0.
@@ -42,14 +42,14 @@ class Columns(NamedTuple):
         body_bytes: Length of what stands there, i64 (of a large message 24: the reference).
         body_size: Of an ADD: size of the message's body, also of a large one, i64; else 0.
         record_at: Where the record begins in the window, i64.
-        places_from: Index of a record's first place in the three buffers below, i32, count + 1.
+        places_from: Index of a record's first place in the three buffers below, i32, rows + 1.
         place_queue: Queue id, i64.
         place_sequence: First sequence, i64.
         place_number: How many sequences from there on, i64: 1 for ADD and COUNT; ranges of an ACK;
             runs of following sequences of a PAGE.
     """
 
-    count: int
+    rows: int
     kind: Buffer
     flags: Buffer
     protocol: Buffer
@@ -122,7 +122,7 @@ class Strings(NamedTuple):
     """A column of byte strings in Arrow's layout.
 
     Attributes:
-        offsets: i32, count + 1.
+        offsets: i32, rows + 1.
         data: The bytes.
         valid: Bitmap, bit i % 8 of byte i / 8 is set if entry i is there; empty: all are.
     """
