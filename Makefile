@@ -18,7 +18,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -50,13 +50,17 @@ native: $(VENV)/.run ## build the C part in place
 run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
-test: $(VENV)/.dev ## all that needs no cluster: C, AIO, NIO, and the pure-Python twins; all run, whichever fails
+test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, NIO, and the pure-Python twins; all run, whichever fails
 	@trap 'exit 130' INT; failed=; \
 	$(MAKE) native-test || failed+=" native-test"; \
-	$(PYTEST) $(SPREAD) -m "not e2e" || failed+=" AIO"; \
+	$(PYTEST) $(SPREAD) -m "not e2e and not spark" || failed+=" AIO"; \
+	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
 	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" NIO"; \
 	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
+
+spark: $(VENV)/.dev ## the tests with real Spark, in one session (needs Java: `make java`)
+	$(PYTEST) -m spark tests/spark
 
 late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with threads and sockets that are late at random (half an hour)
 	@trap 'exit 130' INT; failed=; export VESPIARY_LATE=$${VESPIARY_LATE:-0.4} PYTHONPATH=tests/late; \
@@ -100,6 +104,9 @@ manifests: $(VENV)/.dev ## write dist/install.yaml, the chart as one file for ku
 
 tools: $(VENV)/.dev ## build promtool, kube-score and kubeconform for the chart's tests (Go; minutes, once)
 	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.go_tools
+
+java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install it
+	@.ci/java
 
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
 	$(BIN)/python -m vespiary_spec.gen

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("failing", ["check", "test", "e2e", "", "tools"])
+@pytest.mark.parametrize("failing", ["check", "test", "e2e", "", "tools", "java"])
 def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(_ROOT / ".ci/run", tmp_path / ".ci/run")
@@ -37,13 +38,13 @@ def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> N
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = _run(tmp_path, ".ci/run", PATH=path)
     made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
-    assert made == ["tools", "check", "test", "e2e"]
-    is_bad = failing not in ("", "tools")  # tests without their tool are skipped, and say so
+    assert made == ["tools", "java", "check", "test", "e2e"]
+    is_bad = failing not in ("", "tools", "java")  # such tests are skipped, and say so
     assert done.returncode == (1 if is_bad else 0)
     assert (f"failed: {failing}" in done.stderr) == is_bad
 
 
-@pytest.mark.parametrize("failing", ["first", "threads", "0", ""])
+@pytest.mark.parametrize("failing", ["first", "spark", "threads", "0", ""])
 def test_make_test_runs_every_suite_and_fails_for_any(tmp_path: Path, failing: str) -> None:
     shutil.copy(_ROOT / "Makefile", tmp_path)
     for name in ("pyproject.toml", "setup.py", "native/build_native.py"):
@@ -51,10 +52,61 @@ def test_make_test_runs_every_suite_and_fails_for_any(tmp_path: Path, failing: s
         (tmp_path / name).touch()
     (tmp_path / ".venv").mkdir()
     suite = 'kind="${VESPIARY_RING-}${VESPIARY_NATIVE-}"; kind="${kind:-first}"\n'
+    suite += '[[ $* == *"-m spark"* ]] && kind=spark\n'
     _program(tmp_path / "suite", f'{suite}echo "ran $kind"; [ "$kind" != "{failing}" ]\n')
     clean = {"VESPIARY_RING": "", "VESPIARY_NATIVE": ""}
     done = _run(tmp_path, "make", "-o", ".venv/.dev", "test", "PYTEST=./suite", **clean)
     ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
-    assert ran == ["first", "threads", "0"], done.stderr
+    assert ran == ["first", "spark", "threads", "0"], done.stderr
     assert (done.returncode != 0) == bool(failing)
     assert ("make test: failed:" in done.stderr) == bool(failing)
+
+
+_JAVA = """echo 'openjdk version "{}"' >&2\n"""
+_APT = """echo "$*" >>apt.log; [[ $* != *install*{}* ]] || mv later java\n"""
+
+
+def _java(folder: Path, *, version: str = "", package: str = "", user: int = 0) -> str:
+    """Run the script with a PATH of few programs; return its end, and what apt-get was told."""
+    (folder / ".ci").mkdir(exist_ok=True)
+    shutil.copy(_ROOT / ".ci/java", folder / ".ci/java")
+    for name in ("bash", "env", "sed", "mv"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    _program(folder / "id", f"echo {user}\n")
+    _program(folder / "later", _JAVA.format("17.0.15"))
+    if version:
+        _program(folder / "java", _JAVA.format(version))
+    if package:
+        _program(folder / "apt-get", _APT.format(package))
+    done = _run(folder, ".ci/java", PATH=str(folder), JAVA_HOME="")
+    log = folder / "apt.log"
+    assert ("Spark needs a Java runtime" in done.stderr) == bool(done.returncode), done.stderr
+    return f"{done.returncode} {log.read_text() if log.exists() else ''}"
+
+
+def test_a_good_java_is_left_alone(tmp_path: Path) -> None:
+    assert _java(tmp_path, version="17.0.15", package="openjdk-17") == "0 "
+
+
+def test_a_java_that_is_too_old_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    told = _java(tmp_path, version="1.8.0_402", package="openjdk-17")
+    assert told.startswith("0 -q update")
+    assert "install -y --no-install-recommends openjdk-17-jre-headless" in told
+
+
+def test_another_java_is_taken_where_the_first_cannot_be_had(tmp_path: Path) -> None:
+    told = _java(tmp_path, package="openjdk-21")
+    assert told.startswith("0 ")
+    assert "openjdk-17" in told
+    assert "default" not in told
+
+
+@pytest.mark.parametrize("given", [{"user": 1000, "package": "openjdk-17"}, {}])
+def test_where_java_cannot_be_installed_one_is_told_how(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    assert _java(tmp_path, **given) == "1 "
+
+
+def test_an_install_that_brings_no_java_fails(tmp_path: Path) -> None:
+    assert _java(tmp_path, package="nothing").startswith("1 -q update")
