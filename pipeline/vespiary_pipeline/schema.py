@@ -182,5 +182,84 @@ FILES: Final = Table(
 )
 """One row for each file of a journal or each page."""
 
+BINDINGS: Final = Table(
+    (
+        Column("key", "string", "what is bound, as address/NAME or queue/ID"),
+        Column("value", "string", "its last value, JSON"),
+        Column("position", "bigint", "place of the record that says so in its journal"),
+    )
+)
+"""One row for each key of a bindings or JMS journal that was not removed."""
+
+QUEUES: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue in the message journal"),
+        Column("queue", "string", "its name"),
+        Column("address", "string", "the address that it belongs to"),
+        Column("routing_type", "string", "ANYCAST or MULTICAST"),
+        Column("client_id", "string", "of a durable subscription: whose it is"),
+        Column("filter_string", "string", "its selector"),
+        Column("auto_created", "boolean", "nobody configured or asked for it"),
+        Column("configured", "boolean", "it comes from the configuration"),
+        Column("paused", "boolean", "it gives out nothing"),
+        Column("value", "string", "all that the bindings say of it, JSON"),
+    )
+)
+"""One row for each durable queue."""
+
+TRANSACTIONS: Final = Table(
+    (
+        Column("transaction", "bigint", "id of the transaction"),
+        Column(
+            "outcome",
+            "string",
+            "committed, rolled_back, prepared (in doubt), open (no end: its members are void) or"
+            " void (a COMMIT that does not fit)",
+        ),
+        Column("members_found", "bigint", "members that are there"),
+        Column("members_named", "bigint", "members that its COMMIT, PREPARE or ROLLBACK names"),
+        Column(
+            "incomplete", "boolean", "it counts with fewer than named: files with some were freed"
+        ),
+        Column("first_position", "bigint", "place of its first member in the journal"),
+        Column("last_position", "bigint", "place of its last member"),
+        Column("end_position", "bigint", "place of the record that decided, of a PREPARE if none"),
+        Column("branch", "string", "XID of a branch, if the records came with data=true"),
+    )
+)
+"""One row for each transaction."""
+
+LIVE: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue"),
+        Column("sequence", "bigint", "number of the message in it"),
+        Column("queue", "string", "name of the queue, where the queues are given"),
+        Column("address", "string", "address of the queue; else the destination of the message"),
+        Column(
+            "state",
+            "string",
+            "live, prepared (a branch in doubt adds it) or locked (such a branch ends it)",
+        ),
+        Column("file_id", "bigint", "file of its ADD record; null if it stands in a page"),
+        Column("offset", "bigint", "where that record begins in the file"),
+        Column("position", "bigint", "place of that record in the journal"),
+        Column("page_id", "bigint", "page that it stands in, if it does"),
+        Column("arrival", "timestamp", "when the message came in"),
+        Column("expires", "timestamp", "when it expires"),
+        Column("priority", "tinyint", "0 to 9"),
+        Column("length", "bigint", "bytes of the ADD record"),
+        Column("share_bytes", "bigint", "bytes of the record divided by the places it was given"),
+        Column("body_bytes", "bigint", "bytes of the body, also of a large one"),
+        Column("large", "boolean", "the body stands in a file of its own"),
+        Column(
+            "deliveries",
+            "int",
+            "how often it was given out; null where only a PAGE record says so",
+        ),
+        Column("transaction", "bigint", "transaction or branch that added it"),
+    )
+)
+"""One row for each place of a message that a broker would recover from these files."""
+
 TABLES: Final = {"records": RECORDS, "files": FILES}
 """Values of the option `table`."""
