@@ -1,0 +1,201 @@
+"""What has a length of its own, copied out of a window: bodies, keys, headers; and digests.
+
+Owns `gather`, `properties`, `header` and `combine_crcs`, in Python: the specification of their C
+forms. Must never read a file. Called by `vespiary_native.columns`, where the native part is not
+there or not wanted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from vespiary_codec.journal.columns import Buffer, Columns, Maps, Strings
+from vespiary_codec.journal.record_types import RecordFlag, RecordType
+
+BYTES_MAX: Final = 2**31 - 1
+"""Of the data of one column: Arrow's offsets have 32 bits."""
+
+_ESCAPES: Final = {b"n": b"\n", b"c": b":", b"r": b"\r", b"\\": b"\\"}
+_POLYNOMIAL: Final = 0x82F63B78
+
+
+def gather(
+    window: Buffer, at: Buffer, length: Buffer, chosen: Sequence[bool] | None = None
+) -> Strings:
+    """Copy bytes of a window, one entry behind the other.
+
+    Args:
+        window: What was scanned.
+        at: Where each entry begins, i64.
+        length: How long it is, i64.
+        chosen: Which entries are there; the others are null. None: all are.
+
+    Raises:
+        ValueError: It is more than 2**31 - 1 bytes.
+    """
+    octets = memoryview(window)
+    starts, lengths = memoryview(at).cast("B").cast("q"), memoryview(length).cast("B").cast("q")
+    entries = [
+        bytes(octets[start : start + count]) if chosen is None or chosen[number] else None
+        for number, (start, count) in enumerate(zip(starts, lengths, strict=True))
+    ]
+    return _strings(entries)
+
+
+def _strings(entries: Sequence[bytes | None]) -> Strings:
+    """Return a column of these entries; None is null."""
+    offsets = array("i", [0])
+    total = 0
+    for entry in entries:
+        total += len(entry or b"")
+        if total > BYTES_MAX:
+            raise ValueError(
+                f"a column of {total} bytes or more: at most {BYTES_MAX} fit into one batch"
+            )
+        offsets.append(total)
+    valid = b""
+    if None in entries:
+        bits = bytearray((len(entries) + 7) // 8)
+        for number, entry in enumerate(entries):
+            if entry is not None:
+                bits[number >> 3] |= 1 << (number & 7)
+        valid = bytes(bits)
+    return Strings(memoryview(offsets), b"".join(entry or b"" for entry in entries), valid)
+
+
+def properties(window: Buffer, columns: Columns) -> Maps:
+    """Return the headers of all ADD records; records of other kinds have none.
+
+    The first line of a name counts. Lines without a colon or without a name are left out, and bytes
+    that are not UTF-8 become U+FFFD.
+
+    Args:
+        window: What was scanned.
+        columns: What `scan` made of it.
+
+    Raises:
+        ValueError: Names or values are more than 2**31 - 1 bytes.
+    """
+    offsets = array("i", [0])
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for lines in _all_headers(window, columns):
+        keys += lines
+        values += lines.values()
+        offsets.append(len(keys))
+    return Maps(memoryview(offsets), _strings(keys), _strings(values))
+
+
+def header(window: Buffer, columns: Columns, name: bytes) -> Strings:
+    """Return the value of one header of all ADD records; null where it is not there.
+
+    Args:
+        window: What was scanned.
+        columns: What `scan` made of it.
+        name: The header's name.
+
+    Raises:
+        ValueError: The values are more than 2**31 - 1 bytes.
+    """
+    return _strings([lines.get(name) for lines in _all_headers(window, columns)])
+
+
+def _all_headers(window: Buffer, columns: Columns) -> Iterator[dict[bytes, bytes]]:
+    octets = memoryview(window)
+    starts = memoryview(columns.properties_at).cast("B").cast("q")
+    lengths = memoryview(columns.properties_bytes).cast("B").cast("q")
+    kinds, flags = memoryview(columns.kind), memoryview(columns.flags)
+    for kind, flag, at, length in zip(kinds, flags, starts, lengths, strict=True):
+        if kind != RecordType.ADD:
+            yield {}
+            continue
+        yield _headers(bytes(octets[at : at + length]), bool(flag & RecordFlag.ESCAPED))
+
+
+def _headers(lines: bytes, has_escapes: bool) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for line in lines.split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if not colon or not name:
+            continue
+        if has_escapes:
+            name, value = _unescaped(name), _unescaped(value)
+        found.setdefault(_utf8(name), _utf8(value))
+    return found
+
+
+def _unescaped(text: bytes) -> bytes:
+    r"""Take out `\n`, `\c`, `\r` and `\\` (STOMP 1.2, "Value Encoding"); others stay."""
+    if b"\\" not in text:
+        return text
+    made = bytearray()
+    at = 0
+    while at < len(text):
+        if text[at : at + 1] == b"\\" and text[at + 1 : at + 2] in _ESCAPES:
+            made += _ESCAPES[text[at + 1 : at + 2]]
+            at += 2
+            continue
+        made += text[at : at + 1]
+        at += 1
+    return bytes(made)
+
+
+def _utf8(text: bytes) -> bytes:
+    if text.isascii():
+        return text
+    return text.decode("utf-8", "replace").encode()
+
+
+# --- digests --------------------------------------------------------------------------------------
+
+
+def combine_crcs(crcs: Buffer, lengths: Buffer, offsets: Buffer) -> Buffer:
+    """Return the CRC-32C of concatenated parts from those of the parts.
+
+    Args:
+        crcs: Of each part, i64, 0 to 2**32 - 1.
+        lengths: Of each part in bytes, i64, 0 or more.
+        offsets: Which parts belong together, i32: those of list i stand from offsets[i] on.
+
+    Returns:
+        The checksum of each list, i64; 0 of an empty one.
+
+    Source:
+        CRC(a + b) is CRC(a) times x**(8 * len(b)) plus CRC(b), in polynomials over GF(2).
+    """
+    sums = memoryview(crcs).cast("B").cast("q")
+    sizes = memoryview(lengths).cast("B").cast("q")
+    made = array("q")
+    for first, end in pairwise(memoryview(offsets).cast("B").cast("i")):
+        value = 0
+        for part in range(first, end):
+            value = _times(value, _power(sizes[part])) ^ sums[part]
+        made.append(value)
+    return memoryview(made)
+
+
+def _times(left: int, right: int) -> int:
+    """Multiply two polynomials modulo the CRC's; bit 31 is the coefficient of x**0."""
+    product = 0
+    while left:
+        if left & 1 << 31:
+            product ^= right
+        left = left << 1 & 0xFFFFFFFF
+        right = right >> 1 ^ _POLYNOMIAL if right & 1 else right >> 1
+    return product
+
+
+@lru_cache(maxsize=4096)
+def _power(length_bytes: int) -> int:
+    """Return x**(8 * length)."""
+    result, base = 1 << 31, 1 << 23  # x**0 and x**8
+    while length_bytes:
+        if length_bytes & 1:
+            result = _times(result, base)
+        base = _times(base, base)
+        length_bytes >>= 1
+    return result
