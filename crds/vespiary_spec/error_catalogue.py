@@ -14,10 +14,12 @@ from vespiary_spec.errors import (
     CorruptRecord,
     DiskFull,
     EngineUnavailable,
+    ExportRefused,
     ForeignJournal,
     ForeignVolume,
     GeneratedDrift,
     InvalidSelector,
+    JobFailed,
     JournalError,
     JournalFileOverdue,
     JournalFull,
@@ -30,11 +32,13 @@ from vespiary_spec.errors import (
     OwnershipLost,
     PageDamaged,
     PermanentReconcileError,
+    PipelineError,
     ProtocolError,
     QuantityError,
     ReconcileError,
     RecordTooLarge,
     RemoteProtocolError,
+    SparkUnusable,
     StorageError,
     StorageRefused,
     TemporaryReconcileError,
@@ -251,6 +255,25 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         PermanentReconcileError,
         "The resource asks for something that cannot be done; the operator waits for a change.",
         "Change the resource as the condition's message says.",
+    ),
+    CatalogueEntry(PipelineError, "Base of the errors of the pipeline.", "See the specific code."),
+    CatalogueEntry(
+        SparkUnusable,
+        "There is no PySpark or no Java, or not of a version that the pipeline can use; or Spark "
+        "does not start.",
+        "Install PySpark 4.2 or newer, before 5, and Java 17 or newer; set JAVA_HOME to it.",
+    ),
+    CatalogueEntry(
+        ExportRefused,
+        "The folder that an export should go to is in use by another export, holds something else, "
+        "or exports of another kind. Nothing in it was changed.",
+        "Do as the message says; an empty folder always works.",
+    ),
+    CatalogueEntry(
+        JobFailed,
+        "Spark ended a job for a reason of its own, such as a full disk or too little memory. What "
+        "was exported before is untouched.",
+        "Act on the reason in the message, then repeat the job.",
     ),
 )
 """Every error class once, in the order of the reference page."""

@@ -447,3 +447,30 @@ class PermanentReconcileError(ReconcileError):
     """The pass is not repeated until the resource changes."""
 
     code = "VSP-R102"
+
+
+# --- pipeline -----------------------------------------------------------------------------------
+
+
+class PipelineError(VespiaryError):
+    """A job of the pipeline could not do what it was asked for."""
+
+    code = "VSP-D100"
+
+
+class SparkUnusable(PipelineError):
+    """There is no Spark or Java that the pipeline can use."""
+
+    code = "VSP-D101"
+
+
+class ExportRefused(PipelineError):
+    """The folder that an export should go to cannot be used for it; nothing was changed."""
+
+    code = "VSP-D102"
+
+
+class JobFailed(PipelineError):
+    """Spark ended a job for a reason that is not one of Vespiary's."""
+
+    code = "VSP-D103"

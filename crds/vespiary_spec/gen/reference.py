@@ -279,7 +279,7 @@ def errors() -> str:
         "",
         "Every error has a stable code, which is never used for anything else. The letter says "
         "what it is about: C configuration, P protocol, J journal, N the machine, S storage, R the "
-        "operator.",
+        "operator, D the data pipeline.",
         "",
         *_table("Code", "Name", "Meaning", "What to do"),
     ]

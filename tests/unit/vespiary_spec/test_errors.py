@@ -36,7 +36,7 @@ def test_codes_are_unique_and_of_one_form() -> None:
     for code in codes:
         prefix, letter, number = code[:4], code[4], code[5:]
         assert prefix == "VSP-"
-        assert letter in "VCPJNSR"
+        assert letter in "VCPJNSRD"
         assert len(number) == 3
         assert number.isdigit()
 

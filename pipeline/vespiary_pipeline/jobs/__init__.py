@@ -1,0 +1,1 @@
+"""What `vespiary-pipeline` does, a module for each job: session and options in, a result out."""
