@@ -261,5 +261,109 @@ LIVE: Final = Table(
 )
 """One row for each place of a message that a broker would recover from these files."""
 
+DEPTH: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue"),
+        Column("queue", "string", "its name, where the queues are given"),
+        Column("address", "string", "its address; else a destination of its messages"),
+        Column("messages", "bigint", "messages in it, those of branches in doubt left out"),
+        Column("locked", "bigint", "of these: a branch in doubt ends them"),
+        Column("paged", "bigint", "of these: they stand in pages"),
+        Column("prepared", "bigint", "messages that branches in doubt add"),
+        Column("body_bytes", "bigint", "bytes of the bodies of all of them, as far as known"),
+        Column("oldest", "timestamp", "when the oldest of them came in"),
+        Column("oldest_file", "bigint", "lowest file that keeps one of them"),
+    )
+)
+"""One row for each queue with messages."""
+
+USAGE: Final = Table(
+    (
+        Column("path", "string", "the file"),
+        Column("file_id", "bigint", "its id"),
+        Column("size_bytes", "bigint", "its size"),
+        Column("used_bytes", "bigint", "bytes of the blocks that count"),
+        Column("live_places", "bigint", "places of messages that live in it"),
+        Column("live_bytes", "bigint", "their shares of its records"),
+        Column("live_ratio", "double", "live_bytes of used_bytes"),
+        Column("ended_bytes", "bigint", "dead: acknowledged, or of a queue that is gone"),
+        Column("superseded_bytes", "bigint", "dead: a later record of a message that lives"),
+        Column("paged_bytes", "bigint", "dead: of a message that lives in a page"),
+        Column("void_bytes", "bigint", "dead: of a transaction that does not count"),
+        Column("branches", "bigint", "records of branches in doubt, which keep the file too"),
+        Column("pages", "bigint", "PAGE records that count, which keep it too"),
+        Column("pinned_queue_id", "bigint", "queue of the oldest message that lives in it"),
+        Column("pinned_queue", "string", "name of that queue, where the queues are given"),
+        Column("pinned_sequence", "bigint", "number of that message"),
+        Column("pinned_since", "timestamp", "when that message came in"),
+        Column(
+            "empty",
+            "boolean",
+            "no message, branch or page keeps it; other files or duplicate ids still may",
+        ),
+    )
+)
+"""One row for each file of a message journal that holds blocks."""
+
+TIMELINE: Final = Table(
+    (
+        Column("bucket", "timestamp", "begin of the time, by the blocks' time of closing"),
+        Column("queue_id", "bigint", "number of the queue"),
+        Column("queue", "string", "its name, where the queues are given"),
+        Column("address", "string", "its address; else a destination of its messages"),
+        Column("adds", "bigint", "messages that came, copies left out"),
+        Column("add_bytes", "bigint", "their shares of the records"),
+        Column("acks", "bigint", "sequences that were acknowledged, as the records name them"),
+        Column("counts", "bigint", "records of deliveries that came back"),
+    )
+)
+"""One row for each queue and time in which something was written of it, transactions as they came:
+whether they count is not asked."""
+
+HISTOGRAM: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue"),
+        Column("queue", "string", "its name, where the queues are given"),
+        Column("address", "string", "its address; else a destination of its messages"),
+        Column("low", "bigint", "seconds or bytes from which on messages are counted here"),
+        Column("high", "bigint", "seconds or bytes below which they are; null: without end"),
+        Column("messages", "bigint", "how many"),
+        Column("body_bytes", "bigint", "bytes of their bodies"),
+    )
+)
+"""One row for each queue and class of ages or sizes with messages."""
+
+REDELIVERED: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue"),
+        Column("queue", "string", "its name, where the queues are given"),
+        Column("address", "string", "its address; else a destination of its messages"),
+        Column("messages", "bigint", "messages that came back"),
+        Column("deliveries", "bigint", "how often they were given out together"),
+        Column("most", "int", "how often the one was that was given out most often"),
+        Column("most_sequence", "bigint", "number of that message"),
+    )
+)
+"""One row for each queue with messages that were given out and came back."""
+
+DEAD_LETTERS: Final = Table(
+    (
+        Column("queue_id", "bigint", "number of the queue that they wait in"),
+        Column("queue", "string", "its name, where the queues are given"),
+        Column("address", "string", "its address; else a destination of its messages"),
+        Column("original_address", "string", "address that they were sent to at first"),
+        Column("original_queue", "string", "queue that they stood in last; null: none took them"),
+        Column(
+            "reason",
+            "string",
+            "expired, no_route (no queue took it), deliveries (it came back) or moved (by hand)",
+        ),
+        Column("messages", "bigint", "how many"),
+        Column("body_bytes", "bigint", "bytes of their bodies"),
+        Column("oldest", "timestamp", "when the oldest of them came in"),
+    )
+)
+"""One row for each queue, origin and reason of live messages that were moved there."""
+
 TABLES: Final = {"records": RECORDS, "files": FILES}
 """Values of the option `table`."""
