@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vespiary_spec.errors import ExportRefused
@@ -88,19 +87,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def rows(self) -> int:
         """Messages in all files."""
         return sum(file.rows for file in self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What was written into a staging folder.
-
-    Attributes:
-        files: The Parquet files.
-        reached: Highest value of the column that was asked for; None without rows.
-    """
-
-    files: tuple[ExportedFile, ...]
-    reached: int | None
 
 
 class FolderSteps:
@@ -266,7 +252,7 @@ class ExportRun:
         Durability: on return files, manifest and name survive a power cut; before the rename
             nothing is visible.
         """
-        target = self.folder / f"{_EXPORT}{self.number:0{_DIGITS}}"
+        target = self.folder / folder_name(self.number)
         path = self.staging / MANIFEST
         self.steps.write(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         for below in (*self.staging.rglob("*"), self.staging):
@@ -285,24 +271,19 @@ class ExportRun:
         return target
 
 
-def staged(folder: Path, column: str) -> Staged:
-    """Return what Spark wrote to a folder, by the footers of the files.
+def folder_name(number: int) -> str:
+    """Return the name of the folder of an export."""
+    return f"{_EXPORT}{number:0{_DIGITS}}"
 
-    Args:
-        folder: The staging folder.
-        column: Column of 64-bit numbers whose highest value is wanted.
-    """
-    files = []
-    highest = []
-    for path in sorted(folder.rglob("*.parquet")):
-        footer = pq.read_metadata(path)
-        files.append(
-            ExportedFile(str(path.relative_to(folder)), footer.num_rows, path.stat().st_size)
+
+def staged(folder: Path) -> tuple[ExportedFile, ...]:
+    """Return what Spark wrote to a staging folder, by the footers of the files."""
+    return tuple(
+        ExportedFile(
+            str(path.relative_to(folder)), pq.read_metadata(path).num_rows, path.stat().st_size
         )
-        if footer.num_rows:
-            values = pq.ParquetFile(path).read([column]).column(0)
-            highest.append(pc.max(values).as_py())
-    return Staged(tuple(files), max(highest, default=None))
+        for path in sorted(folder.rglob("*.parquet"))
+    )
 
 
 def _kind(content: str, has_bodies: bool) -> str:

@@ -90,12 +90,10 @@ def export(folder: ExportFolder, available: int) -> int:
         return 0
     with folder.writing() as run:
         write_rows(run.staging, range(first, available))
-        return publish(run).rows
+        return publish(run, available - 1).rows
 
 
-def publish(run: ExportRun, journal_id: str = JOURNAL) -> Manifest:
-    found = staged(run.staging, "visible_position")
-    assert found.reached is not None
+def publish(run: ExportRun, reached: int, journal_id: str = JOURNAL) -> Manifest:
     manifest = Manifest(
         number=run.number,
         made_at="2026-11-22T00:00:00Z",
@@ -103,9 +101,9 @@ def publish(run: ExportRun, journal_id: str = JOURNAL) -> Manifest:
         source="/data",
         content="messages",
         has_bodies=False,
-        reached=found.reached,
-        scan_from=found.reached + 1,
-        files=found.files,
+        reached=reached,
+        scan_from=reached + 1,
+        files=staged(run.staging),
     )
     run.publish(manifest)
     return manifest
@@ -217,10 +215,10 @@ def test_without_a_lock_the_later_of_two_exports_fails_and_changes_nothing(
     with ExportFolder(tmp_path, Sharing()).writing() as late:
         with ExportFolder(tmp_path).writing() as early:
             write_rows(early.staging, range(4))
-            publish(early)
+            publish(early, 3)
         write_rows(late.staging, range(9))
         with pytest.raises(ExportRefused, match="there is an export 1 already"):
-            publish(late)
+            publish(late, 8)
     assert visible(tmp_path) == list(range(4))
 
 
@@ -229,7 +227,7 @@ def test_journals_side_by_side_are_counted_apart(tmp_path: Path) -> None:
     export(folder, 6)
     with folder.writing() as run:
         write_rows(run.staging, range(3))
-        publish(run, "0b" * 16)
+        publish(run, 2, "0b" * 16)
     assert [each.number for each in folder.manifests()] == [1, 2]
     last = folder.last_of("0b" * 16, "messages", has_bodies=False)
     assert last is not None

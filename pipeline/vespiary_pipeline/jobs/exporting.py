@@ -1,0 +1,214 @@
+"""`export`: messages of a journal into a folder of Parquet files, each once.
+
+Owns: the order of an export: what was taken, what is new, its files, its manifest. Which records
+are messages `visible_messages` says; what makes them visible is `export_folder`. Called by the
+command line.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
+
+from vespiary_pipeline.jobs.export_folder import (
+    ExportedFile,
+    ExportFolder,
+    ExportRun,
+    Manifest,
+    folder_name,
+    staged,
+)
+from vespiary_pipeline.jobs.visible_messages import (
+    PARTITIONS,
+    READ,
+    undecided_from,
+    visible,
+    written,
+)
+
+CONTENT: Final = "messages"
+_NOTHING: Final = -1
+"""Position that everything is behind of."""
+
+
+class Journal(Protocol):
+    """A message journal that Spark can read, with its kept copies."""
+
+    @property
+    def journal_id(self) -> str:
+        """Its id, in hex."""
+
+    @property
+    def source(self) -> str:
+        """The path that users named."""
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether kept copies are read beside it, so that a record may come twice."""
+
+    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
+        """Return `schema.RECORDS` from a position on, durable blocks alone.
+
+        Args:
+            spark: The session.
+            columns: Which of its columns.
+            first: Position before which no record is wanted.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What to export, and where to.
+
+    Attributes:
+        to: Folder of the exports.
+        has_bodies: With the bodies of messages.
+    """
+
+    to: Path
+    has_bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """What an export did.
+
+    Attributes:
+        to: Folder of the exports.
+        export: Folder of this one; None if nothing was new.
+        journal_id: Id of the journal, in hex.
+        messages: Messages that it took.
+        files: Files that it wrote.
+        size_bytes: Their size.
+        reached: All that became visible up to this position of the journal is in the folder.
+    """
+
+    to: str
+    export: str | None
+    journal_id: str
+    messages: int
+    files: int
+    size_bytes: int
+    reached: int
+
+
+def export(
+    spark: SparkSession,
+    journal: Journal,
+    options: ExportOptions,
+    now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+) -> ExportResult:
+    """Write the messages that no former export to the folder took.
+
+    Args:
+        spark: The session.
+        journal: What to read.
+        options: What of it, and where to.
+        now: The clock.
+
+    Raises:
+        ExportRefused: The folder cannot be used.
+
+    Durability: on return the export survives a power cut; before that nothing of it is visible.
+    """
+    folder = ExportFolder(options.to)
+    with folder.writing() as run:
+        last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
+        after = _NOTHING if last is None else last.reached
+        reached = _last_position(spark, journal, after)
+        files: tuple[ExportedFile, ...] = ()
+        if reached > after:
+            scan_from = _write(spark, journal, options, run, last, reached)
+            files = staged(run.staging)
+        if not any(file.rows for file in files):
+            return _result(options, journal, (), after, None)
+        manifest = Manifest(
+            number=run.number,
+            made_at=now().isoformat(timespec="seconds"),
+            journal_id=journal.journal_id,
+            source=journal.source,
+            content=CONTENT,
+            has_bodies=options.has_bodies,
+            reached=reached,
+            scan_from=scan_from,
+            files=files,
+        )
+        target = run.publish(manifest)
+    return _result(options, journal, files, reached, target)
+
+
+def _last_position(spark: SparkSession, journal: Journal, after: int) -> int:
+    """Return the end of the journal as it is now.
+
+    The journal may grow while it is read, so that a second look sees more than the first. Every
+    look of an export ends here.
+    """
+    row = (
+        journal.records(spark, ("position",), after + 1).agg(F.max("position").alias("last")).head()
+    )
+    return after if row is None or row["last"] is None else int(row["last"])
+
+
+def _write(
+    spark: SparkSession,
+    journal: Journal,
+    options: ExportOptions,
+    run: ExportRun,
+    last: Manifest | None,
+    reached: int,
+) -> int:
+    """Write the new messages to the staging folder; return where the next export has to begin."""
+    columns = (*READ, "body") if options.has_bodies else READ
+    first, after = (0, _NOTHING) if last is None else (last.scan_from, last.reached)
+    undecided = undecided_from(_records(spark, journal, READ, first, reached)).first()
+    records = _records(spark, journal, columns, first, reached)
+    taken = None if last is None else _exported(spark, options.to, journal.journal_id)
+    messages = written(visible(records, after, taken), has_bodies=options.has_bodies)
+    messages.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
+        f"file:{run.staging.absolute()}"
+    )
+    if undecided is None or undecided["scan_from"] is None:
+        return reached + 1
+    return int(undecided["scan_from"])
+
+
+def _records(
+    spark: SparkSession, journal: Journal, columns: tuple[str, ...], first: int, last: int
+) -> DataFrame:
+    records = journal.records(spark, columns, first).where(F.col("position") <= last)
+    return records.dropDuplicates(["journal", "position"]) if journal.has_copies else records
+
+
+def _exported(spark: SparkSession, to: Path, journal_id: str) -> DataFrame:
+    """Return places and positions of what former exports of a journal took."""
+    paths = [
+        f"file:{to.absolute()}/{folder_name(manifest.number)}/{file.path}"
+        for manifest in ExportFolder(to).manifests()
+        if manifest.journal_id == journal_id
+        for file in manifest.files
+    ]
+    return spark.read.parquet(*paths).select("places", "position")
+
+
+def _result(
+    options: ExportOptions,
+    journal: Journal,
+    files: tuple[ExportedFile, ...],
+    reached: int,
+    target: Path | None,
+) -> ExportResult:
+    return ExportResult(
+        to=str(options.to),
+        export=None if target is None else str(target),
+        journal_id=journal.journal_id,
+        messages=sum(file.rows for file in files),
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        reached=reached,
+    )
