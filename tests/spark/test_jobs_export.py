@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from vespiary_codec.journal.record import (
-    AckRecord,
-    AddRecord,
-    CommitRecord,
-    Place,
-    Record,
-    SequenceRange,
-    digest_members,
-    encode_record,
-)
+from vespiary_codec.journal.record import AckRecord, SequenceRange
 from vespiary_pipeline.jobs.exporting import ExportOptions, ExportResult, export
-from vespiary_testkit.journal_rows import RowSink, table
 from vespiary_testkit.live_worlds import Story
+from vespiary_testkit.told_journal import ToldJournal, add, commit
 
 pytestmark = pytest.mark.spark
-DAY_MS = 86_400_000
-
-
-@dataclass
-class ToldJournal:
-    """A journal told block by block, read as rows. Owner: the test."""
-
-    story: Story
-    has_copies: bool = False
-    journal_id: str = "0a" * 16
-    source: str = "told"
-    asked: list[int] = field(default_factory=list)
-    growth: list[tuple[Record, ...]] = field(default_factory=list)
-
-    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
-        self.asked.append(first)
-        rows = RowSink()
-        self.story(rows)
-        found = [row for row in rows.rows if row["position"] >= first]
-        for row in found:
-            row["body"] = b"body"
-        if self.growth:  # somebody sends while it is read
-            self.story.block(*self.growth.pop(0))
-        copies = found if self.has_copies else []
-        return spark.createDataFrame(table_with_bodies(found + copies)).select(*columns)
-
-
-def table_with_bodies(rows: list[dict[str, Any]]) -> Any:
-    return table(rows)
-
-
-def add(
-    *sequences: int, to: str = "orders", transaction: int = 0, day: int = 0, is_moved: bool = False
-) -> AddRecord:
-    places = tuple(Place(1, sequence) for sequence in sequences)
-    properties = f"destination:/queue/{to}\n".encode()
-    arrival_ms = day * DAY_MS + 5
-    return AddRecord(
-        places, properties, b"x", arrival_ms, transaction=transaction, is_moved=is_moved
-    )
-
-
-def commit(*members: Record) -> CommitRecord:
-    encoded = [encode_record(member) for member in members]
-    return CommitRecord(5, len(encoded), digest_members(encoded))
 
 
 @pytest.fixture

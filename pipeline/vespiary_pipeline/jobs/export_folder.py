@@ -4,7 +4,7 @@ Owns: the layout, the manifest of each export, the lock, and the one step that m
 visible. Must never read a journal or know Spark. Called by `exporting`.
 
     DIR/_vespiary/lock                     held by the export that writes
-    DIR/_vespiary/staging-N/…              an export that is not finished
+    DIR/_vespiary/staging-N-RANDOM/…       an export that is not finished
     DIR/export=00000001/_export.json       its manifest
     DIR/export=00000001/address=orders/day=2026-11-22/part-….parquet
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -191,7 +192,8 @@ class ExportFolder:
             self._lock(lock.fileno())
             self._sweep()
             number = max((each.number for each in self.manifests()), default=0) + 1
-            staging = self._private / f"{_STAGING}{number}"
+            # A JVM may outlive its driver for a moment: what it still writes is not to be ours.
+            staging = self._private / f"{_STAGING}{number}-{secrets.token_hex(4)}"
             try:
                 yield ExportRun(self.folder, staging, number, self._steps)
             finally:

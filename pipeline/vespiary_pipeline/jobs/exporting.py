@@ -20,6 +20,7 @@ from vespiary_pipeline.jobs.export_folder import (
     ExportedFile,
     ExportFolder,
     ExportRun,
+    FolderSteps,
     Manifest,
     folder_name,
     staged,
@@ -102,6 +103,7 @@ def export(
     spark: SparkSession,
     journal: Journal,
     options: ExportOptions,
+    steps: FolderSteps | None = None,
     now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
 ) -> ExportResult:
     """Write the messages that no former export to the folder took.
@@ -110,6 +112,7 @@ def export(
         spark: The session.
         journal: What to read.
         options: What of it, and where to.
+        steps: How the folder is changed; None: as `FolderSteps` does it.
         now: The clock.
 
     Raises:
@@ -117,7 +120,7 @@ def export(
 
     Durability: on return the export survives a power cut; before that nothing of it is visible.
     """
-    folder = ExportFolder(options.to)
+    folder = ExportFolder(options.to, steps)
     with folder.writing() as run:
         last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
         after = _NOTHING if last is None else last.reached

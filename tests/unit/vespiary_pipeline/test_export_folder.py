@@ -189,7 +189,8 @@ def test_all_is_flushed_before_it_becomes_visible(tmp_path: Path) -> None:
     export(ExportFolder(tmp_path / "lake", Recording()), 4)
     before, after = order[: order.index("RENAME")], order[order.index("RENAME") + 1 :]
     assert before.count("part-0.parquet") == 2
-    assert {MANIFEST, "staging-1", "address=orders", "day=2026-11-22"} <= set(before)
+    assert {MANIFEST, "address=orders", "day=2026-11-22"} <= set(before)
+    assert any(name.startswith("staging-1-") for name in before)
     assert after == ["lake"]
 
 
@@ -220,6 +221,20 @@ def test_without_a_lock_the_later_of_two_exports_fails_and_changes_nothing(
         with pytest.raises(ExportRefused, match="there is an export 1 already"):
             publish(late, 8)
     assert visible(tmp_path) == list(range(4))
+
+
+def test_what_a_dead_driver_s_spark_still_writes_is_in_no_export(tmp_path: Path) -> None:
+    folder = ExportFolder(tmp_path)
+    with folder.writing() as dead:
+        pass
+    with folder.writing() as run:
+        assert run.number == dead.number
+        write_rows(run.staging, range(4))
+        write_rows(dead.staging, range(4, 8))
+        publish(run, 3)
+    assert visible(tmp_path) == list(range(4))
+    export(folder, 5)
+    assert not dead.staging.exists()
 
 
 def test_journals_side_by_side_are_counted_apart(tmp_path: Path) -> None:
