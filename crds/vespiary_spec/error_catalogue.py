@@ -41,6 +41,8 @@ from vespiary_spec.errors import (
     SparkUnusable,
     StorageError,
     StorageRefused,
+    StreamFenced,
+    StreamHeld,
     TemporaryReconcileError,
     TornTail,
     UnknownSetting,
@@ -133,6 +135,19 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "XA_HEURCOM, XA_HEURRB and XA_HEURMIX (an administrator decided), XAER_RMERR (in "
         "quarantine).",
         "`vespiary transaction list` shows the branches and their states.",
+    ),
+    CatalogueEntry(
+        StreamHeld,
+        "A stream is another owner's, and its lease has not run out; or a consumer, a second "
+        "stream or a deletion wants the queue that a stream reads.",
+        "The sentence names the stream, its owner, and how long its lease runs. Wait until it has "
+        "run out, take another queue, or delete the stream with `vespiary stream delete`.",
+    ),
+    CatalogueEntry(
+        StreamFenced,
+        "A call on a stream names an epoch that is not the latest: another run has claimed the "
+        "stream, or it was deleted.",
+        "End the older reader; one of two drivers on the same checkpoint is too many.",
     ),
     CatalogueEntry(
         InvalidSelector,

@@ -234,6 +234,18 @@ class XaError(RemoteProtocolError):
         self.xa_code = xa_code
 
 
+class StreamHeld(RemoteProtocolError):
+    """A stream, or the queue that one reads, is somebody else's now."""
+
+    code = "VSP-P108"
+
+
+class StreamFenced(RemoteProtocolError):
+    """A call on a stream comes from a run that another claim has ended."""
+
+    code = "VSP-P109"
+
+
 class InvalidSelector(RemoteProtocolError):
     """A selector or a filter is no condition.
 

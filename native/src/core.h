@@ -93,6 +93,11 @@ typedef struct {
 } vespiary_look;
 
 typedef struct {
+    uint64_t next_sequence, absent_file, length; /* length: of the records; absent_file 0: none */
+    uint32_t absent_slab, records, runs, is_full;
+} vespiary_range;
+
+typedef struct {
     uint64_t next_sequence, copied_bytes, absent_file; /* absent_file 0: none */
     uint32_t copied_records, absent_slab, is_full;
 } vespiary_page_fill;
@@ -261,6 +266,13 @@ int vespiary_core_finish_held(vespiary_core *core, uint32_t handle, uint64_t seq
 int vespiary_core_specials_seen(vespiary_core *core, uint32_t queue_id);
 int vespiary_core_set_aside(vespiary_core *core, uint32_t queue_id, uint64_t sequence); /* 1 done, 0 not */
 int vespiary_core_put_back(vespiary_core *core, uint32_t queue_id, uint64_t sequence);  /* 1 done, 0 not */
+
+/* ranges: see vespiary_native/abc_ranges.py */
+/* Records at *data, valid until the next deliver, give or look; pairs of (first, last) in `runs`. */
+int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint64_t end,
+                             uint64_t max_bytes, int is_first_whole, uint64_t *runs, uint32_t runs_room,
+                             vespiary_range *out, const uint8_t **data);
+int vespiary_core_finish_below(vespiary_core *core, uint32_t queue_id, uint64_t end, uint32_t max_messages);
 
 /* pages: see vespiary_native/abc_pages.py. Those that return a count fill in at most `room`. */
 int vespiary_core_page_open(vespiary_core *core, uint64_t page_id, uint64_t salt, uint64_t size,

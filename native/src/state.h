@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, counts.c, stomp_scan.c, delivery.c, inspection.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
+ * consumer.c, counts.c, stomp_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when

@@ -13,8 +13,7 @@ gets how many, who may send where, when to write. Those belong to `vespiary_brok
 How records become blocks (both implementations give the same bytes)
     - A record goes into the filling block if the block, its 64-byte header included, stays within
       `block_bytes` and ends before the end of its slab and before the file's last 4096 bytes. Else
-      the filling block is closed first. A block's payload length counts the padding behind each
-      record.
+      the filling block is closed first. A block's payload length counts the records' padding.
     - A record that alone exceeds `block_bytes` gets a block of its own: nothing is added to it.
     - If a new block does not fit before its slab's end, a block without records closes the slab
       (its payload is zeros up to the end); if it does not fit before the file's last 4096 bytes, a
@@ -91,6 +90,7 @@ from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_counts import CoreCounts as CoreCounts
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
 from vespiary_native.abc_pages import CorePages as CorePages
+from vespiary_native.abc_ranges import CoreRanges as CoreRanges
 from vespiary_native.abc_routes import CoreRoutes as CoreRoutes
 from vespiary_native.abc_switching import CoreSwitching as CoreSwitching
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
@@ -117,6 +117,7 @@ class Core(
     CoreCounts,
     CoreInspection,
     CorePages,
+    CoreRanges,
     CoreRoutes,
     CoreSwitching,
     Protocol,

@@ -30,6 +30,7 @@ from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_counts import NativeCounts
 from vespiary_native.core_pages import NativePages
+from vespiary_native.core_ranges import NativeRanges
 from vespiary_native.core_routes import NativeRoutes
 from vespiary_native.core_switching import SCAN_STATUS, NativeSwitching
 from vespiary_native.inspection import NativeInspection
@@ -40,7 +41,13 @@ _BATCH = 1024  # ids fetched with one call
 
 
 class NativeCore(
-    NativeAccounts, NativeCounts, NativeInspection, NativePages, NativeRoutes, NativeSwitching
+    NativeAccounts,
+    NativeCounts,
+    NativeInspection,
+    NativePages,
+    NativeRanges,
+    NativeRoutes,
+    NativeSwitching,
 ):
     """The C core. Owner: the event loop's thread, through the store and the engine."""
 

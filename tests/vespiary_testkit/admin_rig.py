@@ -63,6 +63,7 @@ from vespiary_testkit.admin_fakes import (
 )
 from vespiary_testkit.memory_journal import MemoryBindings
 from vespiary_testkit.memory_reloading import MemoryReloading
+from vespiary_testkit.memory_streams import MemoryStreams
 
 START_S = 60.0
 
@@ -280,6 +281,7 @@ class MemoryBroker:
         self.message_acts = MemoryActs(self)
         self.counters = MemoryCounters(self)
         self.reloading = MemoryReloading()
+        self.streams = MemoryStreams()
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )

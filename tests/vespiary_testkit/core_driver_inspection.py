@@ -32,7 +32,7 @@ class InspectionCalls:
         sequences = self.look(queue)
         acts = [
             self.give, self.give, self.finish, self.finish_held, self.set_aside, self.set_aside,
-            self.put_back, self.ask,
+            self.put_back, self.ask, self.copy_range, self.copy_range, self.finish_below,
         ]  # fmt: skip
         pick.choice(acts)(queue, sequences)
 
@@ -117,6 +117,24 @@ class InspectionCalls:
         tail = self.core.queue_statistics(queue).tail
         sequences = [self.random.randint(1, tail) for _ in range(self.random.choice([1, 3, 9]))]
         self.random.choice([self.finish, self.finish_held])(queue, sequences, transaction)
+
+    def copy_range(self, queue: int, sequences: list[int]) -> None:
+        """Copy a range of a queue to its end, as a reader does."""
+        pick = self.random
+        at, end = min(sequences), max(sequences) + pick.choice([0, 1, 50])
+        room = pick.choice([0, 400, 5000, 10**6])
+        for _ in range(6):
+            copied = self.core.copy_range(
+                queue, at, end, room,
+                is_first_whole=pick.random() < 0.8, runs_max=pick.choice([1, 2, 1024]),
+            )  # fmt: skip
+            at = copied.next_sequence
+            if copied.absent is not None and not self.load_slab(*copied.absent):
+                break
+
+    def finish_below(self, queue: int, sequences: list[int]) -> None:
+        if self.random.random() < 0.3:
+            self.core.finish_below(queue, self.random.choice(sequences), self.random.choice([1, 9]))
 
     def set_aside(self, queue: int, sequences: list[int]) -> None:
         for sequence in sequences:

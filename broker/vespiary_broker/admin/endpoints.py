@@ -246,12 +246,21 @@ class Site:
                     call.name or getattr(call.body, "name", ""),
                     answer.status,
                 )
-            headers = {"Location": answer.location} if answer.location else None
+            headers = dict(answer.headers)
+            if answer.location:
+                headers["Location"] = answer.location
             if answer.value is None:
                 return web.Response(status=answer.status, headers=headers)
             if isinstance(answer.value, str):
                 return web.Response(
                     status=answer.status, text=answer.value, content_type=route.text_type
+                )
+            if isinstance(answer.value, bytes | bytearray):
+                return web.Response(
+                    status=answer.status,
+                    body=answer.value,
+                    content_type=route.text_type,
+                    headers=headers,
                 )
             return web.Response(
                 status=answer.status,

@@ -59,14 +59,16 @@ class Answer:
     """What an operation answers with.
 
     Attributes:
-        value: Record for the body, or its text; None for no body.
+        value: Record for the body, or its text or bytes; None for no body.
         status: HTTP status.
         location: Path of what was made; empty if nothing was.
+        headers: Further headers.
     """
 
     value: object
     status: int = 200
     location: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def shown(state: object, kind: type[R]) -> R:

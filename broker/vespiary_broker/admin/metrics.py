@@ -35,6 +35,7 @@ from vespiary_broker.admin import (
     records,
     slow_consumer_records,
     statistics_records,
+    stream_records,
     volumes,
 )
 from vespiary_broker.admin.configuration import configuration_record
@@ -65,6 +66,7 @@ class Scrape:
         memory: The addresses whose messages take most.
         configuration: The configuration in effect.
         volumes: How full the volumes are.
+        streams: Queues that are read by ranges.
     """
 
     ready: bool
@@ -78,6 +80,7 @@ class Scrape:
     memory: tuple[memory_records.AddressMemory, ...] = ()
     configuration: configuration_records.Configuration | None = None
     volumes: tuple[volumes.Volume, ...] = ()
+    streams: tuple[stream_records.Stream, ...] = ()
 
 
 async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape:
@@ -111,7 +114,13 @@ async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape
         await _address_memory(broker),
         configuration_record(broker),
         spaces,
+        _streams(broker),
     )
+
+
+def _streams(broker: Broker) -> tuple[stream_records.Stream, ...]:
+    states = (broker.streams.get(name) for name in broker.streams.names()[:QUEUES_MAX])
+    return tuple(shown(state, stream_records.Stream) for state in states if state is not None)
 
 
 async def _series(broker: Broker, queues: list[records.Queue]) -> list[records.Queue]:
@@ -182,6 +191,7 @@ class ScrapeCollector(Collector):
                 yield from paging_records.metrics_of(scrape.statistics.paging, _PREFIX)
             yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
+            yield from stream_records.metrics_of(scrape.streams, _PREFIX)
         if scrape.configuration is not None:
             yield from configuration_records.metrics_of(scrape.configuration, _PREFIX)
         if scrape.volumes:

@@ -21,6 +21,7 @@ from vespiary_broker.admin import (
     group_records,
     message_records,
     records,
+    stream_records,
     task_records,
     transaction_records,
     volumes,
@@ -156,7 +157,7 @@ def _schemas() -> dict[str, Any]:
     named = vars(records) | vars(transaction_records) | vars(message_records)
     named |= vars(divert_records) | vars(change_records) | vars(task_records)
     named |= vars(counter_records) | vars(group_records) | vars(drain_records)
-    named |= vars(configuration_records)
+    named |= vars(configuration_records) | vars(stream_records)
     named |= {"Volume": volumes.Volume, "VolumePage": volumes.VolumePage}
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():

@@ -88,6 +88,52 @@ class Transactions(Protocol):
         """Forget what was decided."""
 
 
+class Streams(Protocol):
+    """Queues that are read by ranges; each call returns what `stream_records.Stream` has."""
+
+    def names(self) -> list[str]:
+        """Return their names, sorted."""
+
+    def get(self, name: str) -> object | None:
+        """Return the state of one, or None if there is none of that name."""
+
+    async def claim(self, name: str, queue: str, owner: str, lease_s: float) -> object:
+        """Make one, or claim one that is there."""
+
+    async def head(self, name: str, epoch: int) -> object:
+        """Return how far one can be read."""
+
+    async def range(self, name: str, epoch: int, after: int, to: int, max_bytes: int) -> object:
+        """Return `blocks`, `messages`, `through` and `gaps`.
+
+        Args:
+            name: The stream.
+            epoch: That of the caller's claim.
+            after: Begin behind this sequence.
+            to: The last one.
+            max_bytes: Bound of the blocks.
+        """
+
+    async def body(
+        self, name: str, epoch: int, sequence: int, offset: int, max_bytes: int
+    ) -> bytes:
+        """Return a piece of a large message's body.
+
+        Args:
+            name: The stream.
+            epoch: That of the caller's claim.
+            sequence: The message.
+            offset: First byte.
+            max_bytes: Most bytes.
+        """
+
+    async def acknowledge(self, name: str, epoch: int, sequence: int) -> object:
+        """Acknowledge all up to a sequence."""
+
+    async def remove(self, name: str) -> None:
+        """Delete one."""
+
+
 class ReadUsers(Protocol):
     """The users file."""
 
@@ -304,6 +350,10 @@ class Broker(Protocol):
     @property
     def transactions(self) -> Transactions:
         """Distributed transactions; only once `logins` is there."""
+
+    @property
+    def streams(self) -> Streams:
+        """Queues that are read by ranges; only once `logins` is there."""
 
     @property
     def browsing(self) -> Browsing:

@@ -50,7 +50,7 @@ class Route:
         problems: Statuses of its own problems, beside `COMMON_STATUSES`.
         query: Parameters of the query.
         body: Record of the request's body; None for none.
-        text_type: Media type of answers that are text; empty for records as JSON.
+        text_type: Media type of answers that are text or bytes; empty for records as JSON.
     """
 
     method: str

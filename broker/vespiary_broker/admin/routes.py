@@ -21,6 +21,7 @@ from vespiary_broker.admin.jms_routes import JMS_ROUTES
 from vespiary_broker.admin.message_routes import MESSAGE_ROUTES
 from vespiary_broker.admin.queue_routes import QUEUE_ROUTES
 from vespiary_broker.admin.route import QueryParameter, Route
+from vespiary_broker.admin.stream_routes import STREAM_ROUTES
 
 BASE: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -34,6 +35,7 @@ ROUTES: Final = (
     *MESSAGE_ROUTES,
     *ADDRESS_ROUTES,
     *CLIENT_ROUTES,
+    *STREAM_ROUTES,
     *JMS_ROUTES,
     *COUNTER_ROUTES,
     *DRAIN_ROUTES,
@@ -73,7 +75,7 @@ def _value(parameter: QueryParameter, text: str) -> Any:
         return text == "true"
     if parameter.kind is int:
         least, most = parameter.range
-        is_number = text.isascii() and text.isdigit() and len(text) < 10
+        is_number = text.isascii() and text.isdigit() and len(text) < 20
         if not is_number or not least <= int(text) <= most:
             raise ValueError(
                 f"The query parameter {name} is a number from {least} to {most}, "

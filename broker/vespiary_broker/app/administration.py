@@ -22,6 +22,7 @@ from vespiary_broker.app.message_acts import MessageActs
 from vespiary_broker.app.naming_acts import NamingActs
 from vespiary_broker.app.queue_groups import QueueGroups
 from vespiary_broker.app.reloading import Reloading
+from vespiary_broker.app.streaming import Streaming
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.app.transfers import Transfers
@@ -59,6 +60,7 @@ class Administration:
         self._ownership = Ownership()
         self._counters: CountingMessages | None = None
         self._draining: Draining | None = None
+        self._streaming: Streaming | None = None
         self._listeners: tuple[Listener, ...] = ()
         self._reloading: Reloading | None = None
 
@@ -101,6 +103,15 @@ class Administration:
         """Distributed transactions of a broker that has started."""
         assert self._cycle is not None
         return TransactionAdministration(self.engine, self._cycle)
+
+    @property
+    def streams(self) -> Streaming:
+        """Queues that are read by ranges, of a broker that has started."""
+        if self._streaming is None:
+            assert self._cycle is not None
+            assert self._journal is not None
+            self._streaming = Streaming(self.engine, self._cycle, self._journal, self._pager)
+        return self._streaming
 
     @property
     def browsing(self) -> Browsing:
@@ -391,7 +402,7 @@ class Administration:
         state = states.queue_state(self.engine, queue)
         if not is_forced:
             self.check_unused(name)
-        self.engine.registry.check_not_prepared(queue)
+        self.engine.registry.check_deletable(queue)
         for consumer in list(queue.consumers):
             consumer.output.refuse(f"the queue {name} was deleted by an administrator")
         if not queue.is_deleted:  # the last consumer may have taken it along
@@ -428,6 +439,7 @@ class Administration:
         queue = self._queue(name)
         self.engine.quarantine.release(queue.id)  # what cannot be delivered goes too
         self.engine.fates.forget(queue.id)
+        self.engine.streams.note_purge(queue)
         count = self.engine.core.purge_queue(queue.id)
         self._journal.kick()
         await self._journal.wait_durable()

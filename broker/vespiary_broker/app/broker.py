@@ -263,6 +263,7 @@ class BrokerApp(Administration):
         self._engine = engine
         engine.registry.restore()
         engine.branches.restore()
+        engine.streams.restore()
         await configure(engine, configuration, self._load_slab)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
@@ -548,6 +549,7 @@ class BrokerApp(Administration):
         Write rates are logged; pages are looked at for messages that have expired.
         """
         assert self._group is not None
+        self._spawn(self.streams.settle_all())
         if self.configuration.log_journal_write_rate:
             rates = self._group.create_task(log_write_rates(journal.statistics))
             stack.callback(rates.cancel)

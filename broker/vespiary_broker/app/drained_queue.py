@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.engine.core import LargeBody, MessageView, NoRoom
+from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, encode_batch
 
@@ -242,6 +243,7 @@ class DrainedQueue:
         while not queue.is_deleted:
             try:
                 self._core.finish(queue.id, batch.sequences)
+                queue.note_left(GapReason.MOVED, batch.sequences)
             except NoRoom:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._cycle.space(), _SPACE_S)

@@ -25,6 +25,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import RemoteProtocolError
 
@@ -370,6 +371,7 @@ class MessageActs:
         """
         sequences = [view.sequence for view in views]
         walk.take_in(sequences)
+        queue.note_left(GapReason.REMOVED, sequences)
         before = self._core.queue_statistics(queue.id).acknowledged
         try:
             self._core.finish(queue.id, sequences)

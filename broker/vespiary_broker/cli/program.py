@@ -103,6 +103,12 @@ COMMANDS: Final = (
         "JMS queues, topics, connection factories and JNDI names.",
     ),
     CommandEntry(
+        "stream",
+        "streams:stream",
+        ADMINISTRATION,
+        "Queues that are read by ranges: list, claim, delete.",
+    ),
+    CommandEntry(
         "transaction",
         "transactions:transaction",
         ADMINISTRATION,

@@ -53,10 +53,11 @@ def deletion_messages_max(queue: Queue, settings: AddressSettings) -> int:
 def may_delete_queue(queue: Queue, settings: AddressSettings) -> bool:
     """Return whether a queue is one of those that go by themselves.
 
-    Durable subscriptions and configured queues never do: who has them counts on them.
+    Durable subscriptions, configured queues, and those that a stream reads never do: who has them
+    counts on them.
     """
     traits = queue.traits
-    if not can_go(queue):
+    if not can_go(queue) or queue.stream is not None:
         return False
     if traits.auto_delete is not None:
         return traits.auto_delete

@@ -102,6 +102,9 @@ class BranchStatistics:
 class Branches:
     """The branches of a broker.
 
+    Attributes:
+        on_ending: Called with the number of a prepared branch that ends, and whether with a commit.
+
     Args:
         core: The core.
         registry: What exists.
@@ -128,6 +131,7 @@ class Branches:
     ) -> None:
         self.timeout_s = timeout_s
         self.timed_out = 0
+        self.on_ending: Callable[[int, bool], None] = lambda _number, _is_commit: None
         self._core = core
         self._registry = registry
         self._bindings = bindings
@@ -376,10 +380,16 @@ class Branches:
         self._step(branch, xid, call)
         assert branch is not None
         if branch.number:
-            self._core.resolve(branch.number, commit=call is XaCall.COMMIT)
+            self._resolve(branch, is_commit=call is XaCall.COMMIT)
         else:
             self._void(branch.work)
         del self._branches[xid]
+
+    def _resolve(self, branch: Branch, *, is_commit: bool) -> int:
+        """Stage the end of a prepared branch; return the block of its record."""
+        block = self._core.resolve(branch.number, commit=is_commit)
+        self.on_ending(branch.number, is_commit)
+        return block
 
     def work(self, xid: Xid, user: str) -> Transaction:
         """Return what a branch that is not prepared holds; nothing for others."""
@@ -460,7 +470,7 @@ class Branches:
                 continue
             is_commit = branch.state is not XaState.HEURISTIC_ROLLBACK
             try:
-                branch.block = self._core.resolve(branch.number, commit=is_commit)
+                branch.block = self._resolve(branch, is_commit=is_commit)
             except NoRoom:
                 return is_staged
             branch.is_resolved = is_staged = True

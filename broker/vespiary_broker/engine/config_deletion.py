@@ -108,7 +108,7 @@ async def delete_unconfigured(registry: Registry, configured: Iterable[Configure
 def _drop_queue(registry: Registry, queue: Queue) -> list[str]:
     """Delete a queue; return its key, nothing if it stays."""
     try:
-        registry.check_not_prepared(queue)
+        registry.check_deletable(queue)
     except RemoteProtocolError as error:
         log.warning("a queue that is not configured any more stays: %s", error)
         return []

@@ -15,6 +15,7 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
+from vespiary_native.abc_ranges import RangeCopy
 from vespiary_native.values_inspection import Look, MessageView
 from vespiary_native.values_pages import ExtentFacts
 
@@ -31,5 +32,6 @@ __all__ = [
     "MessageView",
     "NoRoom",
     "QueueStatistics",
+    "RangeCopy",
     "ScanStatus",
 ]

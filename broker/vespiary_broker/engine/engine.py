@@ -30,6 +30,7 @@ from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.slow_consumers import SlowConsumers
+from vespiary_broker.engine.streams import Streams
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.views import show_released
 from vespiary_spec.settings import AddressSettings
@@ -54,6 +55,7 @@ class Engine:
         reaper: Deletes what is to go by itself.
         fates: Decides about messages that are not simply given to the next consumer.
         slow_consumers: Measures consumers.
+        streams: Queues that are read by ranges.
     """
 
     core: Core
@@ -70,6 +72,7 @@ class Engine:
     reaper: Reaper
     fates: Fates
     slow_consumers: SlowConsumers
+    streams: Streams
 
 
 def make_engine(
@@ -132,16 +135,29 @@ def make_engine(
         timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
     fates = _make_fates(core, registry, memory, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
-    dispatcher = Dispatcher(
-        core, registry.queues_by_id, load_slab, large_bodies, quarantine, fates, count_rules
-    )
+    dispatcher = Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine,
+        fates, count_rules)  # fmt: skip
     logins = Logins(users, is_anonymous_allowed=is_anonymous_allowed)
     slow_consumers = SlowConsumers(core, registry, settings, naming.clock_s)
+    streams = _make_streams(core, bindings, registry, branches, naming.clock_s)
     return Engine(
         core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
         transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers,
+        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams,
     )  # fmt: skip
+
+
+def _make_streams(
+    core: Core,
+    bindings: Bindings,
+    registry: Registry,
+    branches: Branches,
+    clock_s: Callable[[], float],
+) -> Streams:
+    """Put together what looks after queues that are read by ranges."""
+    streams = Streams(core, bindings, registry, clock_s)
+    branches.on_ending = streams.note_ending
+    return streams
 
 
 def _make_fates(

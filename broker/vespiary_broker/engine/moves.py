@@ -27,6 +27,7 @@ from vespiary_broker.engine.pending_sequences import PendingSequences
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
 from vespiary_codec.journal.large_reference import decode_large_reference
@@ -51,6 +52,13 @@ class Reason(StrEnum):
     DELIVERIES = "deliveries"
     EXPIRED = "expired"
     RETRIED = "retried"
+
+
+_GAPS: Final = {
+    Reason.DELIVERIES: GapReason.DEAD_LETTER,
+    Reason.EXPIRED: GapReason.EXPIRED,
+    Reason.RETRIED: GapReason.MOVED,
+}
 
 
 class Place(NamedTuple):
@@ -381,6 +389,7 @@ class Mover:
             ended = self._core.queue_statistics(queue.id).acknowledged - before
             self.dropped[work.reason] += ended
             queue.count_departed(work.reason, ended)
+            queue.note_left(_GAPS[work.reason], batch)
         return ended
 
     def _is_untold(self, work: _Work) -> bool:
@@ -432,6 +441,7 @@ class Mover:
         done.update(sequences)
         self.moved[work.reason] += len(gathered)
         work.queue.count_departed(work.reason, len(gathered))
+        work.queue.note_left(_GAPS[work.reason], sequences)
         return True
 
     def _move_alone(self, work: _Work, one: _Gathered, done: set[int]) -> None:
@@ -448,6 +458,7 @@ class Mover:
     def _end_published(self, work: _Work) -> None:
         """End a message that is at its new place."""
         self._core.finish(work.queue.id, [work.published])
+        work.queue.note_left(_GAPS[work.reason], [work.published])
         work.published = 0
         self.moved[work.reason] += 1
         work.queue.count_departed(work.reason, 1)

@@ -6,6 +6,7 @@ Used by `registry`, `routing`, `dispatch` and `subscriptions`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.examined import ExaminedQueue
     from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
+    from vespiary_broker.engine.stream_gaps import GapReason
+    from vespiary_broker.engine.streams import Stream
     from vespiary_broker.engine.upkeep import Upkeep
     from vespiary_broker.engine.views import View, Views
 
@@ -102,6 +105,7 @@ class Queue:
         delivered: Messages given to consumers since the start, again those that came back.
         departures: Messages that left it by no consumer since the start, by reason; None: none.
         attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
+        stream: The stream that reads it, which no consumer may; None: there is none.
         is_deleted: Whether it is gone.
     """
 
@@ -129,6 +133,7 @@ class Queue:
     delivered: int = 0
     departures: dict[str, int] | None = None
     attempts_max: int = 0
+    stream: Stream | None = None
     is_deleted: bool = False
     rota: Rota = field(init=False)
 
@@ -167,6 +172,16 @@ class Queue:
     def departed(self, reason: str) -> int:
         """Return how many messages left it for a reason since the start."""
         return 0 if self.departures is None else self.departures.get(reason, 0)
+
+    def note_left(self, reason: GapReason, sequences: Iterable[int]) -> None:
+        """Tell the stream that reads it, if any, why messages leave it.
+
+        Args:
+            reason: Why.
+            sequences: Those of the messages.
+        """
+        if self.stream is not None:
+            self.stream.note_left(reason, sequences)
 
     @property
     def key(self) -> str:

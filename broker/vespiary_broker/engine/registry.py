@@ -48,6 +48,7 @@ from vespiary_broker.engine.retroactive import Retroactive
 from vespiary_broker.engine.returns import Returns, Unrouted
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.settling import Judge
+from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import RemoteProtocolError
@@ -493,13 +494,14 @@ class Registry:
 
     # --- deleting -------------------------------------------------------------------------------
 
-    def check_not_prepared(self, queue: Queue) -> None:
-        """Refuse to delete a queue that prepared branches need.
+    def check_deletable(self, queue: Queue) -> None:
+        """Refuse to delete a queue that prepared branches or a stream need.
 
         Raises:
             RemoteProtocolError: It is durable, and holds messages that prepared branches have
-                added or acknowledged.
+                added or acknowledged; or a stream reads it.
         """
+        check_not_streamed(queue)
         prepared = held_by_branches(self._core, queue.id) if queue.is_durable else 0
         if prepared:
             raise RemoteProtocolError(

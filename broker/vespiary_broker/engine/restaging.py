@@ -21,6 +21,7 @@ from vespiary_broker.engine.original_headers import moved_properties
 from vespiary_broker.engine.property_lines import lines_of, value_of, without
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION
@@ -240,4 +241,5 @@ class Restager:
             )
         if not self._rewrite.is_copy:
             self._core.finish(self._queue.id, sequences, transaction=number)
+            self._queue.note_left(GapReason.MOVED, sequences)
         self._core.commit(number)

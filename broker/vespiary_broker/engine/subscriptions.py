@@ -21,6 +21,7 @@ from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.views import View
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
@@ -106,6 +107,7 @@ async def open_subscription(
             f"the durable subscription {queue.name} is in use by another connection",
             cure="close that one first, or use another client-id or name",
         )
+    check_not_streamed(queue)
     registry.usage.check_consumers(queue)
     registry.limits.check_subscription()  # others may have come meanwhile
     settings = registry.settings_for(queue.address.name)
@@ -204,7 +206,7 @@ def delete_durable_subscription(registry: Registry, client_id: str, durable_name
         raise RemoteProtocolError(
             f"the durable subscription {name} is in use by another connection"
         )
-    registry.check_not_prepared(queue)
+    registry.check_deletable(queue)
     registry.drop_queue(queue)
     return queue.key
 

@@ -45,7 +45,9 @@ class Usage:
         self._clock_s = clock_s
 
     def is_purged_when_unused(self, queue: Queue) -> bool:
-        """Return whether a queue is emptied when its last consumer goes."""
+        """Return whether a queue is emptied when its last consumer goes; not under a stream."""
+        if queue.stream is not None:
+            return False
         own = queue.traits.is_purged_when_unused
         settings = self._registry.settings_for(queue.address.name)
         return bool(settings.default_purge_on_no_consumers if own is None else own)

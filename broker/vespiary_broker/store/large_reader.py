@@ -84,6 +84,39 @@ class LargeReader:
             self._store.note_damaged(self._body.large_id, str(error))
             raise
 
+    async def read_at(self, offset: int, max_bytes: int) -> bytes:
+        """Return bytes from the middle of the body; its checksum is not looked at.
+
+        Args:
+            offset: The first one; behind the end there is nothing.
+            max_bytes: Most bytes.
+
+        Raises:
+            LargeMessageDamaged: The file cannot be read, or ends too early.
+        """
+        count = max(0, min(max_bytes, self._body.size_bytes - offset))
+        if not count:
+            return b""
+        try:
+            return await self._store.in_thread(lambda: self._read_at(offset, count))
+        except LargeMessageDamaged as error:
+            self._store.note_damaged(self._body.large_id, str(error))
+            raise
+
+    def _read_at(self, offset: int, count: int) -> bytes:
+        """Read so many bytes; blocks."""
+        assert self._file is not None
+        piece, done = bytearray(count), 0
+        while done < count:
+            try:
+                read = self._file.read_into(memoryview(piece)[done:], offset + done)
+            except NativeError as error:
+                raise LargeMessageDamaged("a large message's file cannot be read") from error
+            if not read:
+                raise LargeMessageDamaged("a large message's file ends too early", measured=done)
+            done += read
+        return bytes(piece)
+
     def _read(self) -> bytes:
         """Read a piece; blocks."""
         assert self._file is not None

@@ -117,6 +117,24 @@ def encode_block(header: BlockHeader, payload: bytes, *, salt: int, offset: int)
     Raises:
         ValueError: `payload_bytes` is not the payload's length, or a field is out of range.
     """
+    encoded = encode_block_header(header, payload, salt=salt, offset=offset)
+    return (encoded + payload).ljust(header.length, b"\0")
+
+
+def encode_block_header(
+    header: BlockHeader, payload: bytes | bytearray | memoryview, *, salt: int, offset: int
+) -> bytes:
+    """Return the 64 bytes of a block's header, its checksum over the payload included.
+
+    Args:
+        header: As for `encode_block`.
+        payload: The records.
+        salt: Salt of the file.
+        offset: Offset of the block in the file, a multiple of 4096.
+
+    Raises:
+        ValueError: As for `encode_block`.
+    """
     if header.payload_bytes != len(payload):
         raise ValueError(
             f"the header announces {header.payload_bytes} bytes, the payload has {len(payload)}"
@@ -128,7 +146,7 @@ def encode_block(header: BlockHeader, payload: bytes, *, salt: int, offset: int)
     except struct.error as error:
         raise ValueError(f"a field of the block header is out of range: {error}") from error
     _CRC.pack_into(encoded, CRC_AT, block_crc(encoded, payload, salt=salt, offset=offset))
-    return bytes(encoded + payload).ljust(header.length, b"\0")
+    return bytes(encoded)
 
 
 def _pack(header: BlockHeader) -> bytes:

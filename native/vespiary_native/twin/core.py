@@ -30,6 +30,7 @@ from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
 from vespiary_native.twin.page_calls import TwinPages
 from vespiary_native.twin.pages import Pages
+from vespiary_native.twin.ranges import TwinRanges
 from vespiary_native.twin.recovery import Recovery
 from vespiary_native.twin.routes import Routes
 from vespiary_native.twin.staging import Staging
@@ -44,7 +45,9 @@ DESTINATIONS_MAX = 4096
 """Destinations that a connection may use without asking; who uses more asks again."""
 
 
-class TwinCore(AccountCalls, Routes, TwinCounts, TwinInspection, TwinPages, TwinSwitching):
+class TwinCore(
+    AccountCalls, Routes, TwinCounts, TwinInspection, TwinPages, TwinRanges, TwinSwitching
+):
     """See `vespiary_native.abc.Core`.
 
     Args:

@@ -16,6 +16,7 @@ from vespiary_spec.errors import ConfigError, RemoteProtocolError
 from vespiary_testkit.admin_fakes import branch_state, browsed
 from vespiary_testkit.admin_rig import AdminRig, admin_rig, failed_writer, queue_state
 from vespiary_testkit.openapi_checks import ROOT, SEEN, ask, check, filled_broker, path_of
+from vespiary_testkit.openapi_streams import ask_streams
 from vespiary_testkit.spread_tests import run_alone
 
 RAN: set[str] = set()  # tests of this module that ran in this process
@@ -539,24 +540,21 @@ def test_the_names_are_served_as_a_properties_file(rig: AdminRig):
     assert "topic.jms/prices = prices\n" in text
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "showQueue",
-        "deleteQueue",
-        "purgeQueue",
-        "showAddress",
-        "deleteAddress",
-        "retryMessages",
-        "sendToDeadLetterAddress",
-        "expireMessages",
-        "deliverScheduled",
-    ],
+NAMED = (
+    "showQueue deleteQueue purgeQueue showAddress "
+    "deleteAddress retryMessages sendToDeadLetterAddress expireMessages deliverScheduled"
 )
+
+
+@pytest.mark.parametrize("name", NAMED.split())
 def test_what_is_not_there(rig: AdminRig, name: str):
     answer = ask(rig, name, "nowhere")
     assert answer.status == 404
     assert "nowhere" in answer.json["detail"]
+
+
+def test_streams_are_claimed_read_and_deleted(rig: AdminRig):
+    ask_streams(rig)
 
 
 def test_a_failed_journal_is_an_error_of_the_broker(rig: AdminRig):

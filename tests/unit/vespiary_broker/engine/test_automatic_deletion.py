@@ -172,7 +172,7 @@ def test_what_a_prepared_branch_holds_keeps_its_queue(
     assert "q" in rig.registry.queues
     if is_durable:
         with pytest.raises(RemoteProtocolError, match="prepared"):
-            rig.registry.check_not_prepared(queue)
+            rig.registry.check_deletable(queue)
     rig.journal.flush()
     rig.core.resolve(5, commit=True)
     assert _scan(rig) == 0, "its end is not durable yet"

@@ -212,10 +212,10 @@ def test_a_queue_that_a_branch_needs_is_not_deleted() -> None:
     rig = BranchRig()
     rig.prepared(X, b"one")
     with pytest.raises(RemoteProtocolError, match="prepared transactions"):
-        rig.registry.check_not_prepared(rig.registry.queues["a"])
+        rig.registry.check_deletable(rig.registry.queues["a"])
     rig.branches.rollback(X, "amy")
     rig.journal.flush()
-    rig.registry.check_not_prepared(rig.registry.queues["a"])
+    rig.registry.check_deletable(rig.registry.queues["a"])
 
 
 def test_work_is_bounded_over_all_branches() -> None:

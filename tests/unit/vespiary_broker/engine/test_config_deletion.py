@@ -61,7 +61,7 @@ def test_prepared_messages_keep_queue_and_address(
     def refuse(queue: object) -> None:
         raise RemoteProtocolError("the queue q3 holds messages of prepared transactions")
 
-    rig.registry.check_not_prepared = refuse  # type: ignore[method-assign,assignment]
+    rig.registry.check_deletable = refuse  # type: ignore[method-assign,assignment]
     with caplog.at_level(logging.WARNING):
         assert do(delete_unconfigured(rig.registry, AFTER)) == 0
     assert "prepared transactions" in caplog.text
