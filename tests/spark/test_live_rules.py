@@ -6,9 +6,11 @@ Every story is told to the tools' live set and to a core as well: all three have
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from vespiary_codec.journal.branch import (
@@ -296,3 +298,26 @@ def test_only_the_states_that_are_asked_for(spark: SparkSession):
     records = spark.createDataFrame(many.table())
     rows = live(records, states=["prepared"]).collect()
     assert [(row["sequence"], row["state"]) for row in rows] == [(1, "prepared")]
+
+
+def test_all_that_is_said_of_a_place_comes_together_once(spark: SparkSession, tmp_path: Path):
+    many = Many()
+    many.add("one", STORIES["prepared"][0])
+    parquet.write_table(many.table(), tmp_path / "records.parquet")
+    records = spark.read.parquet(str(tmp_path / "records.parquet"))
+    plan = live(records)._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    shuffles = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
+    by_place = [line for line in shuffles if "sequence" in line]
+    assert len(by_place) == 1, plan
+    # The others bring together transactions, pages and wide ranges: a small part of the records.
+    assert all("(family" in line or "(queue_id" in line for line in shuffles), plan
+    assert "SortMergeJoin" not in plan
+    assert plan.count("FileScan parquet") == 4  # as the docstring of RECORD_COLUMNS says
+
+
+def test_transactions_may_be_too_many_for_every_executor(spark: SparkSession):
+    many = Many()
+    for name in ("committed", "prepared", "moved to a page"):
+        many.add(name, STORIES[name][0])
+    records = spark.createDataFrame(many.table())
+    many.check(live(records, broadcast=False).collect())

@@ -78,7 +78,11 @@ parsed (and not cached, or as Parquet) should ask for these alone."""
 
 
 def live(
-    records: DataFrame, queues: DataFrame | None = None, states: Sequence[str] = STATES
+    records: DataFrame,
+    queues: DataFrame | None = None,
+    states: Sequence[str] = STATES,
+    *,
+    broadcast: bool = True,
 ) -> DataFrame:
     """Return the places of messages that a broker would recover from these records.
 
@@ -89,13 +93,16 @@ def live(
         queues: `schema.QUEUES`; places of others are void, as the broker has it. None: all count,
             and none has a name.
         states: Which of `STATES` are wanted.
+        broadcast: Whether every executor gets all transactions that count: some 100 bytes each.
+            False for journals with many millions of them: then the records of transactions are
+            shuffled to them.
 
     Returns:
         `schema.LIVE`.
     """
-    words = _words(records)
-    places = _resolved(_exploded(words)).join(
-        F.broadcast(_wide(words)), on="queue_id", how="left_outer"
+    decided = _decided(records, broadcast)
+    places = _resolved(_exploded(_words(records, decided))).join(
+        F.broadcast(_wide(records, decided)), on="queue_id", how="left_outer"
     )
     is_ended = F.exists("ranges", lambda r: _covers(r) & ~r["is_lock"] & (r["order"] > _since()))
     is_locked = F.exists("ranges", lambda r: _covers(r) & r["is_lock"])
@@ -119,7 +126,15 @@ def live(
 # --- what is said, and when it counts -------------------------------------------------------------
 
 
-def _words(records: DataFrame) -> DataFrame:
+def _decided(records: DataFrame, broadcast: bool) -> DataFrame:
+    """Return the transactions and pages that count."""
+    counting = (outcomes.COMMITTED, outcomes.PREPARED, outcomes.CURRENT)
+    decided = settled(records).where(F.col("outcome").isin(*counting))
+    chosen = decided.select("family", "id", "outcome", "begin_position", "end_position")
+    return F.broadcast(chosen) if broadcast else chosen
+
+
+def _words(records: DataFrame, decided: DataFrame) -> DataFrame:
     """Return the records that count, each with `order`: where it does."""
     is_page_file = F.col("journal") == "page"
     in_journal = (F.col("journal") == "message") & F.col("kind").isin("ADD", "ACK", "COUNT", "PAGE")
@@ -133,7 +148,6 @@ def _words(records: DataFrame) -> DataFrame:
         F.when(is_member, F.col("transaction")).when(is_paged, F.col("page_id"))
         .otherwise(F.col("position")).alias("id"),
     )  # fmt: skip
-    decided = settled(records).select("family", "id", "outcome", "begin_position", "end_position")
     is_there = (F.col("family") != outcomes.TRANSACTION) | (
         (F.col("position") >= F.col("begin_position"))
         & (
@@ -178,9 +192,11 @@ def _exploded(words: DataFrame) -> DataFrame:
     return by_range.select(each.alias("sequence"), *rest)
 
 
-def _wide(words: DataFrame) -> DataFrame:
+def _wide(records: DataFrame, decided: DataFrame) -> DataFrame:
     """Return the wide ranges of each queue as `ranges`."""
-    ranges = _by_place(words).where((F.col("kind") == "ACK") & (F.col("number") > WIDE))
+    is_wide = (F.col("kind") == "ACK") & F.exists("places", lambda place: place["number"] > WIDE)
+    words = _words(records.where(is_wide), decided)
+    ranges = _by_place(words).where(F.col("number") > WIDE)
     one = F.struct("sequence", "number", "order", F.col("is_doubtful").alias("is_lock"))
     return ranges.groupBy("queue_id").agg(F.collect_list(one).alias("ranges"))
 
