@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from vespiary_codec.journal.record import AckRecord, SequenceRange
 from vespiary_pipeline.jobs.exporting import ExportOptions, ExportResult, export
+from vespiary_spec.errors import JobFailed
 from vespiary_testkit.live_worlds import Story
 from vespiary_testkit.told_journal import ToldJournal, add, commit
 
@@ -95,6 +96,19 @@ def test_a_journal_that_grows_while_it_is_read_is_taken_up_to_one_place(
     run(spark, journal, lake)
     run(spark, journal, lake)
     assert sequences(spark, lake) == [1, 2, 3, 4]
+
+
+def test_an_error_of_a_worker_is_told_in_its_own_sentence(
+    spark: SparkSession, journal: ToldJournal, lake: Path
+) -> None:
+    journal.story.block(add(1))
+    journal.is_damaged = True
+    with pytest.raises(JobFailed) as caught:
+        run(spark, journal, lake)
+    assert str(caught.value) == "told:7: confirmed data is damaged. Keep a copy. [VSP-J104]"
+    assert not list(lake.glob("export=*"))
+    journal.is_damaged = False
+    assert run(spark, journal, lake).messages == 1
 
 
 def test_what_compaction_copied_is_taken_once(

@@ -27,6 +27,7 @@ from vespiary_pipeline.jobs.export_folder import FolderSteps
 from vespiary_pipeline.jobs.exporting import ExportOptions, export
 from vespiary_pipeline.schema import RECORDS
 from vespiary_pipeline.session import local_session
+from vespiary_spec.errors import CorruptRecord
 from vespiary_testkit.journal_rows import RowSink, table
 from vespiary_testkit.live_worlds import Story
 
@@ -48,6 +49,7 @@ class ToldJournal:
         asked: Positions from which on it was read.
         growth: Blocks that are told while it is read, one at each look.
         pause: A file that each task makes before it waits for ever; None: none does.
+        is_damaged: A task that reads bodies fails, as the source does.
     """
 
     story: Story
@@ -57,6 +59,7 @@ class ToldJournal:
     asked: list[int] = field(default_factory=list)
     growth: list[tuple[Record, ...]] = field(default_factory=list)
     pause: Path | None = None
+    is_damaged: bool = False
 
     def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
         """Return its records as they are now."""
@@ -70,6 +73,13 @@ class ToldJournal:
             self.story.block(*self.growth.pop(0))
         copies = found if self.has_copies else []
         records = spark.createDataFrame(table(found + copies)).select(*columns)
+        if self.is_damaged and "body" in columns:
+
+            def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                yield next(batches)
+                raise CorruptRecord("confirmed data is damaged", where="told:7", cure="keep a copy")
+
+            return records.mapInArrow(fail, RECORDS.ddl(columns))
         if self.pause is None or "body" not in columns:
             return records
         flag = str(self.pause)

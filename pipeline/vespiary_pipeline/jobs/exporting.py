@@ -25,6 +25,7 @@ from vespiary_pipeline.jobs.export_folder import (
     folder_name,
     staged,
 )
+from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.jobs.visible_messages import (
     PARTITIONS,
     READ,
@@ -117,11 +118,12 @@ def export(
 
     Raises:
         ExportRefused: The folder cannot be used.
+        JobFailed: Spark ended the job, for a reason of its own or an error of the source.
 
     Durability: on return the export survives a power cut; before that nothing of it is visible.
     """
     folder = ExportFolder(options.to, steps)
-    with folder.writing() as run:
+    with spark_failures(journal.source), folder.writing() as run:
         last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
         after = _NOTHING if last is None else last.reached
         reached = _last_position(spark, journal, after)
