@@ -38,6 +38,7 @@ from vespiary_spec.errors import (
     ReconcileError,
     RecordTooLarge,
     RemoteProtocolError,
+    SourceChanged,
     SparkUnusable,
     StorageError,
     StorageRefused,
@@ -289,6 +290,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "Spark ended a job for a reason of its own, such as a full disk or too little memory. What "
         "was exported before is untouched.",
         "Act on the reason in the message, then repeat the job.",
+    ),
+    CatalogueEntry(
+        SourceChanged,
+        "A file of a journal was freed and used again by its broker while Spark read it. What was "
+        "read of it may be cut off.",
+        "Read a copy that `vespiary journal snapshot` took, or say `consistency=best-effort`.",
     ),
 )
 """Every error class once, in the order of the reference page."""

@@ -486,3 +486,9 @@ class JobFailed(PipelineError):
     """Spark ended a job for a reason that is not one of Vespiary's."""
 
     code = "VSP-D103"
+
+
+class SourceChanged(PipelineError):
+    """A file that is read became another one meanwhile."""
+
+    code = "VSP-D104"

@@ -243,10 +243,10 @@ PYTHON: Final[tuple[Mutant, ...]] = (
     Mutant(
         "damage passes for the end",
         "Whatever is damaged ends the journal there: confirmed messages are cut off.",
-        _STORE + "verdicts.py",
+        "broker/vespiary_codec/journal/verdicts.py",
         "        return PlaceVerdict.CORRUPT if facts.is_flushed else PlaceVerdict.LOST\n",
         "        return PlaceVerdict.END\n",
-        _T + "test_verdicts.py::test_places",
+        "tests/unit/vespiary_codec/test_journal_verdicts.py::test_places",
     ),
     Mutant(
         "chain not compared",
@@ -267,10 +267,10 @@ PYTHON: Final[tuple[Mutant, ...]] = (
     Mutant(
         "missing file passes for reclaimed",
         "A file that the newest FILES record lists and that is not there is not missed.",
-        _STORE + "verdicts.py",
+        "broker/vespiary_codec/journal/verdicts.py",
         "return Role.MISSING if facts.is_listed or facts.is_above_checkpoint else Role.GONE",
         "return Role.GONE",
-        _T + "test_verdicts.py::test_roles",
+        "tests/unit/vespiary_codec/test_journal_verdicts.py::test_roles",
     ),
     Mutant(
         "checksum of a file header not compared",

@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -29,11 +28,14 @@ from typing import NamedTuple
 from vespiary_broker.store.attic import Attic
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.preallocation import Preallocator
+from vespiary_codec.journal.file_forms import BINDINGS_FORM as BINDINGS_FORM
+from vespiary_codec.journal.file_forms import JMS_FORM as JMS_FORM
+from vespiary_codec.journal.file_forms import MESSAGE_FORM as MESSAGE_FORM
+from vespiary_codec.journal.file_forms import FileForm as FileForm
 from vespiary_codec.journal.file_header import (
     HEADER_BYTES,
     FileHeader,
     FileState,
-    JournalKind,
     encode_file_header,
 )
 from vespiary_native.memory import AlignedBuffer
@@ -45,29 +47,6 @@ logger = logging.getLogger(__name__)
 BATCH_FILES = 4
 """Most files made at once, with one flush of their folder: the worker has other work as well."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class FileForm(NamedTuple):
-    """How the files of one kind of journal are named."""
-
-    prefix: str
-    extension: str
-    kind: JournalKind
-
-    def name(self, number: int) -> str:
-        """Return the name of file `number`."""
-        return f"{self.prefix}-{number}.{self.extension}"
-
-    def number(self, name: str) -> int | None:
-        """Return the number in a name, also of an unfinished file; None if it is no such name."""
-        pattern = rf"{re.escape(self.prefix)}-(\d{{1,19}})\.{re.escape(self.extension)}(\.tmp)?"
-        match = re.fullmatch(pattern, name, re.ASCII)
-        return int(match[1]) if match else None
-
-
-MESSAGE_FORM = FileForm("activemq-data", "hq", JournalKind.MESSAGE)
-BINDINGS_FORM = FileForm("activemq-bindings", "bindings", JournalKind.BINDINGS)
-JMS_FORM = FileForm("activemq-jms", "jms", JournalKind.JMS)
 
 
 @dataclass(slots=True)

@@ -20,20 +20,20 @@ from typing import NamedTuple, Protocol
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.read_ahead import ReadAhead, windows_of
 from vespiary_broker.store.survey import WINDOW_BYTES, BlockReader, FolderSurvey, SurveyedFile
-from vespiary_broker.store.verdicts import (
-    PlaceFacts,
-    PlaceVerdict,
-    Role,
-    RoleFacts,
-    assign_role,
-    judge_place,
-)
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.record import (
     FilesRecord,
     RecordType,
     decode_record,
     walk_records,
+)
+from vespiary_codec.journal.verdicts import (
+    PlaceFacts,
+    PlaceVerdict,
+    Role,
+    RoleFacts,
+    assign_role,
+    judge_place,
 )
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer

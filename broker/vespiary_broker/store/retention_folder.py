@@ -12,7 +12,6 @@ of its last block and the file's id.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from vespiary_broker.store.retention_bodies import KeptBodies
 from vespiary_broker.store.survey import BlockReader
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.errors import JournalFormatError
+from vespiary_codec.journal.file_forms import copy_parts
 from vespiary_codec.journal.file_header import HEADER_BYTES, FileHeader, decode_file_header
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer
@@ -32,9 +32,6 @@ from vespiary_spec.errors import CorruptRecord, VespiaryError
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(
-    rf"{MESSAGE_FORM.prefix}-(\d{{14}})-(\d{{1,19}})\.{MESSAGE_FORM.extension}", re.ASCII
-)
 _PRUNE_PERIODS_S = (60.0, 1.0)
 _UNFINISHED = ".tmp"
 _COPY_BYTES = 1024 * 1024
@@ -47,9 +44,9 @@ def copy_name(time_ms: int, file_id: int) -> str:
 
 def parse_name(name: str) -> tuple[int, int] | None:
     """Return time in milliseconds and file id of a copy's name; None if it is no such name."""
-    match = _NAME.fullmatch(name)
-    time_ms = None if match is None else parse_time(match[1])
-    return None if match is None or time_ms is None else (time_ms, int(match[2]))
+    parts = copy_parts(name)
+    time_ms = None if parts is None else parse_time(parts[0])
+    return None if parts is None or time_ms is None else (time_ms, parts[1])
 
 
 def read_header(handle: DiskFile) -> FileHeader | None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.files import FileForm
 from vespiary_broker.store.read_ahead import ReadAhead
-from vespiary_broker.store.verdicts import FileFacts, FileVerdict, judge_file
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal import block as block_codec
 from vespiary_codec.journal import file_header
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.file_header import FileHeader, FileState
+from vespiary_codec.journal.verdicts import FileFacts, FileVerdict, judge_file
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer
 from vespiary_spec.errors import CorruptRecord, ForeignJournal, JournalError

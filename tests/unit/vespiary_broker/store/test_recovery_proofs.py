@@ -1,7 +1,7 @@
 """Table 3 of recovery on real bytes: every combination of its facts, made with the codec alone.
 
-`test_verdicts` asks the pure functions; here each combination is a small journal on a disk, and the
-whole recovery must come to the verdict that the table prints (docs/internals/recovery.md).
+`test_journal_verdicts` asks the pure functions; here each combination is a small journal on a disk,
+and the whole recovery must come to the verdict that the table prints (docs/internals/recovery.md).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import itertools
 
 import pytest
 
-from vespiary_broker.store.verdicts import (
+from vespiary_codec.journal.file_header import (
+    FileHeader,
+    FileState,
+    JournalKind,
+    encode_file_header,
+)
+from vespiary_codec.journal.verdicts import (
     PlaceFacts,
     PlaceVerdict,
     Role,
     RoleFacts,
     assign_role,
     judge_place,
-)
-from vespiary_codec.journal.file_header import (
-    FileHeader,
-    FileState,
-    JournalKind,
-    encode_file_header,
 )
 from vespiary_spec.errors import CorruptRecord
 from vespiary_testkit.block_builder import FOLDER, Builder

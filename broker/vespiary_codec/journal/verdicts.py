@@ -5,7 +5,7 @@ newest FILES record (`assign_role`), and what stands at the place where a block 
 (`judge_place`, docs/internals/journal-format.md §4). docs/internals/recovery.md prints the tables
 with their reasons; the tests go through every combination of the facts.
 Must never read a file, and never be asked twice for one place with different facts. Called by
-`recovery`, `reader` and `bindings`.
+the store's recovery, and by the pipeline where it plans what to read.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from vespiary_broker.store.verdicts import (
+from vespiary_codec.journal.verdicts import (
     FileFacts,
     FileVerdict,
     PlaceFacts,

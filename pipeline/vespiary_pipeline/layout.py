@@ -1,0 +1,163 @@
+"""What lies at a path: a broker's data folder, one journal, pages, an export, kept copies.
+
+Owns the names of folders and files. Nothing is opened but to see how a single file begins. Called
+by `plan`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from vespiary_codec.journal.file_forms import FORMS, copy_parts, page_number
+from vespiary_pipeline.options import Options
+from vespiary_spec.errors import NativeError, StorageError
+
+SNAPSHOT_PREFIX: Final = ".vespiary-snapshot-"
+_FOLDERS: Final = {"message": "journal", "bindings": "bindings", "jms": "jms", "page": "paging"}
+_TEXT_BEGIN: Final = b"#Vespiary journal"
+
+
+class Place(NamedTuple):
+    """Something that can be read.
+
+    Attributes:
+        kind: `journal`, `copies` (kept ones, of which some may be missing), `pages` or `text`.
+        path: Its folder; of an export the file.
+        journal: Kind of the journal; `message` for copies; empty if the file itself says it.
+        bindings: Folder of the bindings journal; None: there is none.
+        large_messages: Folder of large bodies; None: there is none.
+    """
+
+    kind: str
+    path: Path
+    journal: str
+    bindings: Path | None = None
+    large_messages: Path | None = None
+
+
+def find_places(options: Options) -> list[Place]:
+    """Return what lies at the paths, in their order.
+
+    Args:
+        options: The paths, and which journals are wanted.
+
+    Raises:
+        StorageError: Nothing that can be read lies at a path.
+        NativeError: A path can't be looked at.
+    """
+    places = []
+    for text in options.paths:
+        found = _at(Path(text), options)
+        if not found:
+            raise StorageError(
+                "nothing of a broker lies here",
+                where=text,
+                allowed="a broker's data folder, a folder of its journals, pages or kept copies,"
+                " or a text that `vespiary export-journal` wrote",
+                cure="name the folder that holds journal/ and bindings/, or the journal itself",
+            )
+        places += found
+    return places
+
+
+def _at(path: Path, options: Options) -> list[Place]:
+    if path.is_file():
+        return [Place("text", path, "")] if _begins_as_text(path) else []
+    folders = {kind: path / name for kind, name in _FOLDERS.items()}
+    found = []
+    for kind, folder in folders.items():
+        if not options.journals or kind in options.journals:
+            found += _one_folder(_in_snapshot(folder, options), options, is_in_data=True)
+    if found:
+        # JMS objects may lie in the bindings' folder; pages are read only when they are asked for.
+        wanted = options.journals or ("message", "bindings", "jms")
+        return [place for place in found if place.journal in wanted]
+    own = _one_folder(_in_snapshot(path, options), options, is_in_data=False)
+    return [place for place in own if not options.journals or place.journal in options.journals]
+
+
+def _in_snapshot(folder: Path, options: Options) -> Path:
+    return folder / f"{SNAPSHOT_PREFIX}{options.snapshot}" / "files" if options.snapshot else folder
+
+
+def _one_folder(folder: Path, options: Options, *, is_in_data: bool) -> list[Place]:
+    names = _names(folder, is_needed=not is_in_data)
+    if "files" in names and folder.name.startswith(SNAPSHOT_PREFIX):
+        folder = folder / "files"
+        names = _names(folder, is_needed=True)
+    beside = _beside(folder, options)
+    found = []
+    for journal, form in FORMS.items():
+        if any(form.number(name) is not None for name in names):
+            found.append(Place("journal", folder, journal, *beside))
+    if any(copy_parts(name) for name in names):
+        found.append(Place("copies", folder, "message", *beside))
+    if _has_pages(folder, names):
+        found.append(Place("pages", folder, "page", *beside))
+    return found
+
+
+def _beside(folder: Path, options: Options) -> tuple[Path | None, Path | None]:
+    """Return the folders of bindings and of large bodies that go with a folder of a broker."""
+
+    def sibling(name: str) -> Path | None:
+        if folder.name == "files" and folder.parent.name.startswith(SNAPSHOT_PREFIX):
+            found = folder.parents[2] / name / folder.parent.name / "files"
+        else:
+            found = folder.parent / name
+        return found if found.is_dir() else None
+
+    bindings = Path(options.bindings) if options.bindings else sibling("bindings")
+    large = Path(options.large_messages) if options.large_messages else sibling("large-messages")
+    kept = folder / "large-messages"
+    return bindings, large or (kept if kept.is_dir() else None)
+
+
+def _has_pages(folder: Path, names: list[str]) -> bool:
+    if any(page_number(name) is not None for name in names):
+        return True
+    inner = [folder / name for name in names if len(name) == 32 and (folder / name).is_dir()]
+    return any(
+        page_number(name) is not None for one in inner for name in _names(one, is_needed=True)
+    )
+
+
+def page_files(folder: Path) -> list[Path]:
+    """Return the files of pages in a paging folder or in the folder of one address, by id.
+
+    Raises:
+        NativeError: A folder can't be read.
+    """
+    found = []
+    for name in _names(folder, is_needed=True):
+        inner = folder / name
+        if page_number(name) is not None:
+            found.append(inner)
+        elif len(name) == 32 and inner.is_dir():
+            found += [
+                inner / own for own in _names(inner, is_needed=True) if page_number(own) is not None
+            ]
+    return sorted(found, key=lambda path: path.name)
+
+
+def _names(folder: Path, *, is_needed: bool) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not is_needed:
+            return []
+        raise StorageError("there is no such folder", where=str(folder)) from error
+    except OSError as error:
+        raise NativeError(
+            "the folder can't be read", error.errno or 0, where=str(folder),
+            cure="run as a user who may read it; nothing is ever written there",
+        ) from error  # fmt: skip
+
+
+def _begins_as_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_TEXT_BEGIN)) == _TEXT_BEGIN
+    except OSError as error:
+        raise NativeError("the file can't be read", error.errno or 0, where=str(path)) from error

@@ -1,0 +1,227 @@
+"""The options of the format `vespiary`: names, values, defaults, refusals.
+
+Owns what users may say. Spark hands keys in lower case and all values as text, so names are found
+without regard to case. Must never look at a path. Called by `source`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from vespiary_codec.journal.record_types import RecordType
+from vespiary_pipeline.schema import TABLES
+from vespiary_spec import units
+from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting
+
+JOURNALS: Final = ("message", "bindings", "jms", "page")
+
+
+class Options(NamedTuple):
+    """What a reader was asked for.
+
+    Attributes:
+        paths: Folders or files.
+        table: `records` or `files`.
+        columns: Columns wanted, in order; empty: all of the table.
+        journals: Kinds of journals; empty: all but pages, or what lies at the path.
+        kinds: Types of records wanted; None: all.
+        body: Give bodies.
+        data: Give records as they are.
+        bindings: Where names of queues come from; empty: beside the journal.
+        large_messages: Folder of large bodies; empty: beside the journal.
+        snapshot: Read a copy of the files of this name, which `vespiary journal snapshot` took.
+        max_body_bytes: A larger body is left out, and `error` says so.
+        min_file_id: Files with a lower id are left out.
+        max_file_id: Files with a higher id are left out.
+        batch_rows: Rows of a batch, at most, but for the records of one block.
+        batch_bytes: Bytes of a file that become one batch.
+        max_partition_bytes: Files are packed up to it, larger ones are split.
+        on_corrupt: `fail`, `stop-file` or `report`.
+        consistency: `snapshot` or `best-effort`.
+        pushdown: Skip what filters do not want before it is decoded.
+    """
+
+    paths: tuple[str, ...]
+    table: str = "records"
+    columns: tuple[str, ...] = ()
+    journals: tuple[str, ...] = ()
+    kinds: frozenset[int] | None = None
+    body: bool = False
+    data: bool = False
+    bindings: str = ""
+    large_messages: str = ""
+    snapshot: str = ""
+    max_body_bytes: int = 64 * 1024 * 1024
+    min_file_id: int = 0
+    max_file_id: int = 2**63 - 1
+    batch_rows: int = 16384
+    batch_bytes: int = 8 * 1024 * 1024
+    max_partition_bytes: int = 64 * 1024 * 1024
+    on_corrupt: str = "fail"
+    consistency: str = "snapshot"
+    pushdown: bool = False
+
+
+class _Option(NamedTuple):
+    """One option as users write it: its field, and how its text is read."""
+
+    field: str
+    read: Callable[[str], Any]
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise _refused(text, "true or false")
+    return text.lower() == "true"
+
+
+def _refused(text: object, allowed: str) -> ConfigError:
+    return ConfigError("this is no value of the option", value=text, allowed=allowed)
+
+
+def _size(low: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        allowed = f"a size of {units.format_size(low)} or more, as 8m or 65536"
+        try:
+            size = units.parse_size(text)
+        except QuantityError as error:
+            raise _refused(text, allowed) from error
+        if size < low:
+            raise _refused(text, allowed)
+        return size
+
+    return read
+
+
+def _number(low: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < low:
+            raise _refused(text, f"a whole number of {low} or more")
+        return int(text)
+
+    return read
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in values:
+            raise _refused(text, ", ".join(values))
+        return text.lower()
+
+    return read
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _journals(text: str) -> tuple[str, ...]:
+    if text.lower() == "auto":
+        return ()
+    names = tuple(_one_of(*JOURNALS)(name) for name in _listed(text))
+    if not names:
+        raise _refused(text, "auto, or some of " + ", ".join(JOURNALS))
+    return names
+
+
+def _kinds(text: str) -> frozenset[int]:
+    known = RecordType.__members__
+    kinds = [name.upper() for name in _listed(text)]
+    for name in kinds:
+        if name not in known:
+            raise _refused(name, ", ".join(known))
+    return frozenset(known[name] for name in kinds)
+
+
+OPTIONS: Final[Mapping[str, _Option]] = {
+    "table": _Option("table", _one_of(*TABLES)),
+    "columns": _Option("columns", lambda text: tuple(_listed(text))),
+    "journal": _Option("journals", _journals),
+    "kinds": _Option("kinds", _kinds),
+    "body": _Option("body", _flag),
+    "data": _Option("data", _flag),
+    "bindings": _Option("bindings", str),
+    "largeMessages": _Option("large_messages", str),
+    "snapshot": _Option("snapshot", str),
+    "maxBodyBytes": _Option("max_body_bytes", _size(0)),
+    "minFileId": _Option("min_file_id", _number(0)),
+    "maxFileId": _Option("max_file_id", _number(0)),
+    "batchRows": _Option("batch_rows", _number(1)),
+    "batchBytes": _Option("batch_bytes", _size(65536)),
+    "maxPartitionBytes": _Option("max_partition_bytes", _size(65536)),
+    "onCorrupt": _Option("on_corrupt", _one_of("fail", "stop-file", "report")),
+    "consistency": _Option("consistency", _one_of("snapshot", "best-effort")),
+    "pushdown": _Option("pushdown", _flag),
+}
+"""By the names that users write. Beside these there are Spark's own `path` and `paths`."""
+
+_PATHS: Final = ("path", "paths")
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Return what was asked for.
+
+    Args:
+        given: Spark's options: names in any case, values as text.
+
+    Raises:
+        UnknownSetting: A name is none of ours; the nearest one is told.
+        ConfigError: A value is not allowed, or there is no path.
+    """
+    spelled = {name.lower(): name for name in OPTIONS}
+    fields: dict[str, Any] = {"paths": _paths(given)}
+    for key, text in given.items():
+        name = spelled.get(key.lower())
+        if name is None:
+            if key.lower() in _PATHS:
+                continue
+            near = difflib.get_close_matches(key.lower(), spelled, 1)
+            raise UnknownSetting(
+                "this is no option of the format vespiary",
+                path=key,
+                allowed=", ".join(OPTIONS),
+                cure=f"did you mean {spelled[near[0]]}?" if near else "",
+            )
+        option = OPTIONS[name]
+        try:
+            fields[option.field] = option.read(text)
+        except ConfigError as error:
+            raise ConfigError(
+                error.what, path=name, value=error.measured, allowed=error.allowed
+            ) from error
+    _check_columns(fields)
+    return Options(**fields)
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    found = {key.lower(): text for key, text in given.items()}
+    paths = [*json.loads(found.get("paths", "[]")), *([found["path"]] if "path" in found else [])]
+    if not paths:
+        raise ConfigError(
+            "no path is given", path="path", cure='say which folder to read: .load("data")'
+        )
+    return tuple(
+        path.removeprefix("file://") if path.startswith("file:///") else path for path in paths
+    )
+
+
+def _check_columns(fields: Mapping[str, Any]) -> None:
+    table = TABLES[fields.get("table", "records")]
+    for name in fields.get("columns", ()):
+        if name not in table.names:
+            raise ConfigError(
+                "there is no such column",
+                path="columns",
+                value=name,
+                allowed=", ".join(table.names),
+            )
+        if name in ("body", "data") and not fields.get(name):
+            raise ConfigError(
+                "this column has to be asked for",
+                path="columns",
+                value=name,
+                cure=f"add {name}=true",
+            )

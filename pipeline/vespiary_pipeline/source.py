@@ -1,0 +1,250 @@
+"""The format `vespiary`: Spark's calls in, a plan and batches out.
+
+Owns the adapter to Spark's Python data sources (Spark 4.2 and newer). Must never decode anything
+itself. Spark makes the source and plans in short-lived processes on the driver, and reads in
+workers on executors; everything that goes from one to another is pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from vespiary_codec.journal.record_types import RecordType
+from vespiary_pipeline.layout import Place, find_places
+from vespiary_pipeline.options import Options, read_options
+from vespiary_pipeline.plan import Part, plan_copies, plan_journal, split
+from vespiary_pipeline.schema import TABLES, Table
+from vespiary_pipeline.sources.batches import Names, Wanted, names_of
+from vespiary_pipeline.sources.bodies import LargeBodies
+from vespiary_pipeline.sources.counts import file_batches
+from vespiary_pipeline.sources.journal import PartReader
+from vespiary_pipeline.sources.keys import read_values
+from vespiary_pipeline.sources.pages import plan_pages
+from vespiary_pipeline.sources.text import TextPart, plan_text, read_text
+from vespiary_spec.errors import ConfigError
+
+
+class VespiarySource(DataSource):
+    """The format `vespiary`. Owner: Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what users write: `spark.read.format("vespiary")`."""
+        return "vespiary"
+
+    def schema(self) -> str:
+        """Return the columns as DDL: those asked for, or all but `body` and `data`.
+
+        Raises:
+            ConfigError: An option is wrong.
+        """
+        options = read_options(self.options)
+        return TABLES[options.table].ddl(declared_columns(options))
+
+    def reader(self, schema: StructType) -> VespiaryReader:
+        """Return what reads.
+
+        Args:
+            schema: Ours, or the columns that the user named with `.schema(…)`.
+
+        Raises:
+            ConfigError: An option or a column is wrong.
+        """
+        options = read_options(self.options)
+        return VespiaryReader(options, _checked(schema, TABLES[options.table], options))
+
+
+def declared_columns(options: Options) -> tuple[str, ...]:
+    """Return the columns of a reader whose user named none."""
+    table = TABLES[options.table]
+    asked = {"body": options.body, "data": options.data}
+    return options.columns or tuple(name for name in table.names if asked.get(name, True))
+
+
+def _checked(schema: StructType, table: Table, options: Options) -> tuple[str, ...]:
+    """Return the names of a schema's columns; refuse those that are not ours."""
+    for field in schema.fields:
+        if field.name not in table.names:
+            raise ConfigError(
+                "there is no such column",
+                path=f"schema.{field.name}",
+                value=field.name,
+                allowed=", ".join(table.names),
+            )
+        own = table.column(field.name).spark.replace(" ", "")
+        if field.dataType.simpleString().replace(" ", "") != own:
+            raise ConfigError(
+                "this column has another type",
+                path=f"schema.{field.name}",
+                value=field.dataType.simpleString(),
+                allowed=own,
+            )
+        if field.name in ("body", "data") and not getattr(options, field.name):
+            raise ConfigError(
+                "this column has to be asked for",
+                path=f"schema.{field.name}",
+                value=field.name,
+                cure=f"add {field.name}=true",
+            )
+    return tuple(field.name for field in schema.fields)
+
+
+class Files(InputPartition):
+    """Parts that one task reads, and names of queues by the folder that they come from."""
+
+    def __init__(self, parts: Sequence[Part | TextPart], names: dict[str, dict[str, str]]) -> None:
+        super().__init__(None)
+        self.parts = list(parts)
+        self.names = names
+
+
+class VespiaryReader(DataSourceReader):
+    """Reads one table.
+
+    Args:
+        options: What was asked for.
+        columns: Columns, in order.
+    """
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._kinds = options.kinds
+        self._files = (options.min_file_id, options.max_file_id)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters that are decided exactly here; the others are Spark's.
+
+        Args:
+            filters: What every row has to fulfil.
+        """
+        for one in filters:
+            if not self._options.pushdown or not self._take(one):
+                yield one
+
+    def _take(self, one: Filter) -> bool:
+        column = getattr(one, "attribute", ())
+        value: Any = getattr(one, "value", None)
+        low, high = self._files
+        if column == ("kind",) and self._options.table == "records":
+            wanted = {value} if isinstance(one, EqualTo) else set(value or ())
+            known = RecordType.__members__
+            if not isinstance(one, EqualTo | In) or not wanted <= set(known):
+                return False
+            kinds = frozenset(known[name].value for name in wanted)
+            self._kinds = kinds if self._kinds is None else self._kinds & kinds
+            return True
+        if column == ("file_id",) and isinstance(value, int):
+            if isinstance(one, EqualTo | GreaterThanOrEqual):
+                low = max(low, value)
+            if isinstance(one, EqualTo | LessThanOrEqual):
+                high = min(high, value)
+            is_taken = (low, high) != self._files or isinstance(
+                one, EqualTo | GreaterThanOrEqual | LessThanOrEqual
+            )
+            self._files = (low, high)
+            return is_taken
+        return False
+
+    # --- the plan ---------------------------------------------------------------------------------
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan on the driver.
+
+        Raises:
+            StorageError: Nothing that can be read lies at a path.
+            CorruptRecord: A header is damaged, a file is missing, or confirmed data is not there.
+            ForeignJournal: A file is of another journal, or of a newer version.
+            NativeError: A path can't be read.
+        """
+        options = self._options
+        parts: list[Part | TextPart] = []
+        for place in find_places(options):
+            parts += self._plan(place)
+        names = self._names(parts) if "queues" in self._columns else {}
+        packed = [Files(group, names) for group in _packed(parts, options.max_partition_bytes)]
+        return packed or [Files([], {})]
+
+    def _plan(self, place: Place) -> list[Part | TextPart]:
+        options = self._options
+        is_strict = options.on_corrupt == "fail"
+        if place.kind == "text":
+            return list(plan_text(place))
+        if place.kind == "pages":
+            found = plan_pages(place, is_strict=is_strict)
+        elif place.kind == "copies":
+            found = plan_copies(place, is_strict=is_strict)
+        else:
+            found = plan_journal(place, is_strict=is_strict)
+        low, high = self._files
+        found = [part for part in found if low <= part.shown_id <= high or part.error]
+        if options.table == "files":
+            return list(found)
+        used = [part for part in found if part.state == "used" or part.error]
+        return [piece for part in used for piece in split(part, options.max_partition_bytes)]
+
+    def _names(self, parts: Sequence[Part | TextPart]) -> dict[str, dict[str, str]]:
+        folders = {part.bindings for part in parts if isinstance(part, Part) and part.bindings}
+        return {folder: read_values(Path(folder)) for folder in sorted(folders)}
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read on an executor.
+
+        Args:
+            partition: One of `partitions`.
+
+        Raises:
+            CorruptRecord: Confirmed data is damaged.
+            SourceChanged: A file was used again meanwhile.
+            NativeError: A file can't be read.
+        """
+        assert isinstance(partition, Files)
+        options = self._options
+        parts = [part for part in partition.parts if isinstance(part, Part)]
+        if options.table == "files":
+            yield from file_batches(parts, self._columns)
+            return
+        none = names_of({})
+        names: dict[str | None, Names] = {
+            folder: names_of(values) for folder, values in partition.names.items()
+        }
+        for part in partition.parts:
+            wanted = Wanted(
+                self._columns, options.max_body_bytes, names.get(part.bindings, none),
+                LargeBodies(part.large_messages),
+            )  # fmt: skip
+            if isinstance(part, TextPart):
+                yield from read_text(part, options, wanted, self._kinds)
+            else:
+                yield from PartReader(part, options, wanted, self._kinds).batches()
+
+
+def _packed(parts: Sequence[Part | TextPart], most_bytes: int) -> list[list[Part | TextPart]]:
+    """Return parts in their order, as many together as are not too large."""
+    groups: list[list[Part | TextPart]] = []
+    room = 0
+    for part in parts:
+        size = (part.end or part.size_bytes) - part.begin if isinstance(part, Part) else most_bytes
+        if not groups or size > room:
+            groups.append([])
+            room = most_bytes
+        groups[-1].append(part)
+        room -= size
+    return groups

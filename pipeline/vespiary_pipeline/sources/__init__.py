@@ -1,0 +1,1 @@
+"""Parts in, Arrow batches out: what runs on executors."""

@@ -1,0 +1,175 @@
+"""Exports: a journal as text (journal-format §6), one line for each record.
+
+Owns reading them. The lines of a text have one digest over all, so one task reads a text, and gives
+its rows as they come; totals that do not fit are told at the end. Called by `source`.
+
+Records become blocks in memory, which are scanned like those of a file: so an export has the same
+columns. Blocks, their times and offsets are not in a text; `offset` is the number of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader, encode_block
+from vespiary_codec.journal.file_header import JournalKind
+from vespiary_codec.journal.record import align8
+from vespiary_codec.journal.text import LineKind, TextFormError, TextReader
+from vespiary_native.columns import scan
+from vespiary_pipeline.layout import Place
+from vespiary_pipeline.options import Options
+from vespiary_pipeline.plan import Part
+from vespiary_pipeline.schema import RECORDS
+from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
+from vespiary_spec.errors import BadExport, NativeError
+
+_JOURNALS: Final = {
+    JournalKind.MESSAGE: "message",
+    JournalKind.BINDINGS: "bindings",
+    JournalKind.JMS: "jms",
+}
+
+
+class TextPart(NamedTuple):
+    """A text that is read.
+
+    Attributes:
+        path: Its file.
+        bindings: Folder that names the queues; None: nobody does.
+        large_messages: Folder of large bodies; None: there is none.
+    """
+
+    path: str
+    bindings: str | None
+    large_messages: str | None
+
+
+def plan_text(place: Place) -> list[TextPart]:
+    """Return the one part of a text.
+
+    Args:
+        place: The file.
+    """
+    bindings = str(place.bindings) if place.bindings else None
+    large = str(place.large_messages) if place.large_messages else None
+    return [TextPart(str(place.path), bindings, large)]
+
+
+class _Chunk:
+    """Records that become one batch."""
+
+    def __init__(self) -> None:
+        self.payload = bytearray()
+        self.lines: list[int] = []
+        self.positions: list[int] = []
+        self.gaps: list[int] = []
+        self.after_gap: list[bool] = []
+
+    def put(self, record: bytes, line: int, position: int, gaps: int, *, after_gap: bool) -> None:
+        """Take a record."""
+        self.payload += record.ljust(align8(len(record)), b"\0")
+        self.lines.append(line)
+        self.positions.append(position)
+        self.gaps.append(gaps)
+        self.after_gap.append(after_gap)
+
+    def batch(self, part: Part, wanted: Wanted) -> pa.RecordBatch:
+        """Return its records as a batch."""
+        header = BlockHeader(
+            sequence=1, file_id=1, watermark=0, payload_bytes=len(self.payload),
+            records=len(self.lines), previous_crc=0, time_ms=0,
+        )  # fmt: skip
+        window = encode_block(header, bytes(self.payload), salt=0, offset=FIRST_OFFSET)
+        found = scan(window, offset=FIRST_OFFSET, salt=0, file_id=1)
+        batch = Batch(part, window, found.columns, wanted).make()
+        own: dict[str, list[Any]] = {
+            "offset": self.lines,
+            "position": self.positions,
+            "gaps": self.gaps,
+            "after_gap": self.after_gap,
+            "file_id": [None] * len(self.lines),
+            "block": [None] * len(self.lines),
+            "block_time": [None] * len(self.lines),
+        }
+        arrays = [
+            pa.array(own[name], RECORDS.column(name).arrow) if name in own else batch.column(name)
+            for name in wanted.columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def read_text(
+    part: TextPart, options: Options, wanted: Wanted, kinds: frozenset[int] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a text.
+
+    Args:
+        part: The text.
+        options: What was asked for.
+        wanted: What batches are made of.
+        kinds: Types of records wanted; None: all.
+
+    Raises:
+        BadExport: A line is damaged or the text is cut off, and that is to be an error.
+        NativeError: The file can't be read.
+    """
+    shown = Part(part.path, "message", 0, 0, 0)
+    try:
+        yield from _rows(part, shown, options, wanted, kinds)
+    except TextFormError as problem:
+        error = BadExport(
+            problem.what,
+            where=f"{part.path}:{problem.line}",
+            measured=problem.found,
+            allowed=str(problem.expected),
+            cure="export it again; nothing behind this line was read",
+        )
+        if options.on_corrupt == "fail":
+            raise error from problem
+        if kinds == options.kinds:
+            yield error_row(shown, problem.line, str(error), wanted.columns)
+
+
+def _rows(
+    part: TextPart, shown: Part, options: Options, wanted: Wanted, kinds: frozenset[int] | None
+) -> Iterator[pa.RecordBatch]:
+    reader = TextReader()
+    chunk = _Chunk()
+    gaps = position = 0
+    after_gap = False
+    for text in _lines(Path(part.path)):
+        try:
+            line = reader.read(text)
+        except TextFormError:
+            if chunk.lines:
+                yield chunk.batch(shown, wanted)
+            raise
+        if line.header is not None:
+            shown = Part(part.path, _JOURNALS[line.header.kind], 0, 0, 0)
+        elif line.kind is LineKind.GAP:
+            gaps, after_gap = gaps + 1, True
+        if line.kind is not LineKind.RECORD:
+            continue
+        position += 1
+        if kinds is None or line.record[4] in kinds:
+            chunk.put(line.record, line.number, position, gaps, after_gap=after_gap)
+        after_gap = False
+        is_full = len(chunk.payload) >= options.batch_bytes
+        if is_full or len(chunk.lines) >= min(options.batch_rows, 65535):
+            yield chunk.batch(shown, wanted)
+            chunk = _Chunk()
+    if chunk.lines:
+        yield chunk.batch(shown, wanted)
+    reader.end()
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            yield from file
+    except OSError as error:
+        raise NativeError("the file can't be read", error.errno or 0, where=str(path)) from error
