@@ -1,0 +1,336 @@
+"""The page: well-formed, escaped, bounded, readable, and nothing in it loads anything."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vespiary_pipeline.report import ReportTables, html_page, text_report
+from vespiary_pipeline.report import findings as finder
+from vespiary_pipeline.report.scales import count_ticks, size_ticks, time_ticks
+from vespiary_pipeline.report.style import DARK, LIGHT, SERIES
+from vespiary_pipeline.report.tables import (
+    AGE_EDGES,
+    Bin,
+    Damage,
+    DeadLetters,
+    FileUse,
+    HotSpot,
+    Pin,
+    QueueDepth,
+    Run,
+    Top,
+    Traffic,
+    TrafficRow,
+    bin_edges,
+)
+from vespiary_testkit.report_tables import NOW, realistic
+
+EMPTY = ReportTables(run=Run(path="/data", made_at=NOW))
+VOID = {"meta", "br"}
+EVIL = "<script>alert(1)</script>&\"'\x1b[2J\u202e\x00\ud800😀 שלום"
+
+
+class Page(HTMLParser):
+    """Reads a page; refuses elements that do not nest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(tables: ReportTables) -> str:
+    """Return the page of tables, after all that must hold of any page."""
+    page = html_page(tables)
+    page.encode()
+    read = Page(page)
+    names = {name for name, _ in read.elements}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "use", "image"}
+    ids = [attrs["id"] for _, attrs in read.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in read.elements:
+        assert "src" not in attrs
+        assert "style" not in attrs
+        assert not any(name.startswith("on") for name in attrs)
+        if "href" in attrs:
+            assert str(attrs["href"]).removeprefix("#") in ids
+    assert "nan" not in re.sub(r">[^<]*<", "><", page).lower()
+    for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        root = ET.fromstring(svg)
+        if root.get("aria-hidden") != "true":
+            assert [child.tag.rpartition("}")[2] for child in root[:2]] == ["title", "desc"]
+            assert all(child.text for child in root[:2])
+        for shape in root.iter():
+            assert all(float(shape.get(key, "0")) >= 0 for key in ("width", "height", "x", "r"))
+    text = text_report(tables)
+    text.encode()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+    return page
+
+
+def test_a_real_report_has_its_parts_its_pictures_and_the_numbers_behind_them() -> None:
+    page = checked(realistic())
+    read = Page(page)
+    parts = [attrs["id"] for name, attrs in read.elements if name == "section"]
+    assert parts == [
+        "files",
+        "depth",
+        "traffic",
+        "dead-letters",
+        "redelivery",
+        "transactions",
+        "pages",
+        "sizes",
+        "ages",
+        "run",
+    ]
+    for part in ("files", "depth", "traffic", "dead-letters", "pages", "sizes", "ages"):
+        body = page.partition(f'id="{part}"')[2].partition("</section>")[0]
+        assert 'role="img"' in body, part
+        assert "<details>" in body, part
+        assert "<table" in body, part
+
+
+def test_nothing_is_loaded() -> None:
+    page = checked(realistic())
+    assert "@import" not in page
+    assert "url(" not in page
+    assert set(re.findall(r"https?://[^\"'\s<]*", page)) == {"http://www.w3.org/2000/svg"}
+    css = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    policy = next(a["content"] for n, a in Page(page).elements if n == "meta" and "http-equiv" in a)
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_an_empty_broker_gives_a_page_that_says_so() -> None:
+    page = checked(EMPTY)
+    assert "Nothing here needs attention." in page
+    assert "There is no file." in page
+    assert "No queue holds a message." in page
+    assert "Nothing here needs attention." in text_report(EMPTY)
+
+
+@pytest.mark.parametrize("name", [EVIL, "x" * 500, "<" * 500, "", "漢" * 300, "e\u0301" * 400])
+def test_names_of_strangers_do_no_harm(name: str) -> None:
+    start = NOW - timedelta(hours=1)
+    pins = Top((Pin(queue=name, messages=1, sequence=1, oldest=start),))
+    dead = {name: 5, "padding": 3}
+    tables = dataclasses.replace(
+        EMPTY,
+        run=Run(
+            path=name,
+            made_at=NOW,
+            journal_end=name,
+            end_reason=name,
+            versions={name: name},
+            damage=Top((Damage(path=name, offset=7, what=name),)),
+        ),
+        files=Top((FileUse(name=name, used_bytes=1000, live_bytes=1, dead=dead, pins=pins),)),
+        traffic=Traffic(rows=(TrafficRow(start=start, address=name, adds=5, bytes_in=9),)),
+        depth=Top((QueueDepth(queue=name, address=name, messages=3),)),
+        dead_letters=Top((DeadLetters(reason=name, origin=name, address=name, messages=1),)),
+        hot_spots=Top((HotSpot(queue=name, sequence=1, deliveries=50),)),
+    )
+    page = checked(tables)
+    assert "<script" not in page
+    assert "\x1b" not in page
+
+
+def test_ten_thousand_files_and_five_thousand_addresses_give_a_bounded_page() -> None:
+    start = NOW - timedelta(days=1)
+    tables = dataclasses.replace(
+        EMPTY,
+        files=Top(
+            tuple(
+                FileUse(name=f"activemq-data-{n}.hq", file_id=n, used_bytes=100, live_bytes=n % 101)
+                for n in range(10_000)
+            )
+        ),
+        traffic=Traffic(
+            rows=tuple(
+                TrafficRow(start=start + timedelta(seconds=n), address=f"a{n % 5000}", adds=n)
+                for n in range(20_000)
+            ),
+            width_s=1,
+        ),
+        depth=Top(tuple(QueueDepth(queue=f"q{n}", messages=5000 - n) for n in range(5000))),
+    )
+    page = checked(tables)
+    assert len(page) < 1_000_000
+    assert "Each tile stands for 42 files." in page
+    assert "and 4\u202f985 queues more" in page
+    assert "and 4\u202f900 more" in page
+    assert "4\u202f995 other addresses" in page
+
+
+def test_what_was_left_out_is_said_with_its_sum() -> None:
+    top = Top((5, 4, 3, 2), more=10, rest=7).first(2, float)
+    assert top == Top((5, 4), more=12, rest=12.0)
+    assert top.count == 14
+    page = checked(realistic())
+    body = page.partition('id="redelivery"')[2].partition("</section>")[0]
+    assert body.count("<tr>") - 1 == 6
+    assert "and 23 more" in body
+
+
+def test_files_kept_by_one_old_message_are_named_with_a_cure() -> None:
+    (kept,) = [one for one in finder.findings(realistic()) if "nearly empty" in one.sentence]
+    assert kept.sentence == (
+        "3 of 28 files are nearly empty and kept by 1 message of queue audit, 4 days old"
+    )
+    assert kept.command == "vespiary journal compact /var/lib/vespiary/data"
+
+
+def test_damage_comes_first_and_paths_are_quoted() -> None:
+    damage = Top((Damage(path="f.hq", offset=4096, what="bad checksum"),), more=2)
+    run = Run(path="/a b;rm", made_at=NOW, damage=damage)
+    first = finder.findings(dataclasses.replace(realistic(), run=run))[0]
+    assert first.level is finder.Level.BAD
+    assert first.sentence.startswith("3 places of the journal are damaged: f.hq:4096: bad checksum")
+    assert first.command == "vespiary journal verify '/a b;rm'"
+
+
+def test_a_wrong_clock_is_told() -> None:
+    bins = tuple(Bin(low=low, high=high, live=3) for low, high in bin_edges(AGE_EDGES))
+    future = QueueDepth(queue="q", messages=1, oldest=NOW + timedelta(days=2))
+    tables = dataclasses.replace(EMPTY, ages=bins, depth=Top((future,)))
+    page = checked(tables)
+    assert "3 messages came in after this report was made" in page
+    assert "in the future" in page
+
+
+@given(st.floats(min_value=0, max_value=1e19))
+def test_ticks_begin_at_nothing_rise_evenly_and_reach_the_largest(high: float) -> None:
+    for ticks in (count_ticks(high), size_ticks(high)):
+        values = [tick.value for tick in ticks]
+        assert values[0] == 0
+        assert values[-1] >= max(high, 1) * (1 - 1e-6)
+        assert 2 <= len(values) <= 7
+        steps = [b - a for a, b in itertools.pairwise(values)]
+        assert max(steps) - min(steps) <= 1e-6 * max(steps)
+        assert len({tick.label for tick in ticks}) == len(ticks)
+
+
+@given(
+    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
+    st.integers(0, 10**10),
+)
+def test_times_on_an_axis_are_round_within_it_and_few(low: datetime, seconds: int) -> None:
+    seconds = min(seconds, int((datetime(9000, 1, 1, tzinfo=UTC) - low).total_seconds()))
+    high = low + timedelta(seconds=seconds)
+    found = time_ticks(low, high)
+    assert len(found) <= 7
+    assert all(low <= at <= high and at.microsecond == 0 for at, _ in found)
+
+
+NAMES = st.text(max_size=30)
+COUNTS = st.integers(0, 2**63)
+TIMES = st.none() | st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC))
+FILES = st.builds(
+    FileUse,
+    name=NAMES,
+    state=NAMES,
+    used_bytes=COUNTS,
+    live_bytes=COUNTS,
+    dead=st.dictionaries(NAMES, COUNTS, max_size=8),
+    pins=st.builds(
+        Top,
+        st.lists(
+            st.builds(Pin, why=NAMES, queue=st.none() | NAMES, messages=COUNTS, oldest=TIMES),
+            max_size=2,
+        ).map(tuple),
+    ),
+)
+ROWS = st.builds(
+    TrafficRow,
+    start=TIMES.map(lambda at: at or NOW),
+    address=st.none() | NAMES,
+    adds=COUNTS,
+    acks=COUNTS,
+    bytes_in=COUNTS,
+    bytes_out=COUNTS,
+)
+QUEUES = st.builds(
+    QueueDepth,
+    queue=st.none() | NAMES,
+    messages=COUNTS,
+    paged=COUNTS,
+    prepared=COUNTS,
+    oldest=TIMES,
+)
+LETTERS = st.builds(DeadLetters, reason=NAMES, origin=NAMES, address=NAMES, messages=COUNTS)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    files=st.lists(FILES, max_size=6).map(tuple),
+    rows=st.lists(ROWS, max_size=8).map(tuple),
+    queues=st.lists(QUEUES, max_size=5).map(tuple),
+    letters=st.lists(LETTERS, max_size=5).map(tuple),
+    lives=st.lists(COUNTS, min_size=12, max_size=12),
+)
+def test_any_tables_give_a_good_page(
+    files: tuple[FileUse, ...],
+    rows: tuple[TrafficRow, ...],
+    queues: tuple[QueueDepth, ...],
+    letters: tuple[DeadLetters, ...],
+    lives: list[int],
+) -> None:
+    bins = zip(bin_edges(AGE_EDGES), lives, strict=True)
+    checked(
+        dataclasses.replace(
+            EMPTY,
+            files=Top(files),
+            traffic=Traffic(width_s=60, rows=rows),
+            depth=Top(queues),
+            dead_letters=Top(letters),
+            ages=tuple(Bin(low=low, high=high, live=live) for (low, high), live in bins),
+        )
+    )
+
+
+def _luminance(colour: str) -> float:
+    shares = []
+    for at in (1, 3, 5):
+        value = int(colour[at : at + 2], 16) / 255
+        shares.append(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * shares[0] + 0.7152 * shares[1] + 0.0722 * shares[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2 counts it."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_and_shapes_can_be_told_from_the_page(colours: dict[str, str]) -> None:
+    for text in ("ink", "quiet", "bad", "warn", "note"):
+        for ground in ("page", "shade"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+    for shape in (*SERIES, "l0", "l1", "l2", "l3", "l4"):
+        assert contrast(colours[shape], colours["page"]) >= 3, shape
