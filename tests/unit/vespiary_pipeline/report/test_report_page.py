@@ -313,11 +313,16 @@ def test_any_tables_give_a_good_page(
     )
 
 
-def _luminance(colour: str) -> float:
+def _linear(colour: str) -> list[float]:
     shares = []
     for at in (1, 3, 5):
         value = int(colour[at : at + 2], 16) / 255
         shares.append(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return shares
+
+
+def _luminance(colour: str) -> float:
+    shares = _linear(colour)
     return 0.2126 * shares[0] + 0.7152 * shares[1] + 0.0722 * shares[2]
 
 
@@ -334,3 +339,45 @@ def test_text_and_shapes_can_be_told_from_the_page(colours: dict[str, str]) -> N
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for shape in (*SERIES, "l0", "l1", "l2", "l3", "l4"):
         assert contrast(colours[shape], colours["page"]) >= 3, shape
+
+
+# Machado, Oliveira and Fernandes 2009: how colours are seen without a kind of cone.
+SIGHTS = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+}
+
+
+def _seen(colour: str, sight: str) -> tuple[float, float, float]:
+    """Return a colour in CIELAB as it is seen."""
+    given = _linear(colour)
+    red, green, blue = (
+        min(1.0, max(0.0, sum(a * b for a, b in zip(row, given, strict=True))))
+        for row in SIGHTS[sight]
+    )
+    scaled = (
+        (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505,
+        0.2126 * red + 0.7152 * green + 0.0722 * blue,
+        (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089,
+    )
+    x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in scaled)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_colours_stay_apart_for_the_colour_blind(colours: dict[str, str], sight: str) -> None:
+    for group in (SERIES, ("l0", "l1", "l2", "l3", "l4")):
+        for one, other in itertools.combinations(group, 2):
+            seen, against = _seen(colours[one], sight), _seen(colours[other], sight)
+            apart = sum((a - b) ** 2 for a, b in zip(seen, against, strict=True)) ** 0.5
+            assert apart >= 10, (one, other, apart)
