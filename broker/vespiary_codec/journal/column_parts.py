@@ -19,12 +19,15 @@ from vespiary_codec.journal.record_types import RecordFlag, RecordType
 BYTES_MAX: Final = 2**31 - 1
 """Of the data of one column: Arrow's offsets have 32 bits."""
 
+TOO_LONG: Final = f"a column of more bytes than fit into one batch: at most {BYTES_MAX}"
+OUTSIDE: Final = "an entry that does not stand in the window"
+
 _ESCAPES: Final = {b"n": b"\n", b"c": b":", b"r": b"\r", b"\\": b"\\"}
 _POLYNOMIAL: Final = 0x82F63B78
 
 
 def gather(
-    window: Buffer, at: Buffer, length: Buffer, chosen: Sequence[bool] | None = None
+    window: Buffer, at: Buffer, length: Buffer, chosen: Sequence[bool] | Buffer | None = None
 ) -> Strings:
     """Copy bytes of a window, one entry behind the other.
 
@@ -35,15 +38,24 @@ def gather(
         chosen: Which entries are there; the others are null. None: all are.
 
     Raises:
-        ValueError: It is more than 2**31 - 1 bytes.
+        ValueError: It is more than 2**31 - 1 bytes, an entry is not in the window, or the
+            arguments differ in their number of entries.
     """
     octets = memoryview(window)
     starts, lengths = memoryview(at).cast("B").cast("q"), memoryview(length).cast("B").cast("q")
-    entries = [
-        bytes(octets[start : start + count]) if chosen is None or chosen[number] else None
-        for number, (start, count) in enumerate(zip(starts, lengths, strict=True))
-    ]
-    return _strings(entries)
+    wanted = [True] * len(starts) if chosen is None else chosen
+    return _strings(
+        [
+            _entry(octets, start, count) if is_wanted else None
+            for start, count, is_wanted in zip(starts, lengths, wanted, strict=True)
+        ]
+    )
+
+
+def _entry(octets: memoryview, start: int, count: int) -> bytes:
+    if start < 0 or count < 0 or start + count > len(octets):
+        raise ValueError(OUTSIDE)
+    return bytes(octets[start : start + count])
 
 
 def _strings(entries: Sequence[bytes | None]) -> Strings:
@@ -53,9 +65,7 @@ def _strings(entries: Sequence[bytes | None]) -> Strings:
     for entry in entries:
         total += len(entry or b"")
         if total > BYTES_MAX:
-            raise ValueError(
-                f"a column of {total} bytes or more: at most {BYTES_MAX} fit into one batch"
-            )
+            raise ValueError(TOO_LONG)
         offsets.append(total)
     valid = b""
     if None in entries:
@@ -78,7 +88,7 @@ def properties(window: Buffer, columns: Columns) -> Maps:
         columns: What `scan` made of it.
 
     Raises:
-        ValueError: Names or values are more than 2**31 - 1 bytes.
+        ValueError: Names or values are more than 2**31 - 1 bytes, or it is another window.
     """
     offsets = array("i", [0])
     keys: list[bytes | None] = []
@@ -99,7 +109,7 @@ def header(window: Buffer, columns: Columns, name: bytes) -> Strings:
         name: The header's name.
 
     Raises:
-        ValueError: The values are more than 2**31 - 1 bytes.
+        ValueError: The values are more than 2**31 - 1 bytes, or it is another window.
     """
     return _strings([lines.get(name) for lines in _all_headers(window, columns)])
 
@@ -113,7 +123,7 @@ def _all_headers(window: Buffer, columns: Columns) -> Iterator[dict[bytes, bytes
         if kind != RecordType.ADD:
             yield {}
             continue
-        yield _headers(bytes(octets[at : at + length]), bool(flag & RecordFlag.ESCAPED))
+        yield _headers(_entry(octets, at, length), bool(flag & RecordFlag.ESCAPED))
 
 
 def _headers(lines: bytes, has_escapes: bool) -> dict[bytes, bytes]:

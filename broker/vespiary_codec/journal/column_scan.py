@@ -40,6 +40,9 @@ from vespiary_codec.journal.record import (
 
 ROWS_MAX: Final = 2**31 - 1
 _ENDS: Final = frozenset((RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK))
+_SEQUENCE_END: Final = 1 << 63 - POSITION_BITS
+"""Positions of this block's records and of later ones do not fit into 64 bits."""
+
 _KEY_AT: Final = 16
 """Of PUT and REMOVE: 8 bytes that all records have, length of the key, zero."""
 
@@ -88,7 +91,7 @@ class _Rows:
         self.flags.append(raw.flags)
         self.offset.append(raw.offset)
         self.block.append(header.sequence)
-        self.block_time_ms.append(header.time_ms)
+        self.block_time_ms.append(_signed(header.time_ms))
         self.position.append(header.sequence << POSITION_BITS | index)
         self.length.append(len(raw.data))
         self.record_at.append(at)
@@ -136,6 +139,9 @@ def scan(
         kinds: Types of the records that are wanted; None: all.
         members: Want members and ends of transactions too, whatever their type.
         rows_max: Stop behind the block with which there are so many rows; a block is never split.
+
+    Raises:
+        OverflowError: The rows have more than 2**31 - 1 places.
     """
     octets = memoryview(window)
     rows = _Rows()
@@ -191,6 +197,11 @@ def _look(
         header, _ = decode_block(octets[at:], offset=place, salt=salt, file_id=file_id)
     except JournalFormatError as error:
         return Stop(place, "invalid", found=str(error)), None
+    if header.sequence >= _SEQUENCE_END or header.records > 1 << POSITION_BITS:
+        found = (
+            f"block {header.sequence} with {header.records} records, for which no number is left"
+        )
+        return Stop(place, "invalid", found=found), None
     if last is not None and (header.sequence, header.previous_crc) != (last[0] + 1, last[1]):
         found = f"block {header.sequence}, which does not follow block {last[0]}"
         return Stop(place, "invalid", found=found), None
