@@ -18,7 +18,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -88,6 +88,9 @@ bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a la
 
 bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
+
+bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core
+	$(BIN)/python -m benchmarks.pipeline
 
 bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines
 	$(BIN)/python -m benchmarks.operator

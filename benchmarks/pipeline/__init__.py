@@ -1,0 +1,1 @@
+"""Measurements of the pipeline: how fast journals become columns."""
