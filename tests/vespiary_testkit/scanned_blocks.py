@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import BlockHeader, encode_block
+from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.columns import Columns
 from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord
 from vespiary_codec.journal.large_reference import LargeReference, encode_large_reference
@@ -89,6 +90,8 @@ records = st.one_of(
     ),
     st.builds(CountRecord, _u32, st.integers(0, 99), _u62),
     st.builds(CommitRecord, _u62, st.integers(0, 99), _u32),
+    st.builds(PrepareRecord, _u62, st.integers(0, 99), _u32, st.binary(max_size=30)),
+    st.builds(RollbackRecord, _u62, st.integers(0, 99), _u32),
     st.builds(FilesRecord, st.just((FileRun(1, 3), FileRun(5, 5)))),
     st.builds(QueuesRecord, st.just((QueueState(1, 2, 3),))),
     st.builds(
@@ -206,7 +209,8 @@ def expected_rows(blocks: list[list[Any]], *, first: int = 1) -> list[dict[str, 
 
 
 def _own(record: Any, data: bytes, at: int) -> dict[str, Any]:
-    member = getattr(record, "transaction", 0) and not isinstance(record, CommitRecord)
+    is_end = isinstance(record, CommitRecord | PrepareRecord | RollbackRecord)
+    member = getattr(record, "transaction", 0) and not is_end
     row: dict[str, Any] = {"crc": crc32c(data)} if member else {}
     row["transaction"] = getattr(record, "transaction", 0)
     if isinstance(record, AddRecord):
@@ -228,7 +232,7 @@ def _own(record: Any, data: bytes, at: int) -> dict[str, Any]:
         row["places"] = [(record.queue_id, *one) for one in record.ranges]
     elif isinstance(record, CountRecord):
         row |= {"number": record.deliveries, "places": [(record.queue_id, record.sequence, 1)]}
-    elif isinstance(record, CommitRecord):
+    elif is_end:
         row |= {"number": record.members, "digest": record.digest}
     elif isinstance(record, PageDoneRecord):
         row["number"] = record.page_id

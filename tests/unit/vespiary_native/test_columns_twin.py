@@ -21,6 +21,7 @@ from vespiary_codec.journal.record import (
     SequenceRange,
     align8,
     encode_record,
+    general_record,
 )
 from vespiary_native import columns, loader
 from vespiary_testkit.scanned_blocks import FILE_ID, SALT, encoded, records, window_of
@@ -81,7 +82,7 @@ def test_both_say_the_same_of_any_blocks(
     assert_same(window, members=members)
 
 
-def sealed_over(payload: bytes, number: int, **changed: Any) -> bytes:
+def sealed_over(payload: bytes, number: int, *, offset: int = 4096, **changed: Any) -> bytes:
     """Return a block whose checksum holds, whatever the payload is."""
     facts = {
         "sequence": 1,
@@ -92,7 +93,7 @@ def sealed_over(payload: bytes, number: int, **changed: Any) -> bytes:
         "previous_crc": 0,
         "time_ms": 5,
     }
-    return encode_block(BlockHeader(**facts | changed), payload, salt=SALT, offset=4096)
+    return encode_block(BlockHeader(**facts | changed), payload, salt=SALT, offset=offset)
 
 
 _fields = st.lists(
@@ -147,6 +148,120 @@ def test_thousands_of_records_and_places_outgrow_the_first_buffers() -> None:
     assert (scan.columns.rows, len(scan.columns.place_queue)) == (6000, 42000)
 
 
+def general(type_: int, *numbers: tuple[int, int], flags: int = 0, text: bytes = b"") -> bytes:
+    """Return a record of numbers, each with its length, and a text."""
+    body = b"".join(value.to_bytes(size, "little") for value, size in numbers) + text
+    return general_record(type_, body, flags)
+
+
+def add_of(body: bytes, *, flags: int = 0, places: int = 1) -> bytes:
+    fields = ((0, 8), (len(body), 4), (0, 2), (places, 2), *(((1, 8), (1, 8)) * places))
+    return general(1, *fields, flags=flags, text=body)
+
+
+def page_of(*queues: tuple[int, int, int, int, bytes]) -> bytes:
+    """Return a PAGE record; of each queue id, first, last, places, bitmap."""
+    head = general(140, (5, 8), (1, 8), (8192, 8), (len(queues), 4), (0, 4))
+    for queue_id, first, last, places, bits in queues:
+        own = ((queue_id, 4), (len(bits), 4), (first, 8), (last, 8), (places, 4), (0, 12))
+        head += b"".join(value.to_bytes(size, "little") for value, size in own) + bits
+    return len(head).to_bytes(4, "little") + head[4:]
+
+
+def duplicate_of(
+    address: bytes, *ids: bytes, rest: bytes = b"", number: int | None = None
+) -> bytes:
+    count = len(ids) if number is None else number
+    own = b"".join(bytes(8) + len(one).to_bytes(2, "little") + one for one in ids)
+    return general(11, (count, 4), (len(address), 2), (0, 2), text=address + own + rest)
+
+
+_EIGHT = bytes(7) + b"\1"
+_TAKEN = {
+    "add": add_of(b"body"),
+    "large": add_of(bytes(24), flags=4),
+    "commit": general(4, (1, 8), (2, 4), (3, 4)),
+    "prepare with a name": general(8, (1, 8), (2, 4), (3, 4), text=b"name"),
+    "rollback": general(9, (1, 8), (2, 4), (3, 4)),
+    "put": general(32, (1, 4), (0, 4), text=b"kvalue"),
+    "remove": general(33, (1, 4), (0, 4), text=b"k"),
+    "files": general(5, (1, 4), (0, 4), (3, 8), (3, 8)),
+    "page, whole": page_of((1, 5, 9, 5, b"")),
+    "page, bits": page_of((1, 5, 12, 2, b"\x81" + bytes(7)), (2, 1, 1, 1, b"")),
+    "duplicate": duplicate_of(b"a", b"id"),
+    "duplicate in a transaction": duplicate_of(b"a", rest=_EIGHT),
+    "unknown": general(127),
+}
+_REFUSED = {
+    "add without places": add_of(b"", places=0),
+    "add, shorter than it says": add_of(b"body")[:20],
+    "large, not a reference": add_of(bytes(23), flags=4),
+    "ack, member without transaction": general(2, (1, 4), (0, 4), flags=1),
+    "commit, longer": general(4, (1, 8), (2, 4), (3, 4), (0, 8)),
+    "rollback, longer": general(9, (1, 8), (2, 4), (3, 4), (0, 8)),
+    "prepare, cut": general(8, (1, 8), (2, 4)),
+    "count, longer": general(3, (1, 4), (2, 4), (3, 8), (0, 8)),
+    "seal, longer": general(7, (0, 8), (0, 8)),
+    "page done, longer": general(13, (0, 8), (0, 8)),
+    "put, key too long": general(32, (9, 4), (0, 4), text=b"key"),
+    "put, key no UTF-8": general(32, (1, 4), (0, 4), text=b"\xff"),
+    "put, key cut in a character": general(32, (1, 4), (0, 4), text="ä".encode()),
+    "remove with a value": general(33, (1, 4), (0, 4), text=b"kv"),
+    "files, upside down": general(5, (1, 4), (0, 4), (4, 8), (3, 8)),
+    "files, fewer": general(5, (2, 4), (0, 4), (3, 8), (3, 8)),
+    "queues, fewer": general(6, (2, 4), (0, 4), text=bytes(24)),
+    "duplicate, address no UTF-8": duplicate_of(b"\xed\xa0\x80", b"id"),
+    "duplicate, more ids": duplicate_of(b"a", b"id", number=2),
+    "duplicate, id cut": duplicate_of(b"a", b"id", rest=b"x"),
+    "duplicate, no transaction": duplicate_of(b"a", rest=bytes(8)),
+    "page without sequence": page_of((1, 0, 3, 4, b"")),
+    "page, last before first": page_of((1, 5, 4, 0, b"")),
+    "page, span": page_of((1, 1, 1 << 24 | 1, (1 << 24) + 1, b"")),
+    "page, sequences of 64 bits": page_of((1, 1 << 63, 1 << 63, 1, b"")),
+    "page, queues that descend": page_of((2, 1, 1, 1, b""), (1, 1, 1, 1, b"")),
+    "page, a queue twice": page_of((2, 1, 1, 1, b""), (2, 2, 2, 1, b"")),
+    "page, a bit behind the last": page_of((1, 5, 12, 3, b"\x81\1" + bytes(6))),
+    "page, the first is not there": page_of((1, 5, 12, 1, b"\x80" + bytes(7))),
+    "page, the last is not there": page_of((1, 5, 12, 1, b"\1" + bytes(7))),
+    "page, other number": page_of((1, 5, 12, 3, b"\x81" + bytes(7))),
+    "page, whole, other number": page_of((1, 5, 9, 4, b"")),
+    "page, bitmap too long": page_of((1, 5, 12, 2, b"\x81" + bytes(15))),
+    "page, bytes behind": general(140, (5, 8), (1, 8), (8192, 8), (0, 4), (0, 4), (0, 8)),
+    "page, fewer queues": general(140, (5, 8), (1, 8), (8192, 8), (1, 4), (0, 4)),
+    "must know": general(128),
+}
+
+
+@pytest.mark.parametrize("name", _TAKEN)
+def test_records_at_the_edge_of_their_rules_are_taken(name: str) -> None:
+    scan = assert_same(window_of([[_TAKEN["add"]], [_TAKEN[name]]]))
+    assert (scan.columns.rows, scan.stop.reason) == (2, "window")
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_records_that_break_one_rule_end_the_scan(name: str) -> None:
+    scan = assert_same(window_of([[_TAKEN["add"]], [_TAKEN["add"], _REFUSED[name]]]))
+    assert (scan.columns.rows, scan.stop.reason) == (1, "invalid")
+    assert scan.stop.found
+
+
+def test_more_records_than_positions_tell_apart_are_refused() -> None:
+    data = b"\x08\0\0\0\x4d\0\0\0" * 65537
+    assert assert_same(sealed_over(data, 65537)).stop.reason == "invalid"
+
+
+def test_the_highest_watermark_counts_wherever_it_stands() -> None:
+    first = sealed_over(b"", 0, watermark=9)
+    follows = {
+        "sequence": 2,
+        "watermark": 3,
+        "previous_crc": int.from_bytes(first[44:48], "little"),
+    }
+    window = first + sealed_over(b"", 0, offset=8192, **follows)
+    scan = assert_same(window)
+    assert (scan.blocks, scan.watermark) == (2, 9)
+
+
 _texts = st.lists(
     st.sampled_from(
         [b"a", b"b:", b":", b"\n", b"\\", b"\\n", b"\\c", b"\\r", b"\\\\", b"\\t", b"a:b\n",
@@ -158,7 +273,9 @@ _texts = st.lists(
 
 
 @given(st.lists(st.tuples(_texts, st.booleans()), max_size=4))
-@example([(bytes(range(256)), False)])
+@example([(b"a:" + bytes(range(256)), False)])
+@example([(b"a:\xf0\x80\x80\x80\xf0\x8f\xbf\xbf\xf0\x90\x80\x80", False)])
+@example([(b"a:\xe0\x9f\xbf\xed\xa0\x80\xf4\x90\x80\x80\xf4\x8f\xbf\xbf", False)])
 def test_both_read_headers_of_any_bytes_alike(messages: list[tuple[bytes, bool]]) -> None:
     own = [
         AddRecord((Place(1, 1),), lines, b"", 0, has_escapes=has_escapes)
