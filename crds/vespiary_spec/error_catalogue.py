@@ -28,6 +28,7 @@ from vespiary_spec.errors import (
     LimitExceeded,
     LocalProtocolError,
     LoginRefused,
+    MessagesLost,
     NativeError,
     OwnershipLost,
     PageDamaged,
@@ -44,6 +45,7 @@ from vespiary_spec.errors import (
     StorageRefused,
     StreamFenced,
     StreamHeld,
+    StreamRefused,
     TemporaryReconcileError,
     TornTail,
     UnknownSetting,
@@ -296,6 +298,18 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "A file of a journal was freed and used again by its broker while Spark read it. What was "
         "read of it may be cut off.",
         "Read a copy that `vespiary journal snapshot` took, or say `consistency=best-effort`.",
+    ),
+    CatalogueEntry(
+        MessagesLost,
+        "Messages that a streaming query has not read are gone: expired, removed, or acknowledged "
+        "by a later state of its checkpoint.",
+        "Read the dead letters; `failOnDataLoss=false` goes on without them.",
+    ),
+    CatalogueEntry(
+        StreamRefused,
+        "The broker refused a call of a stream, for the reason that is told: a queue that is not "
+        "there or has consumers, a login that is wrong.",
+        "Act on the reason, then start the query again; its checkpoint goes on where it was.",
     ),
 )
 """Every error class once, in the order of the reference page."""

@@ -492,3 +492,20 @@ class SourceChanged(PipelineError):
     """A file that is read became another one meanwhile."""
 
     code = "VSP-D104"
+
+
+class MessagesLost(PipelineError):
+    """A stream cannot give messages that its query has not read."""
+
+    code = "VSP-D105"
+
+
+class StreamRefused(PipelineError):
+    """The broker refused a call of a stream.
+
+    Attributes:
+        status: HTTP status of the answer.
+    """
+
+    code = "VSP-D106"
+    status: int = 0

@@ -65,14 +65,19 @@ class Options(NamedTuple):
     pushdown: bool = False
 
 
+Read = Callable[[str], Any]
+"""Returns a value for its text; ConfigError if it is none."""
+
+
 class _Option(NamedTuple):
     """One option as users write it: its field, and how its text is read."""
 
     field: str
-    read: Callable[[str], Any]
+    read: Read
 
 
-def _flag(text: str) -> bool:
+def flag(text: str) -> bool:
+    """Read `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise _refused(text, "true or false")
     return text.lower() == "true"
@@ -82,21 +87,25 @@ def _refused(text: object, allowed: str) -> ConfigError:
     return ConfigError("this is no value of the option", value=text, allowed=allowed)
 
 
-def _size(low: int) -> Callable[[str], int]:
+def size(low: int) -> Callable[[str], int]:
+    """Return what reads sizes from a lowest one on, as 8m."""
+
     def read(text: str) -> int:
         allowed = f"a size of {units.format_size(low)} or more, as 8m or 65536"
         try:
-            size = units.parse_size(text)
+            found = units.parse_size(text)
         except QuantityError as error:
             raise _refused(text, allowed) from error
-        if size < low:
+        if found < low:
             raise _refused(text, allowed)
-        return size
+        return found
 
     return read
 
 
-def _number(low: int) -> Callable[[str], int]:
+def number(low: int) -> Callable[[str], int]:
+    """Return what reads whole numbers from a lowest one on."""
+
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < low:
             raise _refused(text, f"a whole number of {low} or more")
@@ -105,7 +114,9 @@ def _number(low: int) -> Callable[[str], int]:
     return read
 
 
-def _one_of(*values: str) -> Callable[[str], str]:
+def one_of(*values: str) -> Callable[[str], str]:
+    """Return what reads one of some words."""
+
     def read(text: str) -> str:
         if text.lower() not in values:
             raise _refused(text, ", ".join(values))
@@ -114,14 +125,15 @@ def _one_of(*values: str) -> Callable[[str], str]:
     return read
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
+    """Return the words of a list with commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _journals(text: str) -> tuple[str, ...]:
     if text.lower() == "auto":
         return ()
-    names = tuple(_one_of(*JOURNALS)(name) for name in _listed(text))
+    names = tuple(one_of(*JOURNALS)(name) for name in listed(text))
     if not names:
         raise _refused(text, "auto, or some of " + ", ".join(JOURNALS))
     return names
@@ -129,7 +141,7 @@ def _journals(text: str) -> tuple[str, ...]:
 
 def _kinds(text: str) -> frozenset[int]:
     known = RecordType.__members__
-    kinds = [name.upper() for name in _listed(text)]
+    kinds = [name.upper() for name in listed(text)]
     for name in kinds:
         if name not in known:
             raise _refused(name, ", ".join(known))
@@ -137,24 +149,24 @@ def _kinds(text: str) -> frozenset[int]:
 
 
 OPTIONS: Final[Mapping[str, _Option]] = {
-    "table": _Option("table", _one_of(*TABLES)),
-    "columns": _Option("columns", lambda text: tuple(_listed(text))),
+    "table": _Option("table", one_of(*TABLES)),
+    "columns": _Option("columns", lambda text: tuple(listed(text))),
     "journal": _Option("journals", _journals),
     "kinds": _Option("kinds", _kinds),
-    "body": _Option("body", _flag),
-    "data": _Option("data", _flag),
+    "body": _Option("body", flag),
+    "data": _Option("data", flag),
     "bindings": _Option("bindings", str),
     "largeMessages": _Option("large_messages", str),
     "snapshot": _Option("snapshot", str),
-    "maxBodyBytes": _Option("max_body_bytes", _size(0)),
-    "minFileId": _Option("min_file_id", _number(0)),
-    "maxFileId": _Option("max_file_id", _number(0)),
-    "batchRows": _Option("batch_rows", _number(1)),
-    "batchBytes": _Option("batch_bytes", _size(65536)),
-    "maxPartitionBytes": _Option("max_partition_bytes", _size(65536)),
-    "onCorrupt": _Option("on_corrupt", _one_of("fail", "stop-file", "report")),
-    "consistency": _Option("consistency", _one_of("snapshot", "best-effort")),
-    "pushdown": _Option("pushdown", _flag),
+    "maxBodyBytes": _Option("max_body_bytes", size(0)),
+    "minFileId": _Option("min_file_id", number(0)),
+    "maxFileId": _Option("max_file_id", number(0)),
+    "batchRows": _Option("batch_rows", number(1)),
+    "batchBytes": _Option("batch_bytes", size(65536)),
+    "maxPartitionBytes": _Option("max_partition_bytes", size(65536)),
+    "onCorrupt": _Option("on_corrupt", one_of("fail", "stop-file", "report")),
+    "consistency": _Option("consistency", one_of("snapshot", "best-effort")),
+    "pushdown": _Option("pushdown", flag),
 }
 """By the names that users write. Beside these there are Spark's own `path` and `paths`."""
 

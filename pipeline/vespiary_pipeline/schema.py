@@ -365,5 +365,28 @@ DEAD_LETTERS: Final = Table(
 )
 """One row for each queue, origin and reason of live messages that were moved there."""
 
+MESSAGES: Final = Table(
+    (
+        Column("queue", "string", "the queue"),
+        Column("sequence", "bigint", "number of the message in it, in the order of a stream"),
+        *(
+            RECORDS.column(name)
+            for name in (
+                "address",
+                "arrival",
+                "expires",
+                "priority",
+                "protocol",
+                "large",
+                "properties",
+                "body_bytes",
+                "body",
+                "error",
+            )
+        ),
+    )
+)
+"""One row for each message of a stream."""
+
 TABLES: Final = {"records": RECORDS, "files": FILES}
 """Values of the option `table`."""

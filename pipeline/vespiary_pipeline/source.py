@@ -7,7 +7,7 @@ workers on executors; everything that goes from one to another is pickled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from vespiary_codec.journal.record_types import RecordType
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import Options, read_options
 from vespiary_pipeline.plan import Part, plan_copies, plan_journal, split
-from vespiary_pipeline.schema import TABLES, Table
+from vespiary_pipeline.schema import MESSAGES, TABLES, Table
 from vespiary_pipeline.sources.batches import Names, Wanted, names_of
 from vespiary_pipeline.sources.bodies import LargeBodies
 from vespiary_pipeline.sources.counts import file_batches
@@ -36,6 +36,8 @@ from vespiary_pipeline.sources.journal import PartReader
 from vespiary_pipeline.sources.keys import read_values
 from vespiary_pipeline.sources.pages import plan_pages
 from vespiary_pipeline.sources.text import TextPart, plan_text, read_text
+from vespiary_pipeline.stream.reader import StreamReader
+from vespiary_pipeline.stream.stream_options import StreamOptions, read_stream_options
 from vespiary_spec.errors import ConfigError
 
 
@@ -53,6 +55,8 @@ class VespiarySource(DataSource):
         Raises:
             ConfigError: An option is wrong.
         """
+        if _is_stream(self.options):
+            return MESSAGES.ddl(stream_columns(read_stream_options(self.options)))
         options = read_options(self.options)
         return TABLES[options.table].ddl(declared_columns(options))
 
@@ -66,7 +70,30 @@ class VespiarySource(DataSource):
             ConfigError: An option or a column is wrong.
         """
         options = read_options(self.options)
-        return VespiaryReader(options, _checked(schema, TABLES[options.table], options))
+        asked = {"body": options.body, "data": options.data}
+        return VespiaryReader(options, _checked(schema, TABLES[options.table], asked))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """Return what reads live queues.
+
+        Args:
+            schema: Ours, or the columns that the user named with `.schema(…)`.
+
+        Raises:
+            ConfigError: An option or a column is wrong.
+        """
+        options = read_stream_options(self.options)
+        return StreamReader(options, _checked(schema, MESSAGES, {"body": options.body}))
+
+
+def _is_stream(options: Mapping[str, str]) -> bool:
+    """Whether the options are those of a broker that runs, and not of a path."""
+    return any(name.lower() == "url" for name in options)
+
+
+def stream_columns(options: StreamOptions) -> tuple[str, ...]:
+    """Return the columns of a stream."""
+    return tuple(name for name in MESSAGES.names if options.body or name != "body")
 
 
 def declared_columns(options: Options) -> tuple[str, ...]:
@@ -76,7 +103,7 @@ def declared_columns(options: Options) -> tuple[str, ...]:
     return options.columns or tuple(name for name in table.names if asked.get(name, True))
 
 
-def _checked(schema: StructType, table: Table, options: Options) -> tuple[str, ...]:
+def _checked(schema: StructType, table: Table, asked: Mapping[str, bool]) -> tuple[str, ...]:
     """Return the names of a schema's columns; refuse those that are not ours."""
     for field in schema.fields:
         if field.name not in table.names:
@@ -94,7 +121,7 @@ def _checked(schema: StructType, table: Table, options: Options) -> tuple[str, .
                 value=field.dataType.simpleString(),
                 allowed=own,
             )
-        if field.name in ("body", "data") and not getattr(options, field.name):
+        if not asked.get(field.name, True):
             raise ConfigError(
                 "this column has to be asked for",
                 path=f"schema.{field.name}",

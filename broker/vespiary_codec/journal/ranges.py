@@ -161,23 +161,34 @@ def decode_range(
     Raises:
         JournalFormatError: It is cut off, damaged, or of another queue.
     """
-    octets = memoryview(answer)
-    blocks = octets[:blocks_bytes]
-    found = list(_walk(blocks, queue_id))
+    found = list(_walk(memoryview(answer)[:blocks_bytes], queue_id))
+    trailer = decode_trailer(answer, blocks_bytes)
+    records = sum(number for _, number in found)
+    if records != trailer.messages:
+        raise JournalFormatError(
+            "records of a range are missing", offset=0, found=records, expected=trailer.messages
+        )
+    return trailer._replace(payloads=tuple(found))
+
+
+def decode_trailer(answer: bytes | bytearray | memoryview, blocks_bytes: int) -> RangeAnswer:
+    """Return what the trailer of an answer says; its blocks are not looked at.
+
+    Args:
+        answer: All of it.
+        blocks_bytes: Where the trailer begins.
+
+    Raises:
+        JournalFormatError: It is cut off or damaged.
+    """
     try:
-        trailer: dict[str, Any] = json.loads(bytes(octets[blocks_bytes:]))
+        trailer: dict[str, Any] = json.loads(bytes(memoryview(answer)[blocks_bytes:]))
         gaps = tuple(RangeGap(g["first"], g["last"], g["reason"]) for g in trailer["gaps"])
-        through, count = int(trailer["through"]), int(trailer["count"])
+        return RangeAnswer(int(trailer["through"]), int(trailer["count"]), gaps, ())
     except (ValueError, KeyError, TypeError) as error:
         raise JournalFormatError(
             "a range has no trailer", offset=blocks_bytes, found=str(error), expected="JSON"
         ) from error
-    records = sum(number for _, number in found)
-    if records != count:
-        raise JournalFormatError(
-            "records of a range are missing", offset=0, found=records, expected=count
-        )
-    return RangeAnswer(through, count, gaps, tuple(found))
 
 
 def _walk(blocks: memoryview, queue_id: int) -> Iterator[tuple[memoryview, int]]:

@@ -19,8 +19,8 @@ from vespiary_native.columns import gather, header, properties
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.schema import PLACE, RECORDS, TIMESTAMP
 
-BodyReader = Callable[[bytes], bytes | str]
-"""Returns a large body for its reference, or a sentence: why it can't be given."""
+BodyReader = Callable[[bytes, int], bytes | str]
+"""Returns a large body for its reference and row, or a sentence: why it can't be given."""
 
 _NAMES: Final = pa.array(
     [
@@ -272,7 +272,7 @@ class Batch:
         for row in elsewhere:
             found: bytes | str = "there is no folder of large bodies"
             if self._wanted.read_body is not None:
-                found = self._wanted.read_body(references[row].as_py())
+                found = self._wanted.read_body(references[row].as_py(), row)
             if isinstance(found, str):
                 self._errors[row] = found
             else:

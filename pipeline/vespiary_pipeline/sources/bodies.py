@@ -23,7 +23,7 @@ class LargeBodies:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
 
-    def __call__(self, reference: bytes) -> bytes | str:
+    def __call__(self, reference: bytes, _row: int) -> bytes | str:
         """Return a body, or a sentence that says why it can't be given.
 
         Args:
