@@ -13,12 +13,12 @@ from itertools import chain
 from typing import Any, Final, Literal
 
 from vespiary_codec.journal import column_parts, column_scan
-from vespiary_codec.journal.column_parts import OUTSIDE, TOO_LONG, combine_crcs
+from vespiary_codec.journal.column_parts import OUTSIDE, TOO_LONG
 from vespiary_codec.journal.column_scan import ROWS_MAX
 from vespiary_codec.journal.columns import Buffer, Columns, Maps, Scan, Stop, Strings
 from vespiary_native import loader
 
-__all__ = ["combine_crcs", "gather", "header", "properties", "scan"]
+__all__ = ["gather", "header", "properties", "scan"]
 
 _KINDS: Final = range(256)
 _REASONS: Final = ("end", "window", "rows", "invalid")

@@ -1,6 +1,6 @@
-"""What has a length of its own, copied out of a window: bodies, keys, headers; and digests.
+"""What has a length of its own, copied out of a window: bodies, keys, headers.
 
-Owns `gather`, `properties`, `header` and `combine_crcs`, in Python: the specification of their C
+Owns `gather`, `properties` and `header`, in Python: the specification of their C
 forms. Must never read a file. Called by `vespiary_native.columns`, where the native part is not
 there or not wanted.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from vespiary_codec.journal.columns import Buffer, Columns, Maps, Strings
@@ -23,7 +21,6 @@ TOO_LONG: Final = f"a column of more bytes than fit into one batch: at most {BYT
 OUTSIDE: Final = "an entry that does not stand in the window"
 
 _ESCAPES: Final = {b"n": b"\n", b"c": b":", b"r": b"\r", b"\\": b"\\"}
-_POLYNOMIAL: Final = 0x82F63B78
 
 
 def gather(
@@ -158,54 +155,3 @@ def _utf8(text: bytes) -> bytes:
     if text.isascii():
         return text
     return text.decode("utf-8", "replace").encode()
-
-
-# --- digests --------------------------------------------------------------------------------------
-
-
-def combine_crcs(crcs: Buffer, lengths: Buffer, offsets: Buffer) -> Buffer:
-    """Return the CRC-32C of concatenated parts from those of the parts.
-
-    Args:
-        crcs: Of each part, i64, 0 to 2**32 - 1.
-        lengths: Of each part in bytes, i64, 0 or more.
-        offsets: Which parts belong together, i32: those of list i stand from offsets[i] on.
-
-    Returns:
-        The checksum of each list, i64; 0 of an empty one.
-
-    Source:
-        CRC(a + b) is CRC(a) times x**(8 * len(b)) plus CRC(b), in polynomials over GF(2).
-    """
-    sums = memoryview(crcs).cast("B").cast("q")
-    sizes = memoryview(lengths).cast("B").cast("q")
-    made = array("q")
-    for first, end in pairwise(memoryview(offsets).cast("B").cast("i")):
-        value = 0
-        for part in range(first, end):
-            value = _times(value, _power(sizes[part])) ^ sums[part]
-        made.append(value)
-    return memoryview(made)
-
-
-def _times(left: int, right: int) -> int:
-    """Multiply two polynomials modulo the CRC's; bit 31 is the coefficient of x**0."""
-    product = 0
-    while left:
-        if left & 1 << 31:
-            product ^= right
-        left = left << 1 & 0xFFFFFFFF
-        right = right >> 1 ^ _POLYNOMIAL if right & 1 else right >> 1
-    return product
-
-
-@lru_cache(maxsize=4096)
-def _power(length_bytes: int) -> int:
-    """Return x**(8 * length)."""
-    result, base = 1 << 31, 1 << 23  # x**0 and x**8
-    while length_bytes:
-        if length_bytes & 1:
-            result = _times(result, base)
-        base = _times(base, base)
-        length_bytes >>= 1
-    return result

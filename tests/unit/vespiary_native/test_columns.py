@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from array import array
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.columns import Strings
 from vespiary_codec.journal.record import (
     AckRecord,
@@ -203,15 +201,3 @@ def test_headers(lines: bytes, has_escapes: bool, expected: dict[bytes, bytes]) 
     assert numbers(maps.offsets, "i") == [0, 0, len(expected)]
     assert dict(zip(entries(maps.keys), entries(maps.values), strict=True)) == expected
     assert entries(columns.header(window, scan.columns, b"a")) == [None, expected.get(b"a")]
-
-
-@given(st.lists(st.lists(st.binary(max_size=70), max_size=5), max_size=5))
-def test_digests_of_lists_are_those_of_the_bytes(lists: list[list[bytes]]) -> None:
-    parts = [part for one in lists for part in one]
-    offsets = array("i", [0])
-    for one in lists:
-        offsets.append(offsets[-1] + len(one))
-    found = columns.combine_crcs(
-        array("q", map(crc32c, parts)), array("q", map(len, parts)), offsets
-    )
-    assert numbers(found) == [crc32c(b"".join(one)) for one in lists]
