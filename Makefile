@@ -89,7 +89,7 @@ bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a la
 bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
 
-bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core
+bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core and through Spark
 	$(BIN)/python -m benchmarks.pipeline
 
 bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines

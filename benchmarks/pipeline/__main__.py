@@ -1,23 +1,38 @@
-"""`python -m benchmarks.pipeline`: journals as columns on one core, without Spark.
+"""`python -m benchmarks.pipeline`: journals as columns on one core, then through Spark.
 
 Owns: the command line, the order of the runs, the floors and the table. Must never: be part of a
 test's verdict on speed. Called by `make bench-pipeline`.
 """
 
+import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.journal.__main__ import Figure, show
-from benchmarks.pipeline import scanning
+from benchmarks.pipeline import frames, scanning
+from benchmarks.pipeline.journals import Journal, write_journal
+from vespiary_pipeline.session import local_session
 from vespiary_spec.errors import VespiaryError
 
 _FOLDER = Path(__file__).parent.parent / "results"
 _MIB = 1024 * 1024
 _SCAN_FLOOR_MB = 1000.0
+_SPARK_FLOOR_MB = 300.0
+_EXPORT_FLOOR_MB = 150.0
+_LIVE_S_MAX = 8.0
+_WORKER_MIB_MAX = 512.0
+_MESSAGES_1_KIB = 220_000
+"""Messages of 1 KiB in the journal that Spark reads: 256 MB."""
+_MESSAGES_100_B = 1_980_000
+"""Messages of 100 bytes in the other one: 4 000 000 records."""
+_WORKER_BODIES = ((1024, 20_000), (1024 * 1024, 200))
+"""Size and number of the bodies that a worker's memory is measured with."""
 
 
 def scan_figures(runs: list[scanning.Passes], *, has_floor: bool) -> list[Figure]:
@@ -52,6 +67,97 @@ def _scans(folder: Path, body_bytes: int, size_mib: int, rounds: int) -> list[sc
         path.unlink(missing_ok=True)
 
 
+def _read_figures(journal: Journal, spark: SparkSession, rounds: int) -> list[Figure]:
+    """Read a journal with few columns and with all but bodies; without Spark, then with it."""
+    few = {"columns": frames.FEW}
+    megabytes = journal.used_bytes / 1e6
+
+    def speeds(measure: Callable[[], float]) -> list[float]:
+        measure()  # files into the page cache, workers warm
+        return [megabytes / measure() for _ in range(rounds)]
+
+    return [
+        Figure(
+            name="MB a second and core, three columns",
+            values=speeds(lambda: frames.part_s(journal, **few)),
+        ),
+        Figure(
+            name="the same, all columns but bodies", values=speeds(lambda: frames.part_s(journal))
+        ),
+        Figure(
+            name="MB a second through Spark, three columns",
+            values=speeds(lambda: frames.read_s(spark, journal, **few)),
+            bound=_SPARK_FLOOR_MB,
+            at_least=True,
+        ),
+        Figure(
+            name="the same, all columns but bodies",
+            values=speeds(lambda: frames.read_s(spark, journal)),
+            bound=_SPARK_FLOOR_MB,
+            at_least=True,
+        ),
+    ]
+
+
+def _export_figure(journal: Journal, spark: SparkSession, to: Path, rounds: int) -> Figure:
+    frames.export_s(spark, journal, to)
+    megabytes = journal.used_bytes / 1e6
+    return Figure(
+        name="MB a second to Parquet, with bodies",
+        values=[megabytes / frames.export_s(spark, journal, to) for _ in range(rounds)],
+        bound=_EXPORT_FLOOR_MB,
+        at_least=True,
+    )
+
+
+def _live_figures(journal: Journal, spark: SparkSession, rounds: int) -> list[Figure]:
+    def taken(*, pushdown: bool) -> list[float]:
+        frames.live_s(spark, journal, pushdown=pushdown)
+        return [frames.live_s(spark, journal, pushdown=pushdown) for _ in range(rounds)]
+
+    return [
+        Figure(name="s to all live places", values=taken(pushdown=True), bound=_LIVE_S_MAX),
+        Figure(name="s without pushdown=true", values=taken(pushdown=False)),
+    ]
+
+
+def _worker_figures(folder: Path, rounds: int) -> list[Figure]:
+    figures = []
+    for body_bytes, messages in _WORKER_BODIES:
+        journal = write_journal(folder / f"worker-{body_bytes}", messages, body_bytes)
+        values = [frames.worker_peak_bytes(journal.folder) / _MIB for _ in range(rounds)]
+        figures.append(
+            Figure(
+                name=f"MiB at the most, bodies of {body_bytes >> 10} KiB",
+                values=values,
+                bound=_WORKER_MIB_MAX,
+            )
+        )
+    return figures
+
+
+def _through_spark(folder: Path, rounds: int, console: Console) -> list[Figure]:
+    """Measure all that needs Spark, and show it table by table."""
+    large = write_journal(folder / "large", _MESSAGES_1_KIB, 1024)
+    small = write_journal(folder / "small", _MESSAGES_100_B, 100)
+    shown: list[Figure] = []
+
+    def tell(figures: list[Figure], title: str) -> None:
+        show(figures, title, console)
+        shown.extend(figures)
+
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    console.print(f"Spark: {frames.SETTINGS}, load before it {load}", highlight=False)
+    with local_session(frames.SETTINGS, parent=folder) as spark:
+        for journal, body in ((large, "1 KiB"), (small, "100 bytes")):
+            title = f"bodies of {body}: {journal.records} records, {journal.used_bytes >> 20} MiB"
+            tell(_read_figures(journal, spark, rounds), title)
+        tell(_live_figures(small, spark, rounds), f"live places of {small.records} records")
+        tell([_export_figure(large, spark, folder / "lake", rounds)], "export of bodies of 1 KiB")
+    tell(_worker_figures(folder, rounds), "memory of a worker that reads bodies")
+    return shown
+
+
 @click.command()
 @click.option("--rounds", default=5, type=click.IntRange(1, 50), show_default=True)
 @click.option(
@@ -68,9 +174,10 @@ def _scans(folder: Path, body_bytes: int, size_mib: int, rounds: int) -> list[sc
     show_default=True,
     help="Where the file lies while a run lasts.",
 )
+@click.option("--spark/--no-spark", default=True, help="Measure through Spark too.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a floor is missed.")
-def main(rounds: int, size_mib: int, directory: Path, strict: bool) -> None:
-    """Measure how fast a journal becomes columns, on one core and without Spark."""
+def main(rounds: int, size_mib: int, directory: Path, spark: bool, strict: bool) -> None:
+    """Measure how fast a journal becomes columns, on one core and through Spark."""
     console = Console()
     directory.mkdir(parents=True, exist_ok=True)
     missed: list[str] = []
@@ -91,6 +198,12 @@ def main(rounds: int, size_mib: int, directory: Path, strict: bool) -> None:
             figures = scan_figures(runs, has_floor=has_floor)
             show(figures, f"bodies of {body_bytes} bytes", console)
             missed += [figure.name for figure in figures if figure.verdict == "MISSED"]
+        if spark:
+            try:
+                through = _through_spark(Path(folder), rounds, console)
+            except (VespiaryError, scanning.ScanError) as error:
+                raise click.ClickException(str(error)) from error
+            missed += [figure.name for figure in through if figure.verdict == "MISSED"]
     if strict and missed:
         raise click.ClickException(f"floors missed: {', '.join(missed)}")
 

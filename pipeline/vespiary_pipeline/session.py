@@ -225,8 +225,15 @@ def local_session(
         chosen = defaults(scratch, memory_bytes()) | dict(settings or {})
         for key, value in chosen.items():
             builder = builder.config(key, value)
-        kept = {name: os.environ.get(name) for name in ("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP")}
-        os.environ.update(SPARK_LOCAL_DIRS=str(scratch / "local"), SPARK_LOCAL_IP="127.0.0.1")
+        given = {
+            "SPARK_LOCAL_DIRS": str(scratch / "local"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # A driver that is not started by spark-submit takes these, not the settings.
+            "PYSPARK_PYTHON": chosen["spark.pyspark.python"],
+            "PYSPARK_DRIVER_PYTHON": chosen["spark.pyspark.driver.python"],
+        }
+        kept = {name: os.environ.get(name) for name in given}
+        os.environ.update(given)
         log = scratch / _LOG
         try:
             with _standard_error_to(log):
