@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_pipeline.cli import main
 from vespiary_pipeline.options import OPTIONS
 from vespiary_pipeline.schema import MESSAGES
 from vespiary_pipeline.stream import stream_options
@@ -32,6 +33,13 @@ def first_cells(page: str, heading: str) -> set[str]:
 )
 def test_the_options_are_all_there(page: str, options: dict[str, object]) -> None:
     assert first_cells(page, "option") == set(options)
+
+
+def test_the_commands_are_all_there() -> None:
+    text = (PAGES / "spark.md").read_text()
+    assert set(re.findall(r"^\| `vespiary-pipeline (\w+)", text, re.MULTILINE)) == set(
+        main.commands
+    )
 
 
 def test_the_columns_of_a_stream_are_all_there() -> None:

@@ -1,0 +1,137 @@
+"""The files of one broker as DataFrames: what the jobs begin with.
+
+Owns which parts of a path are read for what. Must never start a job of Spark's. Called by the
+command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from vespiary_pipeline import register
+from vespiary_pipeline.layout import Place, find_places
+from vespiary_pipeline.options import read_options
+from vespiary_pipeline.plan import survey
+from vespiary_pipeline.transform import RECORD_COLUMNS, live, queues
+from vespiary_spec.errors import StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class BrokerFiles:
+    """What lies at a path. Owner: a job.
+
+    Args:
+        spark: The session.
+        path: A broker's data folder, the folder of its message journal, or a copy of either.
+        options: Options of the format, such as `onCorrupt`.
+    """
+
+    def __init__(
+        self, spark: SparkSession, path: str, options: Mapping[str, str] | None = None
+    ) -> None:
+        register(spark)
+        self.path = path
+        self.spark = spark
+        self._options = dict(options or {})
+
+    def _places(self, journal: str) -> list[Place]:
+        given = {**self._options, "path": self.path, "journal": journal}
+        try:
+            return find_places(read_options(given))
+        except StorageError:
+            return []
+
+    def _read(self, journal: str, **options: str) -> DataFrame:
+        chosen = {**self._options, "journal": journal, "pushdown": "true", **options}
+        return self.spark.read.format("vespiary").options(**chosen).load(self.path)
+
+    @property
+    def journal_id(self) -> str:
+        """Id of the message journal, in hex; empty if no file of it has a header."""
+        for place in self._places("message"):
+            for file in survey(place)[0]:
+                if file.has_header:
+                    return file.header.journal_id.hex()
+        return ""
+
+    def files(self) -> DataFrame:
+        """Return `schema.FILES` of the message journal."""
+        return self._read("message", table="files")
+
+    def records(self, columns: Sequence[str] = (), *, with_pages: bool = False) -> DataFrame:
+        """Return `schema.RECORDS` of the message journal.
+
+        Args:
+            columns: Which of them; none: all but bodies and data.
+            with_pages: And of its pages, if there are any.
+        """
+        options = {"columns": ",".join(columns)} if columns else {}
+        options |= {name: "true" for name in ("body", "data") if name in columns}
+        records = self._read("message", **options)
+        if with_pages and self._places("page"):
+            return records.unionByName(self._read("page", **options))
+        return records
+
+    def queues(self) -> DataFrame | None:
+        """Return `schema.QUEUES`; None where no bindings journal lies beside the journal.
+
+        Without it all queues count, and none has a name.
+        """
+        message = self._places("message")
+        folder = message[0].bindings if message else None
+        if folder is None:
+            return None
+        options = {"journal": "bindings", "columns": "journal,kind,key,value,position"}
+        return queues(self.spark.read.format("vespiary").options(**options).load(str(folder)))
+
+    def live(self) -> DataFrame:
+        """Return `schema.LIVE`: the messages that a broker would recover."""
+        return live(self.records(RECORD_COLUMNS, with_pages=True), self.queues())
+
+
+class ExportedJournal:
+    """The message journal at a path, as `exporting` wants it.
+
+    Args:
+        files: What lies there.
+        copies: Retention folder, whose kept copies are read too; empty: there is none.
+    """
+
+    def __init__(self, files: BrokerFiles, copies: str = "") -> None:
+        self._files = files
+        self._copies = copies
+
+    @property
+    def journal_id(self) -> str:
+        """Its id, in hex."""
+        return self._files.journal_id
+
+    @property
+    def source(self) -> str:
+        """The path that users named."""
+        return self._files.path
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether kept copies are read beside it, so that a record may come twice."""
+        return bool(self._copies)
+
+    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
+        """Return records from a position on.
+
+        Args:
+            spark: The session.
+            columns: Which columns.
+            first: Position before which no record is wanted.
+        """
+        options = {"columns": ",".join(columns)}
+        if "body" in columns:
+            options["body"] = "true"
+        read = spark.read.format("vespiary").options(journal="message", **options)
+        found = read.load(self._files.path)
+        if self._copies:
+            found = found.unionByName(read.load(self._copies))
+        return found.where(found["position"] >= first) if "position" in columns else found

@@ -1,0 +1,118 @@
+"""`vespiary-pipeline`: its commands on the files of a real broker, in the tests' session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from vespiary_pipeline import cli
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a broker that got 30 messages, gave 10 away and was killed."""
+    path = tmp_path_factory.mktemp("broker") / "data"
+    with BrokerProcess(path) as broker:
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for number in range(30):
+                sent = {"destination": "/queue/orders", "persistent": "true"}
+                if number == 29:
+                    sent["receipt"] = "all"
+                peer.send("SEND", sent, b"m%d" % number)
+            peer.receive_receipt("all")
+            wanted = {"id": "1", "destination": "/queue/orders", "ack": "client"}
+            peer.send("SUBSCRIBE", wanted)
+            given = peer.receive_messages(10)
+            last = dict(given[-1].headers)
+            peer.send("ACK", {"id": last["ack"], "receipt": "done"})
+            peer.receive_receipt("done")
+        broker.kill()
+    return path
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
+    @contextmanager
+    def session() -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(cli, "_session", session)
+
+    def invoke(*words: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(cli.main, [str(word) for word in words])
+        assert result.exit_code == code, result.output
+        return result
+
+    return invoke
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_what_waits_is_shown(run: Any, data: Path) -> None:
+    (row,) = objects(run("depth", data, "--json"))
+    assert (row["queue"], row["messages"], row["prepared"]) == ("orders", 20, 0)
+    shown = run("depth", data).stdout.splitlines()
+    assert shown[0].split()[:2] == ["queue_id", "queue"]
+    assert "orders" in shown[1]
+
+
+def test_live_messages_are_shown_up_to_a_limit_and_written_whole(
+    run: Any, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = objects(run("live", data, "--json"))
+    assert [row["sequence"] for row in rows] == list(range(11, 31))
+    result = run("live", data, "--limit", 3)
+    assert len(result.stdout.splitlines()) == 4
+    assert "and 17 more" in result.stderr
+    run("live", data, "--to", tmp_path / "live", "--format", "json")
+    assert spark.read.json(str(tmp_path / "live")).count() == 20
+
+
+def test_files_usage_and_transactions(run: Any, data: Path) -> None:
+    files = objects(run("files", data, "--json"))
+    used = [file for file in files if file["state"] == "used"]
+    assert sum(file["adds"] for file in used) == 30
+    (row,) = [row for row in objects(run("usage", data, "--json")) if row["live_places"]]
+    assert (row["live_places"], row["pinned_queue"], row["pinned_sequence"]) == (20, "orders", 11)
+    assert objects(run("transactions", data, "--json")) == []
+
+
+def test_an_export_takes_each_message_once(
+    run: Any, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    (first,) = objects(run("export", data, "--to", tmp_path / "lake", "--json"))
+    assert first["messages"] == 30
+    assert "nothing new" in run("export", data, "--to", tmp_path / "lake").stdout
+    rows = spark.read.parquet(str(tmp_path / "lake")).collect()
+    assert sorted(bytes(row["body"]) for row in rows) == sorted(b"m%d" % n for n in range(30))
+    assert {row["address"] for row in rows} == {"orders"}
+
+
+def test_damage_is_a_sentence_and_exit_code_1(run: Any, data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "journal"
+    copy.mkdir()
+    for path in (data / "journal").glob("*.hq"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    rows = objects(run("live", copy, "--json"))
+    file = copy / "activemq-data-1.hq"
+    content = bytearray(file.read_bytes())
+    content[rows[0]["offset"] + 9] ^= 1
+    file.write_bytes(content)
+    result = run("live", copy, code=1)
+    assert "confirmed data is damaged" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert "VSP-J104" in result.stderr

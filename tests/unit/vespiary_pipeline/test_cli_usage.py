@@ -1,0 +1,49 @@
+"""`vespiary-pipeline` before Spark starts: help, usage, paths that hold nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from vespiary_pipeline import cli
+
+COMMANDS = sorted(cli.main.commands)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_says_what_it_does(name: str) -> None:
+    result = CliRunner().invoke(cli.main, [name, "--help"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: main " + name)
+
+
+def test_help_needs_no_spark() -> None:
+    program = (
+        "import sys, vespiary_pipeline.cli as cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not [name for name in sys.modules if name.startswith('pyspark')]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_path_without_a_journal_is_told_before_spark_starts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_session", lambda: pytest.fail("Spark was started"))
+    more = ["--to", str(tmp_path / "lake")] if name == "export" else []
+    result = CliRunner().invoke(cli.main, [name, str(tmp_path), "--json", *more])
+    assert result.exit_code == 1
+    assert "nothing of a broker lies here" in result.stderr
+    assert json.loads(result.stdout)["where"] == str(tmp_path)
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    assert CliRunner().invoke(cli.main, ["live"]).exit_code == 2
+    assert CliRunner().invoke(cli.main, ["live", "x", "--on-corrupt", "hope"]).exit_code == 2
