@@ -232,6 +232,8 @@ class Batch:
         return pa.Array.from_buffers(kind, self._columns.rows, buffers, children=[entries])
 
     def _cut(self, at: str, length: str, chosen: pa.Array, kind: pa.DataType) -> pa.Array:
+        if not pc.any(chosen, min_count=0).as_py():  # as keys and values of a message journal
+            return self._same(None, kind)
         strings = gather(
             self._window,
             getattr(self._columns, at),
