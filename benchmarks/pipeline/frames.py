@@ -57,7 +57,8 @@ class ReadFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
         """Return the records from a position on."""
-        return load(spark, self.folder, columns=",".join(columns)).where(F.col("position") >= first)
+        options = {"columns": ",".join(columns), "body": str("body" in columns).lower()}
+        return load(spark, self.folder, **options).where(F.col("position") >= first)
 
 
 def load(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
