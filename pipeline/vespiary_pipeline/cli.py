@@ -34,7 +34,7 @@ def _session() -> AbstractContextManager[SparkSession]:
     """Start Spark for one command; tests put their own in its place."""
     from vespiary_pipeline.session import local_session
 
-    return local_session({"spark.sql.python.filterPushdown.enabled": "true"})
+    return local_session()
 
 
 def source_options(function: F) -> F:
@@ -58,7 +58,13 @@ def source_options(function: F) -> F:
 def shown_options(function: F) -> F:
     """Add the options of tables that may be long."""
     for option in (
-        click.option("--limit", default=20, show_default=True, help="Rows that are printed."),
+        click.option(
+            "--limit",
+            type=click.IntRange(1),
+            default=20,
+            show_default=True,
+            help="Rows that are printed.",
+        ),
         click.option("--to", "target", default="", help="Write all rows into this new folder."),
         click.option(
             "--format",
@@ -79,7 +85,8 @@ def told(function: F) -> F:
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
         # PySpark writes an error of a query as JSON with Java's stack beside raising it.
-        logging.getLogger("DataFrameQueryContextLogger").disabled = True
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            logging.getLogger(name).disabled = True
         try:
             return function(*args, **options)
         except VespiaryError as error:
@@ -171,7 +178,10 @@ def files(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     with _opened(path, snapshot, on_corrupt) as broker:
         names = ("file_id", "state", "size_bytes", "used_bytes", "blocks", "records", "adds",
                  "acks", "last_time", "sealed", "torn_at", "error", "path")  # fmt: skip
-        _show(broker.files().select(*names), ("file_id", "path"), **shown)
+        found = broker.files().select(*names).persist()
+        _show(found, ("file_id", "path"), **shown)
+        if not found.where(found["error"].isNotNull()).isEmpty():
+            sys.exit(1)
 
 
 @main.command()

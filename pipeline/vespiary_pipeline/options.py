@@ -36,12 +36,12 @@ class Options(NamedTuple):
         max_body_bytes: A larger body is left out, and `error` says so.
         min_file_id: Files with a lower id are left out.
         max_file_id: Files with a higher id are left out.
+        min_position: Records of journals in front of it are left out.
         batch_rows: Rows of a batch, at most, but for the records of one block.
         batch_bytes: Bytes of a file that become one batch.
         max_partition_bytes: Files are packed up to it, larger ones are split.
         on_corrupt: `fail`, `stop-file` or `report`.
         consistency: `snapshot` or `best-effort`.
-        pushdown: Skip what filters do not want before it is decoded.
     """
 
     paths: tuple[str, ...]
@@ -57,12 +57,12 @@ class Options(NamedTuple):
     max_body_bytes: int = 64 * 1024 * 1024
     min_file_id: int = 0
     max_file_id: int = 2**63 - 1
+    min_position: int = 0
     batch_rows: int = 16384
     batch_bytes: int = 8 * 1024 * 1024
     max_partition_bytes: int = 64 * 1024 * 1024
     on_corrupt: str = "fail"
     consistency: str = "snapshot"
-    pushdown: bool = False
 
 
 Read = Callable[[str], Any]
@@ -161,12 +161,12 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "maxBodyBytes": _Option("max_body_bytes", size(0)),
     "minFileId": _Option("min_file_id", number(0)),
     "maxFileId": _Option("max_file_id", number(0)),
+    "minPosition": _Option("min_position", number(0)),
     "batchRows": _Option("batch_rows", number(1)),
     "batchBytes": _Option("batch_bytes", size(65536)),
     "maxPartitionBytes": _Option("max_partition_bytes", size(65536)),
     "onCorrupt": _Option("on_corrupt", one_of("fail", "stop-file", "report")),
     "consistency": _Option("consistency", one_of("snapshot", "best-effort")),
-    "pushdown": _Option("pushdown", flag),
 }
 """By the names that users write. Beside these there are Spark's own `path` and `paths`."""
 

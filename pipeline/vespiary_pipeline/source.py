@@ -7,24 +7,18 @@ workers on executors; everything that goes from one to another is pickled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThanOrEqual,
 )
 from pyspark.sql.types import StructType
 
-from vespiary_codec.journal.record_types import RecordType
+from vespiary_codec.journal.columns import POSITION_BITS
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import Options, read_options
 from vespiary_pipeline.plan import Part, plan_copies, plan_journal, split
@@ -143,6 +137,8 @@ class Files(InputPartition):
 class VespiaryReader(DataSourceReader):
     """Reads one table.
 
+    It has no `pushFilters`: see docs/decisions/0029.
+
     Args:
         options: What was asked for.
         columns: Columns, in order.
@@ -151,42 +147,6 @@ class VespiaryReader(DataSourceReader):
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._kinds = options.kinds
-        self._files = (options.min_file_id, options.max_file_id)
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take the filters that are decided exactly here; the others are Spark's.
-
-        Args:
-            filters: What every row has to fulfil.
-        """
-        for one in filters:
-            if not self._options.pushdown or not self._take(one):
-                yield one
-
-    def _take(self, one: Filter) -> bool:
-        column = getattr(one, "attribute", ())
-        value: Any = getattr(one, "value", None)
-        low, high = self._files
-        if column == ("kind",) and self._options.table == "records":
-            wanted = {value} if isinstance(one, EqualTo) else set(value or ())
-            known = RecordType.__members__
-            if not isinstance(one, EqualTo | In) or not wanted <= set(known):
-                return False
-            kinds = frozenset(known[name].value for name in wanted)
-            self._kinds = kinds if self._kinds is None else self._kinds & kinds
-            return True
-        if column == ("file_id",) and isinstance(value, int):
-            if isinstance(one, EqualTo | GreaterThanOrEqual):
-                low = max(low, value)
-            if isinstance(one, EqualTo | LessThanOrEqual):
-                high = min(high, value)
-            is_taken = (low, high) != self._files or isinstance(
-                one, EqualTo | GreaterThanOrEqual | LessThanOrEqual
-            )
-            self._files = (low, high)
-            return is_taken
-        return False
 
     # --- the plan ---------------------------------------------------------------------------------
 
@@ -218,12 +178,18 @@ class VespiaryReader(DataSourceReader):
             found = plan_copies(place, is_strict=is_strict)
         else:
             found = plan_journal(place, is_strict=is_strict)
-        low, high = self._files
+        low, high = options.min_file_id, options.max_file_id
         found = [part for part in found if low <= part.shown_id <= high or part.error]
+        found = [part for part in found if not self._ends_before(part)]
         if options.table == "files":
             return list(found)
         used = [part for part in found if part.state == "used" or part.error]
         return [piece for part in used for piece in split(part, options.max_partition_bytes)]
+
+    def _ends_before(self, part: Part) -> bool:
+        """Whether all records of a file stand in front of what is wanted."""
+        first_block = self._options.min_position >> POSITION_BITS
+        return part.follows is not None and part.follows[0] < first_block
 
     def _names(self, parts: Sequence[Part | TextPart]) -> dict[str, dict[str, str]]:
         folders = {part.bindings for part in parts if isinstance(part, Part) and part.bindings}
@@ -258,9 +224,9 @@ class VespiaryReader(DataSourceReader):
                 LargeBodies(part.large_messages),
             )  # fmt: skip
             if isinstance(part, TextPart):
-                yield from read_text(part, options, wanted, self._kinds)
+                yield from read_text(part, options, wanted)
             else:
-                yield from PartReader(part, options, wanted, self._kinds).batches()
+                yield from PartReader(part, options, wanted).batches()
 
 
 def _packed(parts: Sequence[Part | TextPart], most_bytes: int) -> list[list[Part | TextPart]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from vespiary_broker.store import snapshot
 from vespiary_pipeline import cli
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
@@ -100,6 +102,30 @@ def test_an_export_takes_each_message_once(
     rows = spark.read.parquet(str(tmp_path / "lake")).collect()
     assert sorted(bytes(row["body"]) for row in rows) == sorted(b"m%d" % n for n in range(30))
     assert {row["address"] for row in rows} == {"orders"}
+
+
+def test_an_export_reads_what_its_options_say(
+    run: Any, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    folders = {name: copy / name for name in ("bindings", "journal", "large-messages", "paging")}
+    snapshot.take(folders, "before", before={})
+    broken = copy / "journal" / "activemq-data-1.hq"
+    content = bytearray(broken.read_bytes())
+    content[4096 + 64 + 9] ^= 1
+    broken.write_bytes(content)
+    result = run("export", copy, "--to", tmp_path / "lake", code=1)
+    assert "confirmed data is damaged" in result.stderr
+    to = ("--to", tmp_path / "lake", "--json")
+    (found,) = objects(run("export", copy, *to, "--snapshot", "before"))
+    assert found["messages"] == 30
+    run("files", copy, code=1)
+    run("files", copy, "--on-corrupt", "report", code=1)
+    (found,) = objects(
+        run("export", copy, "--to", tmp_path / "rest", "--json", "--on-corrupt", "report")
+    )
+    assert 0 < found["messages"] < 30
 
 
 def test_damage_is_a_sentence_and_exit_code_1(run: Any, data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import Filter
 
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.source import VespiaryReader, declared_columns
@@ -30,13 +29,9 @@ def batches_of(reader: VespiaryReader) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def rows_of(
-    path: Path | str, filters: list[Filter] | None = None, **options: str
-) -> list[dict[str, Any]]:
+def rows_of(path: Path | str, **options: str) -> list[dict[str, Any]]:
     """Return the rows of a table; headers as a dict."""
     reader = reader_of(path, **options)
-    if filters:
-        list(reader.pushFilters(filters))
     rows = [row for batch in batches_of(reader) for row in batch.to_pylist()]
     for row in rows:
         if row.get("properties") is not None:

@@ -35,17 +35,22 @@ class BrokerFiles:
         register(spark)
         self.path = path
         self.spark = spark
-        self._options = dict(options or {})
+        self.options = dict(options or {})
+
+    @property
+    def on_corrupt(self) -> str:
+        """What damage does."""
+        return self.options.get("onCorrupt", "fail")
 
     def _places(self, journal: str) -> list[Place]:
-        given = {**self._options, "path": self.path, "journal": journal}
+        given = {**self.options, "path": self.path, "journal": journal}
         try:
             return find_places(read_options(given))
         except StorageError:
             return []
 
     def _read(self, journal: str, **options: str) -> DataFrame:
-        chosen = {**self._options, "journal": journal, "pushdown": "true", **options}
+        chosen = {**self.options, "journal": journal, **options}
         return self.spark.read.format("vespiary").options(**chosen).load(self.path)
 
     @property
@@ -61,14 +66,18 @@ class BrokerFiles:
         """Return `schema.FILES` of the message journal."""
         return self._read("message", table="files")
 
-    def records(self, columns: Sequence[str] = (), *, with_pages: bool = False) -> DataFrame:
+    def records(
+        self, columns: Sequence[str] = (), *, with_pages: bool = False, first: int = 0
+    ) -> DataFrame:
         """Return `schema.RECORDS` of the message journal.
 
         Args:
             columns: Which of them; none: all but bodies and data.
             with_pages: And of its pages, if there are any.
+            first: Position in front of which no record of the journal is wanted.
         """
         options = {"columns": ",".join(columns)} if columns else {}
+        options |= {"minPosition": str(first)} if first > 0 else {}
         options |= {name: "true" for name in ("body", "data") if name in columns}
         records = self._read("message", **options)
         if with_pages and self._places("page"):
@@ -127,11 +136,8 @@ class ExportedJournal:
             columns: Which columns.
             first: Position before which no record is wanted.
         """
-        options = {"columns": ",".join(columns)}
-        if "body" in columns:
-            options["body"] = "true"
-        read = spark.read.format("vespiary").options(journal="message", **options)
-        found = read.load(self._files.path)
+        found = self._files.records(columns, first=first)
         if self._copies:
-            found = found.unionByName(read.load(self._copies))
-        return found.where(found["position"] >= first) if "position" in columns else found
+            copies = BrokerFiles(spark, self._copies, {"onCorrupt": self._files.on_corrupt})
+            found = found.unionByName(copies.records(columns, first=first))
+        return found

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from vespiary_codec.journal.block import (
     FIRST_OFFSET,
@@ -24,7 +25,7 @@ from vespiary_codec.journal.block import (
     BlockHeader,
     encode_block,
 )
-from vespiary_codec.journal.columns import POSITION_BITS, Scan
+from vespiary_codec.journal.columns import POSITION_BITS, Columns, Scan
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.file_header import CHECKED_BYTES, decode_file_header
 from vespiary_codec.journal.page import block_file_id
@@ -51,16 +52,12 @@ class PartReader:
         part: What is read.
         options: What was asked for.
         wanted: What batches are made of.
-        kinds: Types of records wanted; None: all.
     """
 
-    def __init__(
-        self, part: Part, options: Options, wanted: Wanted, kinds: frozenset[int] | None
-    ) -> None:
+    def __init__(self, part: Part, options: Options, wanted: Wanted) -> None:
         self.part = part
         self._options = options
         self._wanted = wanted
-        self._kinds = kinds
         self._at = part.begin
         self._previous = part.previous
         self._gap_position = -1
@@ -113,8 +110,7 @@ class PartReader:
     def _told(self, offset: int, error: CorruptRecord) -> Iterator[pa.RecordBatch]:
         if self._options.on_corrupt == "fail":
             raise error
-        if self._kinds == self._options.kinds:  # else a filter asked for kinds, and this has none
-            yield error_row(self.part, offset, str(error), self._wanted.columns)
+        yield error_row(self.part, offset, str(error), self._wanted.columns)
 
     def _check_life(self, file: BlockFile) -> None:
         """Refuse a file that is not the one that was planned any more."""
@@ -182,7 +178,7 @@ class PartReader:
             salt=self.part.salt,
             file_id=self.part.file_id,
             previous=self._previous,
-            kinds=self._kinds,
+            kinds=self._options.kinds,
             members=False,
             rows_max=self._options.batch_rows,
         )
@@ -191,10 +187,21 @@ class PartReader:
         if not found.blocks:
             return
         if found.columns.rows:
-            yield Batch(
+            made = Batch(
                 self.part, window, found.columns, self._wanted, gap_position=self._gap_position
             ).make()
+            if (chosen := self._chosen(made, found.columns)).num_rows:
+                yield chosen
         self._previous = (found.sequence, found.crc)
+
+    def _chosen(self, batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+        """Leave out what stands in front of `minPosition`."""
+        least = self._options.min_position
+        if memoryview(columns.position).cast("B").cast("q")[0] >= least:
+            return batch
+        buffers = [None, pa.py_buffer(columns.position)]
+        positions = pa.Array.from_buffers(pa.int64(), columns.rows, buffers)
+        return batch.filter(pc.greater_equal(positions, least))
 
     def _first_position(self, file: BlockFile) -> int:
         """Return the position of the part's first record, -1 if it has none."""
@@ -254,7 +261,7 @@ class PartReader:
                 body_size=_one(body_bytes),
                 crc=_one(record_crc if memoryview(columns.transaction)[0] else 0),
             )
-            yield Batch(
+            made = Batch(
                 self.part,
                 small,
                 columns,
@@ -262,6 +269,8 @@ class PartReader:
                 gap_position=self._gap_position,
                 is_cut=True,
             ).make()
+            if (chosen := self._chosen(made, columns)).num_rows:
+                yield chosen
         self._previous = previous
 
 

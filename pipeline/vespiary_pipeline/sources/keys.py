@@ -32,11 +32,11 @@ def read_values(folder: Path, journal: str = "bindings") -> dict[str, str]:
         ForeignJournal: A file is of another journal.
         NativeError: A file can't be read.
     """
-    options = Options(paths=(str(folder),))
+    options = Options(paths=(str(folder),), kinds=_KINDS)
     wanted = Wanted(_COLUMNS, 0, names_of({}))
     values: dict[str, str] = {}
     for part in plan_journal(Place("journal", folder, journal)):
-        for batch in PartReader(part, options, wanted, _KINDS).batches():
+        for batch in PartReader(part, options, wanted).batches():
             _apply(values, batch)
     return values
 

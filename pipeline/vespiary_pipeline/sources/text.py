@@ -102,16 +102,13 @@ class _Chunk:
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def read_text(
-    part: TextPart, options: Options, wanted: Wanted, kinds: frozenset[int] | None
-) -> Iterator[pa.RecordBatch]:
+def read_text(part: TextPart, options: Options, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """Yield the records of a text.
 
     Args:
         part: The text.
         options: What was asked for.
         wanted: What batches are made of.
-        kinds: Types of records wanted; None: all.
 
     Raises:
         BadExport: A line is damaged or the text is cut off, and that is to be an error.
@@ -119,7 +116,7 @@ def read_text(
     """
     shown = Part(part.path, "message", 0, 0, 0)
     try:
-        yield from _rows(part, shown, options, wanted, kinds)
+        yield from _rows(part, shown, options, wanted)
     except TextFormError as problem:
         error = BadExport(
             problem.what,
@@ -130,12 +127,11 @@ def read_text(
         )
         if options.on_corrupt == "fail":
             raise error from problem
-        if kinds == options.kinds:
-            yield error_row(shown, problem.line, str(error), wanted.columns)
+        yield error_row(shown, problem.line, str(error), wanted.columns)
 
 
 def _rows(
-    part: TextPart, shown: Part, options: Options, wanted: Wanted, kinds: frozenset[int] | None
+    part: TextPart, shown: Part, options: Options, wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
     reader = TextReader()
     chunk = _Chunk()
@@ -155,7 +151,7 @@ def _rows(
         if line.kind is not LineKind.RECORD:
             continue
         position += 1
-        if kinds is None or line.record[4] in kinds:
+        if options.kinds is None or line.record[4] in options.kinds:
             chunk.put(line.record, line.number, position, gaps, after_gap=after_gap)
         after_gap = False
         is_full = len(chunk.payload) >= options.batch_bytes

@@ -141,6 +141,18 @@ def _type(row: dict[str, Any]) -> int:
     return numbers.get(row["kind"]) or int(row["kind"].removeprefix("TYPE_"))
 
 
+def test_records_in_front_of_a_position_are_not_read(
+    journal: tuple[Path, MemoryDisk, Path],
+) -> None:
+    whole = rows_of(journal[0])
+    for row in whole[:: len(whole) // 7]:
+        first = row["position"]
+        found = rows_of(journal[0], minPosition=str(first))
+        assert found == [row for row in whole if row["position"] >= first]
+    partitions = reader_of(journal[0], minPosition=str(first), maxPartitionBytes="64k")
+    assert len(partitions.partitions()) < len({row["file_id"] for row in whole})
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
