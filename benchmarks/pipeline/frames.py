@@ -6,7 +6,6 @@ for a run that did not see every record. Called by `benchmarks.pipeline.__main__
 
 import multiprocessing
 import os
-import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from benchmarks import usage
 from benchmarks.pipeline.journals import JOURNAL_ID, Journal
 from benchmarks.pipeline.scanning import ScanError
 from vespiary_pipeline import register
@@ -189,4 +189,5 @@ def _read_all(folder: Path) -> int:
                 writer.write_batch(batch)
             if writer:
                 writer.close()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not getrusage: its peak outlives exec, so it would be at least that of the parent.
+    return usage.sample(os.getpid()).rss_peak_bytes
