@@ -110,15 +110,10 @@ def _export_figure(journal: Journal, spark: SparkSession, to: Path, rounds: int)
     )
 
 
-def _live_figures(journal: Journal, spark: SparkSession, rounds: int) -> list[Figure]:
-    def taken(*, pushdown: bool) -> list[float]:
-        frames.live_s(spark, journal, pushdown=pushdown)
-        return [frames.live_s(spark, journal, pushdown=pushdown) for _ in range(rounds)]
-
-    return [
-        Figure(name="s to all live places", values=taken(pushdown=True), bound=_LIVE_S_MAX),
-        Figure(name="s without pushdown=true", values=taken(pushdown=False)),
-    ]
+def _live_figure(journal: Journal, spark: SparkSession, rounds: int) -> Figure:
+    frames.live_s(spark, journal)
+    values = [frames.live_s(spark, journal) for _ in range(rounds)]
+    return Figure(name="s to all live places", values=values, bound=_LIVE_S_MAX)
 
 
 def _worker_figures(folder: Path, rounds: int) -> list[Figure]:
@@ -152,7 +147,7 @@ def _through_spark(folder: Path, rounds: int, console: Console) -> list[Figure]:
         for journal, body in ((large, "1 KiB"), (small, "100 bytes")):
             title = f"bodies of {body}: {journal.records} records, {journal.used_bytes >> 20} MiB"
             tell(_read_figures(journal, spark, rounds), title)
-        tell(_live_figures(small, spark, rounds), f"live places of {small.records} records")
+        tell([_live_figure(small, spark, rounds)], f"live places of {small.records} records")
         tell([_export_figure(large, spark, folder / "lake", rounds)], "export of bodies of 1 KiB")
     tell(_worker_figures(folder, rounds), "memory of a worker that reads bodies")
     return shown

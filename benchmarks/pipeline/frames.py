@@ -92,18 +92,17 @@ def read_s(spark: SparkSession, journal: Journal, **options: str) -> float:
     return seconds(lambda: frame.write.format("noop").mode("overwrite").save())
 
 
-def live_s(spark: SparkSession, journal: Journal, *, pushdown: bool) -> float:
+def live_s(spark: SparkSession, journal: Journal) -> float:
     """Return seconds until all live places of a journal were known.
 
     Args:
         spark: The session.
         journal: What is read.
-        pushdown: Whether the format is told which kinds of records each scan wants.
 
     Raises:
         ScanError: Other places were found than the journal has.
     """
-    options = {"columns": ",".join(RECORD_COLUMNS), "pushdown": str(pushdown).lower()}
+    options = {"columns": ",".join(RECORD_COLUMNS)}
     found = 0
 
     def count() -> None:

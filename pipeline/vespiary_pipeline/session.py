@@ -156,7 +156,6 @@ def defaults(scratch: Path, memory: int) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         # An address named 007 stays text when its folder is read back.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",

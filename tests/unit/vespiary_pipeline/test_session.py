@@ -99,7 +99,6 @@ def test_workers_get_this_python_and_nothing_listens_outside(tmp_path: Path) -> 
     assert settings["spark.pyspark.python"] == sys.executable
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert settings["spark.ui.enabled"] == "false"
-    assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
     assert settings["spark.local.dir"].startswith(str(tmp_path))
 
 
