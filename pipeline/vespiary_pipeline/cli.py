@@ -7,6 +7,8 @@ usage.
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import functools
 import json
 import logging
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import NativeError, VespiaryError
 from vespiary_spec.version import VERSION
 
 if TYPE_CHECKING:
@@ -130,13 +132,15 @@ def _show(
         _write(table, Path(target), form)
         click.echo(f"vespiary-pipeline: written to {target}", err=True)
         return
+    from vespiary_pipeline.jobs.rows import rows_of
+
     rows = table.orderBy(*order)
     if is_json:
-        for row in rows.toLocalIterator():
-            click.echo(json.dumps(row.asDict(recursive=True), default=str))
+        for row in rows_of(rows):
+            click.echo(json.dumps(row, default=_as_json))
         return
-    first = rows.limit(limit + 1).collect()  # ordered: nothing but the first rows is kept
-    cells = [[_cell(value) for value in row] for row in first[:limit]]
+    first = list(rows_of(rows.limit(limit + 1)))  # ordered: only the first rows are kept
+    cells = [[_cell(value) for value in row.values()] for row in first[:limit]]
     _print(table.columns, cells)
     if len(first) > limit:
         click.echo(f"and {table.count() - limit} more: --limit shows, --to writes them", err=True)
@@ -147,8 +151,15 @@ def _write(table: DataFrame, target: Path, form: str) -> None:
     table.write.mode("errorifexists").format(form).option("header", "true").save(uri)
 
 
+def _as_json(value: object) -> str:
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return bytes(value).hex() if isinstance(value, bytes | bytearray) else str(value)
+
+
 def _cell(value: object) -> str:
-    text = "-" if value is None else str(value)
+    is_time = isinstance(value, datetime.datetime)
+    text = "-" if value is None else _as_json(value) if is_time else str(value)
     cut = len(text) > _CELL_CHARACTERS_MAX
     return text[: _CELL_CHARACTERS_MAX - 1] + "…" if cut else text
 
@@ -232,6 +243,45 @@ def transactions(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> Non
     with _opened(path, snapshot, on_corrupt) as broker:
         records = broker.records((*RECORD_COLUMNS, "data"))
         _show(settled(records), ("first_position",), **shown)
+
+
+@main.command()
+@source_options
+@click.option("--to", "target", default="", help="HTML file; without it a short text is printed.")
+@told
+def report(
+    path: str,
+    snapshot: str,
+    on_corrupt: str,
+    target: str,
+    is_json: bool,
+) -> None:
+    """Draw what a broker's files hold: traffic, sizes, ages, what keeps which file."""
+    from vespiary_pipeline.jobs.reporting import report_tables
+    from vespiary_pipeline.report import html_page, text_report
+
+    with _opened(path, snapshot, on_corrupt) as broker:
+        tables = report_tables(broker)
+    if is_json:
+        click.echo(json.dumps(dataclasses.asdict(tables), default=_as_json))
+    elif not target:
+        click.echo(text_report(tables))
+    if target:
+        _write_whole(Path(target), html_page(tables))
+        click.echo(f"vespiary-pipeline: written to {target}", err=True)
+
+
+def _write_whole(target: Path, text: str) -> None:
+    """Write a file that is there whole or as it was."""
+    staged = target.with_name(f".{target.name}.part")
+    try:
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(target)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise NativeError(
+            "the report can't be written", error.errno or 0, where=str(target)
+        ) from error
 
 
 # --- export ---------------------------------------------------------------------------------------

@@ -93,6 +93,25 @@ def test_files_usage_and_transactions(run: Any, data: Path) -> None:
     assert objects(run("transactions", data, "--json")) == []
 
 
+def test_a_report_is_drawn(run: Any, data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    (tables,) = objects(run("report", data, "--json", "--to", page))
+    assert [(row["queue"], row["messages"]) for row in tables["depth"]["rows"]] == [("orders", 20)]
+    assert tables["totals"]["live_messages"] == 20
+    assert sum(one["live"] for one in tables["sizes"]) == 20
+    assert sum(one["live"] for one in tables["ages"]) == 20
+    assert sum(row["adds"] for row in tables["traffic"]["rows"]) == 30
+    assert sum(row["acks"] for row in tables["traffic"]["rows"]) == 10
+    used = [file for file in tables["files"]["rows"] if file["state"] == "used"]
+    assert [(file["pins"]["rows"][0]["queue"], file["live_bytes"] > 0) for file in used] == [
+        ("orders", True)
+    ]
+    text = page.read_text()
+    assert text.lower().startswith("<!doctype html>")
+    assert "orders" in text
+    assert list(tmp_path.iterdir()) == [page]
+
+
 def test_an_export_takes_each_message_once(
     run: Any, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vespiary_pipeline import register
+from vespiary_pipeline.files import is_locked
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.plan import survey
@@ -61,6 +62,11 @@ class BrokerFiles:
                 if file.has_header:
                     return file.header.journal_id.hex()
         return ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a broker on this machine has the message journal open now."""
+        return any(is_locked(place.path, "message") for place in self._places("message"))
 
     def files(self) -> DataFrame:
         """Return `schema.FILES` of the message journal."""
