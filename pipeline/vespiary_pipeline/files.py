@@ -6,9 +6,11 @@ Owns reading by offset. Must never write, never create a file, and never decide 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -32,12 +34,19 @@ from vespiary_codec.journal.record import FileRun, decode_file_runs
 from vespiary_codec.journal.record_types import RecordType
 from vespiary_codec.journal.verdicts import FileFacts, FileVerdict, judge_file
 from vespiary_native.columns import scan
-from vespiary_spec.errors import CorruptRecord, ForeignJournal, JournalError, NativeError
+from vespiary_spec.errors import (
+    CorruptRecord,
+    ForeignJournal,
+    JournalError,
+    NativeError,
+    SourceChanged,
+)
 
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 _MAGIC: Final = MAGIC.to_bytes(4, "little")
 _LOCKS: Final = {"message": "server.lock", "bindings": "server.lock", "jms": "jms.lock"}
 _CURE: Final = "run as a user who may read it; nothing is ever written there"
+_READ_COPY: Final = "read a copy (`vespiary journal snapshot`), or say consistency=best-effort"
 _KEEP_COPY: Final = (
     "keep a copy of the folder, run `vespiary journal verify`, then restore the volume"
 )
@@ -90,6 +99,18 @@ class Valid(NamedTuple):
 
     offset: int
     header: BlockHeader
+
+
+class CheckedBlock(NamedTuple):
+    """A valid block that was not read at once.
+
+    Attributes:
+        header: Its header.
+        record_crc: CRC-32C of its first record.
+    """
+
+    header: BlockHeader
+    record_crc: int
 
 
 def open_file(path: Path) -> int:
@@ -310,6 +331,23 @@ class BlockFile:
         """Its size now."""
         return os.fstat(self._descriptor).st_size
 
+    def check_life(self) -> None:
+        """Refuse a file that is not the one that was planned any more.
+
+        Raises:
+            SourceChanged: Its broker used it again.
+        """
+        try:
+            header = file_header.decode_file_header(self.read(file_header.CHECKED_BYTES, 0))
+        except JournalFormatError:
+            header = None
+        if header is None or (header.salt, header.file_id) != (self.salt, self.file_id):
+            raise SourceChanged(
+                "the broker used this file again while it was read",
+                where=str(self.path),
+                cure=_READ_COPY,
+            )
+
     def read(self, size_bytes: int, offset: int) -> bytes:
         """Read so many bytes, or fewer at the file's end."""
         return read_at(self._descriptor, size_bytes, offset, self.path)
@@ -353,11 +391,11 @@ class BlockFile:
         Args:
             begin: Offset of the first block.
         """
-        offset, previous, runs = begin, None, None
+        offset, runs = begin, None
+        previous: tuple[int, int] | None = None
         blocks = watermark = 0
-        size = WINDOW_BYTES
         while True:
-            window = self.read(size, offset)
+            window = self.read(WINDOW_BYTES, offset)
             found = scan(
                 window, offset=offset, salt=self.salt, file_id=self.file_id, previous=previous,
                 kinds={RecordType.FILES}, members=False,
@@ -371,15 +409,23 @@ class BlockFile:
             blocks += found.blocks
             watermark = max(watermark, found.watermark)
             stop = found.stop
-            is_at_end = len(window) < size
+            is_at_end = len(window) < WINDOW_BYTES
+            why = stop.found or "the end of the file"
             if stop.reason == "window" and not is_at_end:
-                offset, size = stop.offset, max(WINDOW_BYTES, stop.needed_bytes)
-                continue
+                offset = stop.offset
+                if stop.needed_bytes <= WINDOW_BYTES:
+                    continue
+                large = self.check_block(offset, previous)  # one record, and none of FILES
+                if isinstance(large, CheckedBlock):
+                    previous = (large.header.sequence, large.header.crc)
+                    watermark = max(watermark, large.header.watermark)
+                    offset, blocks = offset + large.header.length, blocks + 1
+                    continue
+                why = large
             sequence, crc = previous or (0, 0)
             return Walk(
-                stop.offset, blocks, sequence, crc, watermark, stop.reason == "end", runs,
-                stop.found or "the end of the file",
-            )  # fmt: skip
+                stop.offset, blocks, sequence, crc, watermark, stop.reason == "end", runs, why
+            )
 
     def next_valid(self, begin: int) -> Valid | None:
         """Return the first valid block at or behind a place, whatever stands before it.
@@ -399,6 +445,9 @@ class BlockFile:
         header = self.header_at(offset)
         if header is None:
             return None
+        if header.length > WINDOW_BYTES:
+            checked = self.check_block(offset, None)
+            return Valid(offset, header) if isinstance(checked, CheckedBlock) else None
         data = self.read(header.length, offset)
         try:
             header, _ = decode_block(data, offset=offset, salt=self.salt, file_id=self.file_id)
@@ -406,13 +455,30 @@ class BlockFile:
             return None
         return Valid(offset, header)
 
-    def checksums(self, offset: int, header: BlockHeader) -> tuple[int, int]:
-        """Return the checksums of a block and of its first record, read piece by piece.
+    def check_block(self, offset: int, previous: tuple[int, int] | None) -> CheckedBlock | str:
+        """Check a block that is too large to be read at once; return what is wrong with it.
 
         Args:
             offset: Of the block.
-            header: Its header.
+            previous: Sequence and checksum of the block before; None: not known.
         """
+        header = self.header_at(offset)
+        if header is None:
+            return "no block of this file"
+        if previous is not None and (header.sequence, header.previous_crc) != (
+            previous[0] + 1,
+            previous[1],
+        ):
+            return f"block {header.sequence}, which does not follow block {previous[0]}"
+        if offset + header.length > self.size_bytes:
+            return f"a block of {header.length} bytes, which the file cuts off"
+        block_crc, record_crc = self._checksums(offset, header)
+        if block_crc != header.crc:
+            return f"bad checksum of a block ({header.crc:#010x})"
+        return CheckedBlock(header, record_crc)
+
+    def _checksums(self, offset: int, header: BlockHeader) -> tuple[int, int]:
+        """Return the checksums of a block and of its first record, read piece by piece."""
         blanked = bytearray(self.read(BLOCK_HEADER_BYTES, offset))
         blanked[CRC_AT : CRC_AT + 4] = bytes(4)
         value = crc32c(blanked, crc32c(SEED.pack(self.salt, offset)))
@@ -427,3 +493,30 @@ class BlockFile:
             record_left = max(record_left - size, 0)
             done += size
         return value, record_crc
+
+
+@contextmanager
+def planned_file(path: Path, file_id: int, salt: int) -> Iterator[BlockFile]:
+    """Open a file that was planned before.
+
+    Args:
+        path: The file.
+        file_id: Id in its blocks' headers.
+        salt: Salt of its life.
+
+    Raises:
+        SourceChanged: It is gone.
+        NativeError: It can't be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(BlockFile(path, file_id, salt))
+        except NativeError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise SourceChanged(
+                "the broker removed this file after the read was planned",
+                where=str(path),
+                cure=_READ_COPY,
+            ) from error
+        yield file

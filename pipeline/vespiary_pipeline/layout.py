@@ -26,14 +26,14 @@ class Place(NamedTuple):
         path: Its folder; of an export the file.
         journal: Kind of the journal; `message` for copies; empty if the file itself says it.
         bindings: Folder of the bindings journal; None: there is none.
-        large_messages: Folder of large bodies; None: there is none.
+        large_messages: Folders of large bodies; the first that has one counts.
     """
 
     kind: str
     path: Path
     journal: str
     bindings: Path | None = None
-    large_messages: Path | None = None
+    large_messages: tuple[Path, ...] = ()
 
 
 def find_places(options: Options) -> list[Place]:
@@ -63,18 +63,30 @@ def find_places(options: Options) -> list[Place]:
 
 def _at(path: Path, options: Options) -> list[Place]:
     if path.is_file():
-        return [Place("text", path, "")] if _begins_as_text(path) else []
+        return [_text(path, options)] if _begins_as_text(path) else []
     folders = {kind: path / name for kind, name in _FOLDERS.items()}
     found = []
     for kind, folder in folders.items():
         if not options.journals or kind in options.journals:
             found += _one_folder(_in_snapshot(folder, options), options, is_in_data=True)
+    if "page" in options.journals and (path / _FOLDERS["message"]).is_dir():
+        folder = _in_snapshot(folders["page"], options)
+        if not any(place.kind == "pages" for place in found):  # a broker without pages
+            found.append(Place("pages", folder, "page"))
     if found:
         # JMS objects may lie in the bindings' folder; pages are read only when they are asked for.
         wanted = options.journals or ("message", "bindings", "jms")
         return [place for place in found if place.journal in wanted]
     own = _one_folder(_in_snapshot(path, options), options, is_in_data=False)
     return [place for place in own if not options.journals or place.journal in options.journals]
+
+
+def _text(path: Path, options: Options) -> Place:
+    """Return the place of an export; its large bodies lie in a folder of its name."""
+    given = Path(options.large_messages) if options.large_messages else None
+    own = path.with_name(f"{path.name}.large-messages")
+    large = tuple(one for one in (given, own) if one is not None and one.is_dir())
+    return Place("text", path, "", Path(options.bindings) if options.bindings else None, large)
 
 
 def _in_snapshot(folder: Path, options: Options) -> Path:
@@ -98,7 +110,7 @@ def _one_folder(folder: Path, options: Options, *, is_in_data: bool) -> list[Pla
     return found
 
 
-def _beside(folder: Path, options: Options) -> tuple[Path | None, Path | None]:
+def _beside(folder: Path, options: Options) -> tuple[Path | None, tuple[Path, ...]]:
     """Return the folders of bindings and of large bodies that go with a folder of a broker."""
 
     def sibling(name: str) -> Path | None:
@@ -111,7 +123,7 @@ def _beside(folder: Path, options: Options) -> tuple[Path | None, Path | None]:
     bindings = Path(options.bindings) if options.bindings else sibling("bindings")
     large = Path(options.large_messages) if options.large_messages else sibling("large-messages")
     kept = folder / "large-messages"
-    return bindings, large or (kept if kept.is_dir() else None)
+    return bindings, tuple(one for one in (large, kept) if one is not None and one.is_dir())
 
 
 def _has_pages(folder: Path, names: list[str]) -> bool:
@@ -119,7 +131,7 @@ def _has_pages(folder: Path, names: list[str]) -> bool:
         return True
     inner = [folder / name for name in names if len(name) == 32 and (folder / name).is_dir()]
     return any(
-        page_number(name) is not None for one in inner for name in _names(one, is_needed=True)
+        page_number(name) is not None for one in inner for name in _names(one, is_needed=False)
     )
 
 
@@ -130,14 +142,13 @@ def page_files(folder: Path) -> list[Path]:
         NativeError: A folder can't be read.
     """
     found = []
-    for name in _names(folder, is_needed=True):
+    for name in _names(folder, is_needed=False):  # a broker makes it with its first page
         inner = folder / name
         if page_number(name) is not None:
             found.append(inner)
         elif len(name) == 32 and inner.is_dir():
-            found += [
-                inner / own for own in _names(inner, is_needed=True) if page_number(own) is not None
-            ]
+            own = _names(inner, is_needed=False)  # a broker may remove it at any time
+            found += [inner / one for one in own if page_number(one) is not None]
     return sorted(found, key=lambda path: path.name)
 
 

@@ -87,16 +87,18 @@ def _refused(text: object, allowed: str) -> ConfigError:
     return ConfigError("this is no value of the option", value=text, allowed=allowed)
 
 
-def size(low: int) -> Callable[[str], int]:
-    """Return what reads sizes from a lowest one on, as 8m."""
+def size(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return what reads sizes from a lowest one on, up to a highest if there is one, as 8m."""
+    allowed = f"a size of {units.format_size(low)} or more, as 8m or 65536"
+    if high is not None:
+        allowed = f"a size from {units.format_size(low)} to {units.format_size(high)}, as 8m"
 
     def read(text: str) -> int:
-        allowed = f"a size of {units.format_size(low)} or more, as 8m or 65536"
         try:
             found = units.parse_size(text)
         except QuantityError as error:
             raise _refused(text, allowed) from error
-        if found < low:
+        if found < low or (high is not None and found > high):
             raise _refused(text, allowed)
         return found
 
@@ -163,7 +165,7 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "maxFileId": _Option("max_file_id", number(0)),
     "minPosition": _Option("min_position", number(0)),
     "batchRows": _Option("batch_rows", number(1)),
-    "batchBytes": _Option("batch_bytes", size(65536)),
+    "batchBytes": _Option("batch_bytes", size(65536, 1024**3)),  # Arrow's offsets have 32 bits
     "maxPartitionBytes": _Option("max_partition_bytes", size(65536)),
     "onCorrupt": _Option("on_corrupt", one_of("fail", "stop-file", "report")),
     "consistency": _Option("consistency", one_of("snapshot", "best-effort")),

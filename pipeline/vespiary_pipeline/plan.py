@@ -8,11 +8,12 @@ than a look. Called by `source`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader
+from vespiary_codec.journal.block import ALIGNMENT, FIRST_OFFSET, BlockHeader
 from vespiary_codec.journal.file_forms import FORMS, copy_parts
 from vespiary_codec.journal.file_header import JournalKind
 from vespiary_codec.journal.record import FileRun
@@ -24,10 +25,18 @@ from vespiary_codec.journal.verdicts import (
     assign_role,
     judge_place,
 )
-from vespiary_pipeline.files import BlockFile, JournalFile, Walk, is_locked, read_journal_file
+from vespiary_pipeline.files import (
+    BlockFile,
+    JournalFile,
+    Valid,
+    Walk,
+    is_locked,
+    read_journal_file,
+)
 from vespiary_pipeline.layout import Place
-from vespiary_spec.errors import CorruptRecord, JournalError
+from vespiary_spec.errors import CorruptRecord, JournalError, NativeError
 
+_LIVE_TRIES = 5
 _CURE = "keep a copy of the folder, run `vespiary journal verify`, then restore the volume"
 
 
@@ -52,7 +61,7 @@ class Part:
         torn_at: Where a torn tail begins; -1: there is none.
         error: What is wrong with the whole file; it is not read then.
         bindings: Folder that names the queues; None: nobody does.
-        large_messages: Folder of large bodies; None: there is none.
+        large_messages: Folders of large bodies; the first that has one counts.
     """
 
     path: str
@@ -71,7 +80,7 @@ class Part:
     torn_at: int = -1
     error: str = ""
     bindings: str | None = None
-    large_messages: str | None = None
+    large_messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,12 +89,13 @@ class _End:
 
     Attributes:
         index: Of the newest file with blocks; -1: none has any.
-        offset: Behind the last block that counts; None: there is damage, and its reader says so.
+        offset: Behind the last block that counts; where there is damage, and its reader is to say
+            so, behind what is damaged.
         torn_at: Where a torn tail begins; -1: there is none.
     """
 
     index: int
-    offset: int | None
+    offset: int
     torn_at: int = -1
 
 
@@ -93,7 +103,8 @@ def plan_journal(place: Place, *, is_strict: bool = True) -> list[Part]:
     """Return the parts of a journal, in its order, then files without records.
 
     If nobody has the journal open, what a broker would recover is read. If a broker runs on it, it
-    ends at the durable watermark: nothing is shown that a power cut could take back.
+    ends at the durable watermark: nothing is shown that a power cut could take back. Such a broker
+    frees and renames files at any time, so what looks wrong is looked at again before it is said.
 
     Args:
         place: A folder of a journal.
@@ -105,6 +116,13 @@ def plan_journal(place: Place, *, is_strict: bool = True) -> list[Part]:
         NativeError: A file can't be read.
     """
     is_live = is_locked(place.path, place.journal)
+    for _ in range(_LIVE_TRIES if is_live else 0):
+        with suppress(JournalError, NativeError):
+            return _planned(place, is_live=True, is_strict=True)
+    return _planned(place, is_live=is_live, is_strict=is_strict)
+
+
+def _planned(place: Place, *, is_live: bool, is_strict: bool) -> list[Part]:
     files, damaged = survey(place, is_strict=is_strict)
     active = [file for file in files if file.state == "active"]
     end = _find_end(active, is_live=is_live, is_strict=is_strict)
@@ -223,17 +241,63 @@ def _find_end(active: list[JournalFile], *, is_live: bool, is_strict: bool) -> _
             walk = blocks.walk()
             covered = max(covered, walk.watermark)
             if is_live:
-                offset = _durable_end(blocks, walk, covered)
-                if offset == FIRST_OFFSET and index:
+                end = _live_end(active, index, blocks, walk, covered, is_strict=is_strict)
+                if end.offset == FIRST_OFFSET and index:
                     continue  # nothing of this file is known to be durable yet
-                return _End(index, offset)
+                return end
             return _judged_end(active, index, blocks, walk, covered, is_strict=is_strict)
     if active and covered and not is_live:
         error = _not_there(f"{active[0].path}:{FIRST_OFFSET}", 1, covered)
         if is_strict:
             raise error
-        return _End(0, None)
+        return _End(0, FIRST_OFFSET + ALIGNMENT)
     return _End(-1, FIRST_OFFSET)
+
+
+def _live_end(
+    active: list[JournalFile],
+    index: int,
+    blocks: BlockFile,
+    walk: Walk,
+    covered: int,
+    *,
+    is_strict: bool,
+) -> _End:
+    """Return where a journal ends whose broker runs: behind what is known to be durable.
+
+    A hole is damage if blocks behind it are known to be durable and it is still there when it is
+    looked at after them: writes may end in another order than they began.
+    """
+    while True:
+        behind = _valid_behind(blocks, walk)
+        covered = max([covered, walk.watermark, *(one.header.watermark for one in behind)])
+        expected = walk.sequence + 1 if walk.blocks else _expected_first(active, index)
+        if walk.is_sealed or expected is None or covered < expected:
+            return _End(index, _durable_end(blocks, walk, covered))
+        again = blocks.walk()
+        if again.offset == walk.offset:
+            break
+        walk = again
+    if is_strict:
+        raise _not_there(f"{blocks.path}:{walk.offset}", expected, covered, walk.found)
+    durable = [one for one in behind if one.header.sequence <= covered]
+    return _End(index, _behind_hole(walk, durable))
+
+
+def _valid_behind(blocks: BlockFile, walk: Walk) -> list[Valid]:
+    """Return the valid blocks behind the place where a walk ended."""
+    found: list[Valid] = []
+    behind = None if walk.is_sealed else blocks.next_valid(walk.offset)
+    while behind is not None:
+        found.append(behind)
+        behind = blocks.next_valid(behind.offset + behind.header.length)
+    return found
+
+
+def _behind_hole(walk: Walk, behind: list[Valid]) -> int:
+    """Return where a file with a hole ends: behind its last block, at least behind the hole."""
+    last = behind[-1] if behind else None
+    return last.offset + last.header.length if last else walk.offset + ALIGNMENT
 
 
 def _durable_end(blocks: BlockFile, walk: Walk, covered: int) -> int:
@@ -257,10 +321,8 @@ def _judged_end(
 ) -> _End:
     file = active[index]
     expected = walk.sequence + 1 if walk.blocks else _expected_first(active, index)
-    behind = None if walk.is_sealed else blocks.next_valid(walk.offset)
-    while behind is not None:
-        covered = max(covered, behind.header.watermark)
-        behind = blocks.next_valid(behind.offset + behind.header.length)
+    behind = _valid_behind(blocks, walk)
+    covered = max([covered, *(one.header.watermark for one in behind)])
     facts = PlaceFacts(
         is_expected_block=False,
         is_older_file=expected is None,
@@ -271,7 +333,7 @@ def _judged_end(
     if judge_place(facts) is PlaceVerdict.CORRUPT:
         if is_strict:
             raise _not_there(f"{file.path}:{walk.offset}", expected or 0, covered, walk.found)
-        return _End(index, None)
+        return _End(index, _behind_hole(walk, behind))
     is_torn = not walk.is_sealed and blocks.header_at(walk.offset) is not None
     return _End(index, walk.offset, walk.offset if is_torn else -1)
 
@@ -356,7 +418,7 @@ def _part(place: Place, file: JournalFile, state: str) -> Part:
         state=state,
         size_bytes=file.size_bytes,
         bindings=str(place.bindings) if place.bindings else None,
-        large_messages=str(place.large_messages) if place.large_messages else None,
+        large_messages=tuple(map(str, place.large_messages)),
     )
 
 

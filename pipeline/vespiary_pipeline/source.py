@@ -27,7 +27,7 @@ from vespiary_pipeline.sources.batches import Names, Wanted, names_of
 from vespiary_pipeline.sources.bodies import LargeBodies
 from vespiary_pipeline.sources.counts import file_batches
 from vespiary_pipeline.sources.journal import PartReader
-from vespiary_pipeline.sources.keys import read_values
+from vespiary_pipeline.sources.keys import queue_names
 from vespiary_pipeline.sources.pages import plan_pages
 from vespiary_pipeline.sources.text import TextPart, plan_text, read_text
 from vespiary_pipeline.stream.reader import StreamReader
@@ -128,7 +128,7 @@ def _checked(schema: StructType, table: Table, asked: Mapping[str, bool]) -> tup
 class Files(InputPartition):
     """Parts that one task reads, and names of queues by the folder that they come from."""
 
-    def __init__(self, parts: Sequence[Part | TextPart], names: dict[str, dict[str, str]]) -> None:
+    def __init__(self, parts: Sequence[Part | TextPart], names: dict[str, dict[int, str]]) -> None:
         super().__init__(None)
         self.parts = list(parts)
         self.names = names
@@ -171,7 +171,7 @@ class VespiaryReader(DataSourceReader):
         options = self._options
         is_strict = options.on_corrupt == "fail"
         if place.kind == "text":
-            return list(plan_text(place))
+            return list(plan_text(place, options))
         if place.kind == "pages":
             found = plan_pages(place, is_strict=is_strict)
         elif place.kind == "copies":
@@ -184,6 +184,8 @@ class VespiaryReader(DataSourceReader):
         if options.table == "files":
             return list(found)
         used = [part for part in found if part.state == "used" or part.error]
+        if options.on_corrupt == "stop-file":
+            return list(used)  # whoever reads the rest of a file does not know of a hole before it
         return [piece for part in used for piece in split(part, options.max_partition_bytes)]
 
     def _ends_before(self, part: Part) -> bool:
@@ -191,9 +193,10 @@ class VespiaryReader(DataSourceReader):
         first_block = self._options.min_position >> POSITION_BITS
         return part.follows is not None and part.follows[0] < first_block
 
-    def _names(self, parts: Sequence[Part | TextPart]) -> dict[str, dict[str, str]]:
-        folders = {part.bindings for part in parts if isinstance(part, Part) and part.bindings}
-        return {folder: read_values(Path(folder)) for folder in sorted(folders)}
+    def _names(self, parts: Sequence[Part | TextPart]) -> dict[str, dict[int, str]]:
+        is_strict = self._options.on_corrupt == "fail"
+        folders = sorted({part.bindings for part in parts if part.bindings})
+        return {folder: queue_names(Path(folder), is_strict=is_strict) for folder in folders}
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -212,16 +215,16 @@ class VespiaryReader(DataSourceReader):
         options = self._options
         parts = [part for part in partition.parts if isinstance(part, Part)]
         if options.table == "files":
-            yield from file_batches(parts, self._columns)
+            yield from file_batches(parts, options, self._columns)
             return
         none = names_of({})
         names: dict[str | None, Names] = {
-            folder: names_of(values) for folder, values in partition.names.items()
+            folder: names_of(queues) for folder, queues in partition.names.items()
         }
         for part in partition.parts:
             wanted = Wanted(
                 self._columns, options.max_body_bytes, names.get(part.bindings, none),
-                LargeBodies(part.large_messages),
+                LargeBodies(part.large_messages), options.batch_bytes,
             )  # fmt: skip
             if isinstance(part, TextPart):
                 yield from read_text(part, options, wanted)

@@ -14,9 +14,9 @@ from vespiary_pipeline.source import VespiaryReader, declared_columns
 from vespiary_testkit.faulty_disk import MemoryDisk
 
 
-def reader_of(path: Path | str, **options: str) -> VespiaryReader:
-    """Return a reader of all columns that its options declare."""
-    chosen = read_options({"path": str(path), **options})
+def reader_of(path: Path | str | None, **options: str) -> VespiaryReader:
+    """Return a reader of all columns that its options declare; None: `paths` is among these."""
+    chosen = read_options({**({"path": str(path)} if path else {}), **options})
     return VespiaryReader(chosen, declared_columns(chosen))
 
 
@@ -29,7 +29,7 @@ def batches_of(reader: VespiaryReader) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def rows_of(path: Path | str, **options: str) -> list[dict[str, Any]]:
+def rows_of(path: Path | str | None, **options: str) -> list[dict[str, Any]]:
     """Return the rows of a table; headers as a dict."""
     reader = reader_of(path, **options)
     rows = [row for batch in batches_of(reader) for row in batch.to_pylist()]

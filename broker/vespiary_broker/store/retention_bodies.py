@@ -12,7 +12,6 @@ aside, and the body's id in 16 hexadecimal digits.
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +21,9 @@ from vespiary_broker.store.body_files import FOLDER_NAME
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.retained import Copy, parse_time, time_text
 from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.file_forms import kept_body_parts
 from vespiary_spec.errors import CorruptRecord, NativeError, VespiaryError
 
-_NAME: Final = re.compile(r"(\d{14})-([0-9a-f]{16})\.msg", re.ASCII)
 _UNFINISHED: Final = ".tmp"
 _PIECE_BYTES: Final = 1024 * 1024
 
@@ -36,9 +35,9 @@ def kept_body_name(time_ms: int, large_id: int) -> str:
 
 def parse_body_name(name: str) -> tuple[int, int] | None:
     """Return time in milliseconds and body id of a kept body's name; None if it is no such name."""
-    match = _NAME.fullmatch(name)
-    time_ms = None if match is None else parse_time(match[1])
-    return None if match is None or time_ms is None else (time_ms, int(match[2], 16))
+    parts = kept_body_parts(name)
+    time_ms = None if parts is None else parse_time(parts[0])
+    return None if parts is None or time_ms is None else (time_ms, parts[1])
 
 
 class KeptBodies:

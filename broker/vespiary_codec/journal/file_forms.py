@@ -39,6 +39,7 @@ FORMS: Final = {"message": MESSAGE_FORM, "bindings": BINDINGS_FORM, "jms": JMS_F
 _COPY: Final = re.compile(
     rf"{MESSAGE_FORM.prefix}-(\d{{14}})-(\d{{1,19}})\.{MESSAGE_FORM.extension}", re.ASCII
 )
+_KEPT_BODY: Final = re.compile(r"(\d{14})-([0-9a-f]{16})\.msg", re.ASCII)
 _PAGE: Final = re.compile(r"([0-9a-f]{16})\.page", re.ASCII)
 
 
@@ -50,6 +51,16 @@ def copy_parts(name: str) -> tuple[str, int] | None:
     """
     match = _COPY.fullmatch(name)
     return (match[1], int(match[2])) if match else None
+
+
+def kept_body_parts(name: str) -> tuple[str, int] | None:
+    """Return time and body id in the name of a kept large body, None if it is no such name.
+
+    Args:
+        name: A file's name, as `20261122071801-000000000000002a.msg`.
+    """
+    match = _KEPT_BODY.fullmatch(name)
+    return (match[1], int(match[2], 16)) if match else None
 
 
 def page_number(name: str) -> int | None:

@@ -6,8 +6,7 @@ Must never read a journal; large bodies are read from their files. Called by `so
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -48,12 +47,14 @@ class Wanted(NamedTuple):
         max_body_bytes: A larger body is left out.
         names: Names of queues.
         read_body: Reads large bodies; None: they are left out.
+        batch_bytes: Bytes of large bodies in one batch, at most, but for a single one.
     """
 
     columns: tuple[str, ...]
     max_body_bytes: int
     names: Names
     read_body: BodyReader | None = None
+    batch_bytes: int = 8 * 1024 * 1024
 
 
 class Batch:
@@ -87,6 +88,8 @@ class Batch:
         self._kind = self._numbers(columns.kind, pa.uint8())
         self._is_add = pc.equal(self._kind, pa.scalar(RecordType.ADD, pa.uint8()))
         self._errors: dict[int, str] = {}
+        self._large: list[int] = []
+        self._references: pa.Array | None = None
 
     def make(self) -> pa.RecordBatch:
         """Return the batch.
@@ -94,13 +97,71 @@ class Batch:
         Raises:
             ValueError: A column is larger than 2**31 - 1 bytes.
         """
-        wanted = self._wanted.columns
-        # Bodies come first: they may have something to say in `error`.
-        made = {
-            name: self._column(name) for name in sorted(wanted, key=lambda name: name == "error")
-        }
-        schema = RECORDS.arrow(wanted)
-        return pa.RecordBatch.from_arrays([made[name] for name in wanted], schema=schema)
+        return self._piece(self._all_but_bodies(), 0, self._columns.rows)
+
+    def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the batch, cut where large bodies of a piece would be more than `batch_bytes`.
+
+        Args:
+            first: Row to begin with.
+        """
+        made = self._all_but_bodies()
+        for begin, end in self._cuts(first):
+            yield self._piece(made, begin, end)
+
+    def _all_but_bodies(self) -> dict[str, pa.Array]:
+        """Return the columns whose size the window bounds; the bodies still in it are among them.
+
+        Bodies and data come before `error`, as they may have something to say there.
+        """
+        names = [name for name in self._wanted.columns if name != "error"]
+        return {name: self._column(name) for name in names}
+
+    def _piece(self, made: Mapping[str, pa.Array], begin: int, end: int) -> pa.RecordBatch:
+        pieces = {name: values.slice(begin, end - begin) for name, values in made.items()}
+        if "body" in pieces:
+            pieces["body"] = self._with_large(pieces["body"], begin, end)
+        if "error" in self._wanted.columns:
+            pieces["error"] = self._told(begin, end)
+        names = self._wanted.columns
+        return pa.RecordBatch.from_arrays(
+            [pieces[name] for name in names], schema=RECORDS.arrow(names)
+        )
+
+    def _told(self, begin: int, end: int) -> pa.Array:
+        if not self._errors:
+            return pa.nulls(end - begin, pa.string())
+        return pa.array([self._errors.get(row) for row in range(begin, end)], pa.string())
+
+    def _cuts(self, first: int) -> Iterator[tuple[int, int]]:
+        """Yield where pieces begin and end."""
+        begin, size = first, 0
+        sizes = memoryview(self._columns.body_size).cast("B").cast("q")
+        for row in self._large:
+            if row < begin:
+                continue
+            if size and size + sizes[row] > self._wanted.batch_bytes:
+                yield begin, row
+                begin, size = row, 0
+            size += sizes[row]
+        if begin < self._columns.rows:
+            yield begin, self._columns.rows
+
+    def _with_large(self, bodies: pa.Array, begin: int, end: int) -> pa.Array:
+        """Return bodies with those that stand in files of their own."""
+        rows = [row for row in self._large if begin <= row < end]
+        if not rows:
+            return bodies
+        values = bodies.to_pylist()
+        for row in rows:
+            found: bytes | str = "there is no folder of large bodies"
+            if self._wanted.read_body is not None and self._references is not None:
+                found = self._wanted.read_body(self._references[row].as_py(), row)
+            if isinstance(found, str):
+                self._errors[row] = found
+            else:
+                values[row - begin] = found
+        return pa.array(values, pa.binary())
 
     # --- arrays -----------------------------------------------------------------------------------
 
@@ -265,26 +326,10 @@ class Batch:
                 " raise it to have this body"
             )
         here = pc.and_(pc.and_not(self._is_add, large), fits)
-        bodies = self._cut("body_at", "body_bytes", here, pa.binary())
-        elsewhere = pc.indices_nonzero(pc.and_(large, fits)).to_pylist()
-        if not elsewhere:
-            return bodies
-        values = bodies.to_pylist()
-        references = self._cut("body_at", "body_bytes", large, pa.binary())
-        for row in elsewhere:
-            found: bytes | str = "there is no folder of large bodies"
-            if self._wanted.read_body is not None:
-                found = self._wanted.read_body(references[row].as_py(), row)
-            if isinstance(found, str):
-                self._errors[row] = found
-            else:
-                values[row] = found
-        return pa.array(values, pa.binary())
-
-    def _error(self) -> pa.Array:
-        if not self._errors:
-            return self._same(None, pa.string())
-        return pa.array([self._errors.get(row) for row in range(self._columns.rows)], pa.string())
+        self._large = pc.indices_nonzero(pc.and_(large, fits)).to_pylist()
+        if self._large:
+            self._references = self._cut("body_at", "body_bytes", large, pa.binary())
+        return self._cut("body_at", "body_bytes", here, pa.binary())
 
 
 def _plain(name: str) -> Callable[[Batch], pa.Array]:
@@ -325,7 +370,6 @@ _MAKERS: Final[Mapping[str, Callable[[Batch], pa.Array]]] = {
     "key": Batch._key,
     "value": Batch._value,
     "data": Batch._data,
-    "error": Batch._error,
 }
 
 
@@ -349,15 +393,10 @@ def error_row(part: Part, offset: int, error: str, columns: tuple[str, ...]) -> 
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in columns}], schema=schema)
 
 
-def names_of(values: Mapping[str, str]) -> Names:
-    """Return the names of queues.
+def names_of(names: Mapping[int, str]) -> Names:
+    """Return names of queues as Arrow has them.
 
     Args:
-        values: Values of a bindings journal by key, JSON.
+        names: By the queues' ids.
     """
-    found = {}
-    for key, value in values.items():
-        kind, _, number = key.partition("/")
-        if kind == "queue" and number.isdecimal():
-            found[int(number)] = str(json.loads(value).get("name", ""))
-    return Names(pa.array(list(found), pa.int64()), pa.array(list(found.values()), pa.string()))
+    return Names(pa.array(list(names), pa.int64()), pa.array(list(names.values()), pa.string()))

@@ -3,35 +3,34 @@
 Owns the walk over a part, and what becomes of a place where a block ought to be and is not. Must
 never see another file than the part's. Called by `source` on executors.
 
-A window is read, scanned and made into one batch, so a worker needs about twice `batchBytes`. A
-block that is larger than a window is one record (journal-format §2): up to `maxBodyBytes` it is
-read whole if its body is wanted; else its checksum is computed piece by piece, and what stands in
-front of the body makes the row.
+A window is read, scanned and made into one batch, or several where bodies come from files of their
+own, so a worker needs about twice `batchBytes`. A block that is larger than a window is one record
+(journal-format §2). If that is a message, it is read whole up to `maxBodyBytes` if its body is
+wanted; else its checksum is computed piece by piece, and what stands in front of the body makes the
+row. All else is read whole.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vespiary_codec.journal.block import (
     FIRST_OFFSET,
     HEADER_BYTES,
-    BlockHeader,
     encode_block,
 )
 from vespiary_codec.journal.columns import POSITION_BITS, Columns, Scan
-from vespiary_codec.journal.errors import JournalFormatError
-from vespiary_codec.journal.file_header import CHECKED_BYTES, decode_file_header
 from vespiary_codec.journal.page import block_file_id
 from vespiary_codec.journal.record import ADD, START, RecordType
 from vespiary_native.columns import scan
-from vespiary_pipeline.files import BlockFile
+from vespiary_pipeline.files import WINDOW_BYTES, BlockFile, CheckedBlock, planned_file
+from vespiary_pipeline.layout import Place
 from vespiary_pipeline.options import Options
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
@@ -85,7 +84,7 @@ class PartReader:
 
     def _used(self) -> Iterator[pa.RecordBatch]:
         part = self.part
-        with BlockFile(Path(part.path), part.file_id, part.salt) as file:
+        with planned_file(Path(part.path), part.file_id, part.salt) as file:
             self._check_life(file)
             self._gap_position = self._first_position(file) if part.is_after_gap else -1
             while (hole := (yield from self._walk(file))) is not None:
@@ -116,16 +115,7 @@ class PartReader:
         """Refuse a file that is not the one that was planned any more."""
         if self.part.journal == "page":
             return  # a page is never written again
-        try:
-            header = decode_file_header(file.read(CHECKED_BYTES, 0))
-        except JournalFormatError:
-            header = None
-        if header is None or (header.salt, header.file_id) != (self.part.salt, self.part.file_id):
-            raise SourceChanged(
-                "the broker used this file again while it was read",
-                where=self.part.path,
-                cure="read a copy (`vespiary journal snapshot`), or say consistency=best-effort",
-            )
+        file.check_life()
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -151,10 +141,15 @@ class PartReader:
             if not stop.needed_bytes or stop.needed_bytes > left or len(window) < min(room, left):
                 return stop.found or "the end of the file"
             if not self._reads_whole(stop.needed_bytes):
-                hole = yield from self._oversized(file)
-                if hole is not None:
-                    return hole
-                continue
+                checked = file.check_block(self._at, self._previous)
+                if isinstance(checked, str):
+                    return checked
+                front = file.read(_FRONT_BYTES, self._at + HEADER_BYTES)
+                if checked.header.records == 1 and START.unpack_from(front)[1] == RecordType.ADD:
+                    yield from self._front_row(front, checked)
+                    self._previous = (checked.header.sequence, checked.header.crc)
+                    self._at += checked.header.length
+                    continue
             size = stop.needed_bytes
         return self._check_end()
 
@@ -166,7 +161,7 @@ class PartReader:
         return f"block {last[0]} as the last one, where the next file follows block {follows[0]}"
 
     def _reads_whole(self, block_bytes: int) -> bool:
-        most = self._options.batch_bytes
+        most = max(self._options.batch_bytes, WINDOW_BYTES)
         if {"body", "data"} & set(self._wanted.columns):
             most = max(most, self._options.max_body_bytes + _FRONT_BYTES)
         return block_bytes <= most
@@ -189,19 +184,14 @@ class PartReader:
         if found.columns.rows:
             made = Batch(
                 self.part, window, found.columns, self._wanted, gap_position=self._gap_position
-            ).make()
-            if (chosen := self._chosen(made, found.columns)).num_rows:
-                yield chosen
+            )
+            yield from self._chosen(made, found.columns)
         self._previous = (found.sequence, found.crc)
 
-    def _chosen(self, batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-        """Leave out what stands in front of `minPosition`."""
-        least = self._options.min_position
-        if memoryview(columns.position).cast("B").cast("q")[0] >= least:
-            return batch
-        buffers = [None, pa.py_buffer(columns.position)]
-        positions = pa.Array.from_buffers(pa.int64(), columns.rows, buffers)
-        return batch.filter(pc.greater_equal(positions, least))
+    def _chosen(self, batch: Batch, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """Yield what does not stand in front of `minPosition`."""
+        positions = memoryview(columns.position).cast("B").cast("q")
+        yield from batch.batches(bisect.bisect_left(positions, self._options.min_position))
 
     def _first_position(self, file: BlockFile) -> int:
         """Return the position of the part's first record, -1 if it has none."""
@@ -212,29 +202,7 @@ class PartReader:
 
     # --- blocks that are larger than a window -----------------------------------------------------
 
-    def _oversized(self, file: BlockFile) -> _Walk:
-        """Yield the row of a block that is not read whole; return what is wrong with it."""
-        header = file.header_at(self._at)
-        assert header is not None
-        last = self._previous
-        if last is not None and (header.sequence, header.previous_crc) != (last[0] + 1, last[1]):
-            return f"block {header.sequence}, which does not follow block {last[0]}"
-        block_crc, record_crc = file.checksums(self._at, header)
-        if block_crc != header.crc:
-            return f"bad checksum of a block ({header.crc:#010x})"
-        front = file.read(min(header.payload_bytes, _FRONT_BYTES), self._at + HEADER_BYTES)
-        length, kind = START.unpack_from(front)[:2]
-        if kind == RecordType.ADD and header.records == 1 and length <= header.payload_bytes:
-            yield from self._front_row(front, header, record_crc)
-        else:
-            return f"a block of {header.payload_bytes} bytes that is not one message"
-        self._previous = (header.sequence, header.crc)
-        self._at += header.length
-        return None
-
-    def _front_row(
-        self, front: bytes, header: BlockHeader, record_crc: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _front_row(self, front: bytes, block: CheckedBlock) -> Iterator[pa.RecordBatch]:
         """Yield the row of a message whose body is left out.
 
         The record without its body, in a block made for it, is scanned as any other; what the body
@@ -247,7 +215,7 @@ class PartReader:
         record = (ADD.pack(*fields) + front[ADD.size :])[: fields[0]]
         payload = record.ljust(-(-len(record) // 8) * 8, b"\0")
         small = encode_block(
-            replace(header, payload_bytes=len(payload)),
+            replace(block.header, payload_bytes=len(payload)),
             payload,
             salt=self.part.salt,
             offset=self._at,
@@ -259,7 +227,7 @@ class PartReader:
             columns = columns._replace(
                 length=_one(length),
                 body_size=_one(body_bytes),
-                crc=_one(record_crc if memoryview(columns.transaction)[0] else 0),
+                crc=_one(block.record_crc if memoryview(columns.transaction)[0] else 0),
             )
             made = Batch(
                 self.part,
@@ -268,9 +236,8 @@ class PartReader:
                 self._wanted,
                 gap_position=self._gap_position,
                 is_cut=True,
-            ).make()
-            if (chosen := self._chosen(made, columns)).num_rows:
-                yield chosen
+            )
+            yield from self._chosen(made, columns)
         self._previous = previous
 
 
@@ -278,7 +245,7 @@ def _one(value: int) -> bytes:
     return value.to_bytes(8, "little", signed=True)
 
 
-def page_part(path: Path, page_id: int, salt: int, size_bytes: int, large: str | None) -> Part:
+def page_part(path: Path, page_id: int, salt: int, size_bytes: int, place: Place) -> Part:
     """Return the part of a page: its blocks are like those of a journal file.
 
     Args:
@@ -286,7 +253,7 @@ def page_part(path: Path, page_id: int, salt: int, size_bytes: int, large: str |
         page_id: Its id.
         salt: Its salt.
         size_bytes: Its size.
-        large: Folder of large bodies; None: there is none.
+        place: Where it was found.
     """
     return Part(
         path=str(path),
@@ -296,5 +263,6 @@ def page_part(path: Path, page_id: int, salt: int, size_bytes: int, large: str |
         salt=salt,
         begin=FIRST_OFFSET,
         size_bytes=size_bytes,
-        large_messages=large,
+        bindings=str(place.bindings) if place.bindings else None,
+        large_messages=tuple(map(str, place.large_messages)),
     )

@@ -6,6 +6,7 @@ by `source` on the driver.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from vespiary_pipeline.files import open_file, read_at
 from vespiary_pipeline.layout import Place, page_files
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.sources.journal import page_part
-from vespiary_spec.errors import PageDamaged
+from vespiary_spec.errors import NativeError, PageDamaged
 
 
 def plan_pages(place: Place, *, is_strict: bool = True) -> list[Part]:
@@ -33,12 +34,18 @@ def plan_pages(place: Place, *, is_strict: bool = True) -> list[Part]:
         PageDamaged: A page's header is damaged.
         NativeError: A file can't be read.
     """
-    return [_planned(place, path, is_strict=is_strict) for path in page_files(place.path)]
+    planned = (_planned(place, path, is_strict=is_strict) for path in page_files(place.path))
+    return [part for part in planned if part is not None]
 
 
-def _planned(place: Place, path: Path, *, is_strict: bool) -> Part:
-    large = str(place.large_messages) if place.large_messages else None
-    descriptor = open_file(path)
+def _planned(place: Place, path: Path, *, is_strict: bool) -> Part | None:
+    """Return the part of a page; None if its broker has removed it meanwhile."""
+    try:
+        descriptor = open_file(path)
+    except NativeError as problem:
+        if problem.errno == errno.ENOENT:
+            return None
+        raise
     try:
         size = os.fstat(descriptor).st_size
         data = read_at(descriptor, HEADER_BYTES, 0, path)
@@ -56,6 +63,5 @@ def _planned(place: Place, path: Path, *, is_strict: bool) -> Part:
         )
         if is_strict:
             raise error from problem
-        return replace(page_part(path, 0, 0, size, large), state="damaged", error=str(error))
-    part = page_part(path, header.page_id, header.salt, size, large)
-    return replace(part, bindings=str(place.bindings) if place.bindings else None)
+        return replace(page_part(path, 0, 0, size, place), state="damaged", error=str(error))
+    return page_part(path, header.page_id, header.salt, size, place)

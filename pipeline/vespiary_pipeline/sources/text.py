@@ -25,7 +25,7 @@ from vespiary_pipeline.options import Options
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.schema import RECORDS
 from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
-from vespiary_spec.errors import BadExport, NativeError
+from vespiary_spec.errors import BadExport, ConfigError, NativeError
 
 _JOURNALS: Final = {
     JournalKind.MESSAGE: "message",
@@ -40,23 +40,34 @@ class TextPart(NamedTuple):
     Attributes:
         path: Its file.
         bindings: Folder that names the queues; None: nobody does.
-        large_messages: Folder of large bodies; None: there is none.
+        large_messages: Folders of large bodies; the first that has one counts.
     """
 
     path: str
     bindings: str | None
-    large_messages: str | None
+    large_messages: tuple[str, ...]
 
 
-def plan_text(place: Place) -> list[TextPart]:
+def plan_text(place: Place, options: Options) -> list[TextPart]:
     """Return the one part of a text.
 
     Args:
         place: The file.
+        options: What was asked for.
+
+    Raises:
+        ConfigError: The table of files was: a text has none.
     """
+    if options.table != "records":
+        raise ConfigError(
+            "an export has records only",
+            path="table",
+            value=options.table,
+            allowed="records",
+            cure=f"read {place.path} with table=records",
+        )
     bindings = str(place.bindings) if place.bindings else None
-    large = str(place.large_messages) if place.large_messages else None
-    return [TextPart(str(place.path), bindings, large)]
+    return [TextPart(str(place.path), bindings, tuple(map(str, place.large_messages)))]
 
 
 class _Chunk:
@@ -77,15 +88,16 @@ class _Chunk:
         self.gaps.append(gaps)
         self.after_gap.append(after_gap)
 
-    def batch(self, part: Part, wanted: Wanted) -> pa.RecordBatch:
-        """Return its records as a batch."""
+    def batches(self, part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """Yield its records, if it has any."""
+        if not self.lines:
+            return
         header = BlockHeader(
             sequence=1, file_id=1, watermark=0, payload_bytes=len(self.payload),
             records=len(self.lines), previous_crc=0, time_ms=0,
         )  # fmt: skip
         window = encode_block(header, bytes(self.payload), salt=0, offset=FIRST_OFFSET)
         found = scan(window, offset=FIRST_OFFSET, salt=0, file_id=1)
-        batch = Batch(part, window, found.columns, wanted).make()
         own: dict[str, list[Any]] = {
             "offset": self.lines,
             "position": self.positions,
@@ -95,11 +107,15 @@ class _Chunk:
             "block": [None] * len(self.lines),
             "block_time": [None] * len(self.lines),
         }
-        arrays = [
-            pa.array(own[name], RECORDS.column(name).arrow) if name in own else batch.column(name)
-            for name in wanted.columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+        arrays = {name: pa.array(own[name], RECORDS.column(name).arrow) for name in own}
+        begin = 0
+        for batch in Batch(part, window, found.columns, wanted).batches():
+            columns = [
+                arrays[name].slice(begin, batch.num_rows) if name in own else batch.column(name)
+                for name in wanted.columns
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+            begin += batch.num_rows
 
 
 def read_text(part: TextPart, options: Options, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -141,8 +157,7 @@ def _rows(
         try:
             line = reader.read(text)
         except TextFormError:
-            if chunk.lines:
-                yield chunk.batch(shown, wanted)
+            yield from chunk.batches(shown, wanted)
             raise
         if line.header is not None:
             shown = Part(part.path, _JOURNALS[line.header.kind], 0, 0, 0)
@@ -156,10 +171,9 @@ def _rows(
         after_gap = False
         is_full = len(chunk.payload) >= options.batch_bytes
         if is_full or len(chunk.lines) >= min(options.batch_rows, 65535):
-            yield chunk.batch(shown, wanted)
+            yield from chunk.batches(shown, wanted)
             chunk = _Chunk()
-    if chunk.lines:
-        yield chunk.batch(shown, wanted)
+    yield from chunk.batches(shown, wanted)
     reader.end()
 
 
