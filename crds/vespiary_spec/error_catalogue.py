@@ -10,6 +10,7 @@ from typing import NamedTuple
 from vespiary_spec.errors import (
     AddressFull,
     BadExport,
+    BrokerRefused,
     ConfigError,
     CorruptRecord,
     DiskFull,
@@ -45,7 +46,6 @@ from vespiary_spec.errors import (
     StorageRefused,
     StreamFenced,
     StreamHeld,
-    StreamRefused,
     TemporaryReconcileError,
     TornTail,
     UnknownSetting,
@@ -306,9 +306,10 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "Read the dead letters; `failOnDataLoss=false` goes on without them.",
     ),
     CatalogueEntry(
-        StreamRefused,
-        "The broker refused a call of a stream, for the reason that is told: a queue that is not "
-        "there or has consumers, a login that is wrong.",
+        BrokerRefused,
+        "The broker refused a call of the pipeline, or a message that it sends, for the reason that "
+        "is told: a queue that is not there or has consumers, an address that is full, a login "
+        "that is wrong.",
         "Act on the reason, then start the query again; its checkpoint goes on where it was.",
     ),
 )

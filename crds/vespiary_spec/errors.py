@@ -500,8 +500,8 @@ class MessagesLost(PipelineError):
     code = "VSP-D105"
 
 
-class StreamRefused(PipelineError):
-    """The broker refused a call of a stream.
+class BrokerRefused(PipelineError):
+    """The broker refused a call of the pipeline, or a message of it.
 
     Attributes:
         status: HTTP status of the answer.

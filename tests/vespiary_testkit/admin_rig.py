@@ -61,6 +61,7 @@ from vespiary_testkit.admin_fakes import (
     MemoryTransactions,
     MemoryTransfers,
 )
+from vespiary_testkit.memory_fences import MemoryFences
 from vespiary_testkit.memory_journal import MemoryBindings
 from vespiary_testkit.memory_reloading import MemoryReloading
 from vespiary_testkit.memory_streams import MemoryStreams
@@ -282,6 +283,7 @@ class MemoryBroker:
         self.counters = MemoryCounters(self)
         self.reloading = MemoryReloading()
         self.streams = MemoryStreams()
+        self.fences = MemoryFences()
         self.diverts = Diverts(
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )

@@ -18,6 +18,7 @@ from vespiary_broker.admin import (
     counter_records,
     divert_records,
     drain_records,
+    fence_records,
     group_records,
     message_records,
     records,
@@ -158,6 +159,7 @@ def _schemas() -> dict[str, Any]:
     named |= vars(divert_records) | vars(change_records) | vars(task_records)
     named |= vars(counter_records) | vars(group_records) | vars(drain_records)
     named |= vars(configuration_records) | vars(stream_records)
+    named |= vars(fence_records)
     named |= {"Volume": volumes.Volume, "VolumePage": volumes.VolumePage}
     classes = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     for name, schema in schemas.items():

@@ -134,6 +134,31 @@ class Streams(Protocol):
         """Delete one."""
 
 
+class Fences(Protocol):
+    """Which staged tries of a batch count; each call returns what `fence_records.Fence` has."""
+
+    def names(self) -> list[str]:
+        """Return their names, sorted."""
+
+    def get(self, name: str) -> object | None:
+        """Return the state of one, or None if there is none of that name."""
+
+    async def decide(
+        self, name: str, batch: int, tasks: tuple[tuple[str, int], ...], *, is_last: bool
+    ) -> object:
+        """Decide on a batch, if nobody has yet.
+
+        Args:
+            name: The fence.
+            batch: The batch.
+            tasks: Names of the tasks that count, and how many branches each has.
+            is_last: No other batch comes.
+        """
+
+    async def remove(self, name: str) -> None:
+        """Delete one."""
+
+
 class ReadUsers(Protocol):
     """The users file."""
 
@@ -354,6 +379,10 @@ class Broker(Protocol):
     @property
     def streams(self) -> Streams:
         """Queues that are read by ranges; only once `logins` is there."""
+
+    @property
+    def fences(self) -> Fences:
+        """Which staged tries of a batch count; only once `logins` is there."""
 
     @property
     def browsing(self) -> Browsing:

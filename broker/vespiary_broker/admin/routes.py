@@ -17,6 +17,7 @@ from vespiary_broker.admin.client_routes import CLIENT_ROUTES
 from vespiary_broker.admin.configuration_routes import CONFIGURATION_ROUTES
 from vespiary_broker.admin.counter_routes import COUNTER_ROUTES
 from vespiary_broker.admin.drain_routes import DRAIN_ROUTES
+from vespiary_broker.admin.fence_routes import FENCE_ROUTES
 from vespiary_broker.admin.jms_routes import JMS_ROUTES
 from vespiary_broker.admin.message_routes import MESSAGE_ROUTES
 from vespiary_broker.admin.queue_routes import QUEUE_ROUTES
@@ -36,6 +37,7 @@ ROUTES: Final = (
     *ADDRESS_ROUTES,
     *CLIENT_ROUTES,
     *STREAM_ROUTES,
+    *FENCE_ROUTES,
     *JMS_ROUTES,
     *COUNTER_ROUTES,
     *DRAIN_ROUTES,

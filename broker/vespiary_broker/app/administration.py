@@ -16,6 +16,7 @@ from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
 from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.draining import Draining
+from vespiary_broker.app.fencing import Fencing
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, address_memory
 from vespiary_broker.app.message_acts import MessageActs
@@ -61,6 +62,7 @@ class Administration:
         self._counters: CountingMessages | None = None
         self._draining: Draining | None = None
         self._streaming: Streaming | None = None
+        self._fencing: Fencing | None = None
         self._listeners: tuple[Listener, ...] = ()
         self._reloading: Reloading | None = None
 
@@ -112,6 +114,14 @@ class Administration:
             assert self._journal is not None
             self._streaming = Streaming(self.engine, self._cycle, self._journal, self._pager)
         return self._streaming
+
+    @property
+    def fences(self) -> Fencing:
+        """Which staged tries of a batch count, of a broker that has started."""
+        if self._fencing is None:
+            assert self._cycle is not None
+            self._fencing = Fencing(self.engine, self._cycle)
+        return self._fencing
 
     @property
     def browsing(self) -> Browsing:

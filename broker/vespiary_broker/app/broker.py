@@ -261,9 +261,7 @@ class BrokerApp(Administration):
             count_rules=count_rules(configuration),
         )
         self._engine = engine
-        engine.registry.restore()
-        engine.branches.restore()
-        engine.streams.restore()
+        engine.restore()
         await configure(engine, configuration, self._load_slab)
         await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
@@ -550,6 +548,7 @@ class BrokerApp(Administration):
         """
         assert self._group is not None
         self._spawn(self.streams.settle_all())
+        self._spawn(self.fences.finish())
         if self.configuration.log_journal_write_rate:
             rates = self._group.create_task(log_write_rates(journal.statistics))
             stack.callback(rates.cancel)

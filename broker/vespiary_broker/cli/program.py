@@ -109,6 +109,12 @@ COMMANDS: Final = (
         "Queues that are read by ranges: list, claim, delete.",
     ),
     CommandEntry(
+        "fence",
+        "fences:fence",
+        ADMINISTRATION,
+        "Batches that writers stage: list, delete.",
+    ),
+    CommandEntry(
         "transaction",
         "transactions:transaction",
         ADMINISTRATION,

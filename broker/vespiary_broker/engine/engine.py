@@ -21,6 +21,7 @@ from vespiary_broker.engine.delivery_counts import CountRules
 from vespiary_broker.engine.dispatch import Dispatcher, LoadSlab
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.fates import Fates
+from vespiary_broker.engine.fences import Fences
 from vespiary_broker.engine.full_disk import FullDisk
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
@@ -56,6 +57,7 @@ class Engine:
         fates: Decides about messages that are not simply given to the next consumer.
         slow_consumers: Measures consumers.
         streams: Queues that are read by ranges.
+        fences: Which staged tries of a batch count.
     """
 
     core: Core
@@ -73,6 +75,18 @@ class Engine:
     fates: Fates
     slow_consumers: SlowConsumers
     streams: Streams
+    fences: Fences
+
+    def restore(self) -> None:
+        """Take what exists from the bindings and the core, each after what it stands on.
+
+        Raises:
+            ValueError: A binding is not what this version writes; names its key.
+        """
+        self.registry.restore()
+        self.branches.restore()
+        self.streams.restore()
+        self.fences.restore()
 
 
 def make_engine(
@@ -144,6 +158,7 @@ def make_engine(
         core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
         transaction_bytes_max, transaction_scan_period_s, quarantine,
         Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams,
+        Fences(branches, bindings, clocks.wall_ms),
     )  # fmt: skip
 
 

@@ -292,7 +292,7 @@ class Cycle:
         for connection in self.connections.values():
             if connection.session is not None:
                 branches.timed_out += connection.session.expire_transactions(before_s)
-        if branches.tick(now_s):
+        if branches.tick(now_s) | self.engine.fences.tick():
             self.touch()
 
     # --- failures -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.columns import Columns
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_pipeline.stream.client import Claim, StreamClient
-from vespiary_spec.errors import StreamRefused
+from vespiary_spec.errors import BrokerRefused
 
 
 class StreamBodies:
@@ -41,7 +41,7 @@ class StreamBodies:
         sequence = self._sequences[row]
         try:
             body = self._client.body(self._claim, sequence, found.size_bytes, self._piece_bytes)
-        except StreamRefused as refused:
+        except BrokerRefused as refused:
             return str(refused)
         if len(body) != found.size_bytes or crc32c(body) != found.crc:
             return f"the body of message {sequence} is not what its record says"

@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         nothing is acknowledged in between, so the answer is the same.
 
         Raises:
-            StreamRefused: There is no such queue, or no stream can read it.
+            BrokerRefused: There is no such queue, or no stream can read it.
             NativeError: The broker can't be reached.
         """
         queues = {}

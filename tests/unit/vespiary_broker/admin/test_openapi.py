@@ -16,6 +16,7 @@ from vespiary_spec.errors import ConfigError, RemoteProtocolError
 from vespiary_testkit.admin_fakes import branch_state, browsed
 from vespiary_testkit.admin_rig import AdminRig, admin_rig, failed_writer, queue_state
 from vespiary_testkit.openapi_checks import ROOT, SEEN, ask, check, filled_broker, path_of
+from vespiary_testkit.openapi_fences import ask_fences
 from vespiary_testkit.openapi_streams import ask_streams
 from vespiary_testkit.spread_tests import run_alone
 
@@ -555,6 +556,10 @@ def test_what_is_not_there(rig: AdminRig, name: str):
 
 def test_streams_are_claimed_read_and_deleted(rig: AdminRig):
     ask_streams(rig)
+
+
+def test_fences_are_decided_and_deleted(rig: AdminRig):
+    ask_fences(rig)
 
 
 def test_a_failed_journal_is_an_error_of_the_broker(rig: AdminRig):
