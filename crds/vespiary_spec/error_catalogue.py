@@ -307,9 +307,9 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         BrokerRefused,
-        "The broker refused a call of the pipeline, or a message that it sends, for the reason that "
-        "is told: a queue that is not there or has consumers, an address that is full, a login "
-        "that is wrong.",
+        "The broker refused a call of the pipeline, or a message of it, for the reason that is "
+        "told: a queue that is not there or has consumers, an address that is full, a login that "
+        "is wrong.",
         "Act on the reason, then start the query again; its checkpoint goes on where it was.",
     ),
 )

@@ -23,6 +23,9 @@ from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import Options, read_options
 from vespiary_pipeline.plan import Part, plan_copies, plan_journal, split
 from vespiary_pipeline.schema import MESSAGES, TABLES, Table
+from vespiary_pipeline.sink.frames import check_columns
+from vespiary_pipeline.sink.sink_options import SinkOptions, read_sink_options
+from vespiary_pipeline.sink.writer import BatchSink, StreamSink
 from vespiary_pipeline.sources.batches import Names, Wanted, names_of
 from vespiary_pipeline.sources.bodies import LargeBodies
 from vespiary_pipeline.sources.counts import file_batches
@@ -78,6 +81,41 @@ class VespiarySource(DataSource):
         """
         options = read_stream_options(self.options)
         return StreamReader(options, _checked(schema, MESSAGES, {"body": options.body}))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """Return what writes a DataFrame to the queues of a running broker.
+
+        Args:
+            schema: The DataFrame's.
+            overwrite: Whether what is there should go: it never does.
+
+        Raises:
+            ConfigError: An option or a column is wrong.
+            NativeError: The broker can't be reached.
+        """
+        return BatchSink(self._sink_options(schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
+        """Return what writes batches of a query to the queues of a running broker.
+
+        Args:
+            schema: The DataFrame's.
+            overwrite: Whether each batch is all there is (output mode `complete`): refused.
+
+        Raises:
+            ConfigError: An option or a column is wrong.
+        """
+        return StreamSink(self._sink_options(schema, overwrite=overwrite))
+
+    def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
+        options = read_sink_options(self.options)
+        if overwrite:
+            raise ConfigError(
+                "messages are sent, and nothing is overwritten", path="mode",
+                cure='.mode("append"), or .outputMode("append") for a stream',
+            )  # fmt: skip
+        check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
+        return options
 
 
 def _is_stream(options: Mapping[str, str]) -> bool:

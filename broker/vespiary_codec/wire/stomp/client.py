@@ -329,23 +329,37 @@ class StompClient:
         headers = [*self._reference(message), *_optional("transaction", transaction)]
         return self._frame("NACK", headers, receipt_id)
 
-    def begin(self, transaction: str, *, receipt_id: str | None = None) -> bytes:
+    def begin(
+        self,
+        transaction: str,
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        receipt_id: str | None = None,
+    ) -> bytes:
         """Return a BEGIN frame.
 
         Args:
             transaction: Name of the transaction, unique in this connection.
+            headers: Further headers, such as ("xid", "7:0a:01").
             receipt_id: Ask for a RECEIPT of this id; None asks for none.
 
         Raises:
             LocalProtocolError: Not connected.
         """
-        return self._frame("BEGIN", [("transaction", transaction)], receipt_id)
+        return self._frame("BEGIN", [("transaction", transaction), *headers], receipt_id)
 
-    def commit(self, transaction: str, *, receipt_id: str | None = None) -> bytes:
+    def commit(
+        self,
+        transaction: str,
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        receipt_id: str | None = None,
+    ) -> bytes:
         """Return a COMMIT frame.
 
         Args:
             transaction: Name of the transaction.
+            headers: Further headers, such as ("xid", "7:0a:01").
             receipt_id: Ask for a RECEIPT of this id; None asks for none.
 
         Raises:
@@ -354,7 +368,7 @@ class StompClient:
         Durability: none by itself; the transaction is safe when the `Receipt` of `receipt_id` has
             come.
         """
-        return self._frame("COMMIT", [("transaction", transaction)], receipt_id)
+        return self._frame("COMMIT", [("transaction", transaction), *headers], receipt_id)
 
     def abort(self, transaction: str, *, receipt_id: str | None = None) -> bytes:
         """Return an ABORT frame.

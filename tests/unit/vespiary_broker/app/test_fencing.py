@@ -302,6 +302,22 @@ async def test_a_decision_is_kept_until_its_commits_are_durable(rig: FenceRig) -
 
 
 @on_loop
+async def test_the_end_of_a_decision_waits_for_the_flush_of_its_commits(rig: FenceRig) -> None:
+    await rig.stage(0, "a", "one")
+    work = asyncio.get_running_loop().create_task(
+        rig.fencing.decide("f", 0, (("a", 1),), is_last=True)
+    )
+    await rig.settle()
+    assert rig.engine.branches.all() == [], "the commit is staged"
+    assert rig.engine.fences.by_name["f"].pending
+    assert FENCE_PREFIX + "f" in rig.bindings.values
+    assert not work.done()
+    await rig.flush()
+    assert work.done()
+    assert FENCE_PREFIX + "f" not in rig.bindings.values
+
+
+@on_loop
 async def test_what_finds_no_room_is_committed_when_there_is_some(rig: FenceRig) -> None:
     await rig.stage(0, "a", "one")
     resolve, rooms = rig.core.resolve, iter([False, False, True])

@@ -1,0 +1,1 @@
+"""Sinks: rows of a DataFrame to the queues of a running broker."""

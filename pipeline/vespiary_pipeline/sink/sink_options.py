@@ -1,0 +1,137 @@
+"""The options of a sink: their names, values and defaults.
+
+Owns what `format("vespiary").option(…)` may say when a broker's `url` is given to a writer.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from vespiary_pipeline.options import Read, flag, number, one_of, size
+from vespiary_spec.errors import ConfigError, UnknownSetting
+
+PORT_STOMP: Final = 61613
+MODES: Final = ("fenced", "dedup", "plain")
+
+
+class SinkOptions(NamedTuple):
+    """What a sink was asked for.
+
+    Attributes:
+        url: HTTP listener of the broker, `http://user@host:port`.
+        stomp_url: Its STOMP listener, `stomp://host:port` or `stomp+ssl://host:port`.
+        password_file: File with the user's password, also on executors; empty: no login.
+        address: Where rows go that do not say so.
+        routing_type: `anycast` or `multicast`.
+        delivery: `fenced`, `dedup` or `plain`.
+        write_id: Name of the write, by which another run knows it; empty: each is a new one.
+        is_persistent: The broker keeps the messages over a restart.
+        transaction_bytes: Bytes of one transaction.
+        timeout_s: Seconds in which the broker has to take or answer something.
+    """
+
+    url: str
+    stomp_url: str = ""
+    password_file: str = ""
+    address: str = ""
+    routing_type: str = "anycast"
+    delivery: str = "fenced"
+    write_id: str = ""
+    is_persistent: bool = True
+    transaction_bytes: int = 1024 * 1024
+    timeout_s: int = 300
+
+
+OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
+    "url": ("url", str),
+    "stompUrl": ("stomp_url", str),
+    "passwordFile": ("password_file", str),
+    "address": ("address", str),
+    "routingType": ("routing_type", one_of("anycast", "multicast")),
+    "delivery": ("delivery", one_of(*MODES)),
+    "writeId": ("write_id", str),
+    "persistent": ("is_persistent", flag),
+    "transactionBytes": ("transaction_bytes", size(4096, 4 * 1024 * 1024)),
+    "timeout": ("timeout_s", number(1)),
+}
+"""By the names that users write. Beside these there is Spark's own `checkpointLocation`."""
+
+_SPARKS: Final = frozenset({"checkpointlocation"})
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return what a sink was asked for.
+
+    Args:
+        given: Spark's options: names in any case, values as text.
+
+    Raises:
+        UnknownSetting: A name is none of ours; the nearest one is told.
+        ConfigError: A value is not allowed, or `url` is missing.
+    """
+    spelled = {name.lower(): name for name in OPTIONS}
+    fields: dict[str, Any] = {}
+    for key, text in given.items():
+        name = spelled.get(key.lower())
+        if name is None:
+            if key.lower() in _SPARKS:
+                continue
+            near = difflib.get_close_matches(key.lower(), spelled, 1)
+            raise UnknownSetting(
+                "this is no option of a sink",
+                path=key,
+                allowed=", ".join(OPTIONS),
+                cure=f"did you mean {spelled[near[0]]}?" if near else "",
+            )
+        field, read = OPTIONS[name]
+        try:
+            fields[field] = read(text)
+        except ConfigError as error:
+            raise ConfigError(
+                error.what, path=name, value=error.measured, allowed=error.allowed
+            ) from error
+    if not fields.get("url"):
+        raise ConfigError(
+            "a sink needs this option", path="url", allowed="such as http://127.0.0.1:8161"
+        )
+    if fields.get("write_id") and fields.get("delivery", "fenced") == "plain":
+        raise ConfigError(
+            "delivery=plain remembers no write", path="writeId", value=fields["write_id"],
+            cure="leave it out, or take delivery=fenced",
+        )  # fmt: skip
+    options = SinkOptions(**fields)
+    stomp_place(options)
+    return options
+
+
+class StompPlace(NamedTuple):
+    """Where a STOMP listener is."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    def __str__(self) -> str:
+        """Return it as a URL."""
+        return f"stomp{'+ssl' if self.is_tls else ''}://{self.host}:{self.port}"
+
+
+def stomp_place(options: SinkOptions) -> StompPlace:
+    """Return where messages go: what is said, or the port 61613 of the HTTP listener's host.
+
+    Raises:
+        ConfigError: The URL is none of STOMP.
+    """
+    if not options.stomp_url:
+        parts = urlsplit(options.url)
+        return StompPlace(parts.hostname or "", PORT_STOMP, parts.scheme == "https")
+    parts = urlsplit(options.stomp_url)
+    if parts.scheme not in ("stomp", "stomp+ssl") or not parts.hostname or parts.path.strip("/"):
+        raise ConfigError(
+            "this is no STOMP listener", path="stompUrl", value=options.stomp_url,
+            allowed="stomp://host:port or stomp+ssl://host:port",
+        )  # fmt: skip
+    return StompPlace(parts.hostname, parts.port or PORT_STOMP, parts.scheme == "stomp+ssl")
