@@ -272,7 +272,7 @@ def test_dedup_with_rows_in_other_partitions_doubles_and_loses_nothing(tmp_path:
     with BrokerProcess(tmp_path / "data") as broker:
         query = Query(broker, tmp_path / "q", delivery="dedup")
         with pytest.raises(Killed):
-            query.run(BATCH, partitions=4, step=killing("before sink.commit"))
+            query.run(BATCH, partitions=4, step=killing("behind task"))
         query.run(BATCH, partitions=3)
         found = received(broker)
         assert set(found) == set(once(BATCH))
