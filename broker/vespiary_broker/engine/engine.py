@@ -153,12 +153,11 @@ def make_engine(
         fates, count_rules)  # fmt: skip
     logins = Logins(users, is_anonymous_allowed=is_anonymous_allowed)
     slow_consumers = SlowConsumers(core, registry, settings, naming.clock_s)
-    streams = _make_streams(core, bindings, registry, branches, naming.clock_s)
+    streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
         core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
         transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams,
-        Fences(branches, bindings, clocks.wall_ms),
+        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams, fences,
     )  # fmt: skip
 
 
@@ -167,12 +166,13 @@ def _make_streams(
     bindings: Bindings,
     registry: Registry,
     branches: Branches,
-    clock_s: Callable[[], float],
-) -> Streams:
-    """Put together what looks after queues that are read by ranges."""
-    streams = Streams(core, bindings, registry, clock_s)
+    naming: NamingRules,
+    clocks: Clocks,
+) -> tuple[Streams, Fences]:
+    """Put together what looks after those who read by ranges, and who write by batches."""
+    streams = Streams(core, bindings, registry, naming.clock_s)
     branches.on_ending = streams.note_ending
-    return streams
+    return streams, Fences(branches, bindings, clocks.wall_ms)
 
 
 def _make_fates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -554,12 +554,9 @@ def test_what_is_not_there(rig: AdminRig, name: str):
     assert "nowhere" in answer.json["detail"]
 
 
-def test_streams_are_claimed_read_and_deleted(rig: AdminRig):
-    ask_streams(rig)
-
-
-def test_fences_are_decided_and_deleted(rig: AdminRig):
-    ask_fences(rig)
+@pytest.mark.parametrize("asks", [ask_streams, ask_fences])
+def test_every_answer_of_a_family_of_calls(rig: AdminRig, asks: Callable[[AdminRig], None]):
+    asks(rig)
 
 
 def test_a_failed_journal_is_an_error_of_the_broker(rig: AdminRig):
