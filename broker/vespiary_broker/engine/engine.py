@@ -156,8 +156,8 @@ def make_engine(
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
         core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
-        transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams, fences,
+        transaction_bytes_max, transaction_scan_period_s, quarantine, Reaper(registry,
+        naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams, fences,
     )  # fmt: skip
 
 
