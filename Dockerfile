@@ -1,4 +1,4 @@
-# Vespiary's images: `--target broker` and `--target operator`. No compiler is left in either.
+# Vespiary's images: `--target broker`, `--target operator`, `--target pipeline`. No compiler is left in any.
 FROM python:3.11-slim-bookworm AS dependencies
 RUN apt-get update \
  && apt-get install -y --no-install-recommends gcc libc6-dev python3-dev \
@@ -31,6 +31,12 @@ RUN python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb")
 COPY --from=wheel /wheel /wheel
 RUN /opt/vespiary/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
 
+FROM dependencies AS build-pipeline
+RUN python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pipeline"], sep="\n")' > /tmp/requirements \
+ && /opt/vespiary/bin/pip install --no-cache-dir -r /tmp/requirements
+COPY --from=wheel /wheel /wheel
+RUN /opt/vespiary/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
+
 FROM python:3.11-slim-bookworm AS base
 RUN groupadd --gid 10001 vespiary \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin vespiary
@@ -49,6 +55,21 @@ LABEL org.opencontainers.image.title="Vespiary operator" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-operator /opt/vespiary /opt/vespiary
 ENTRYPOINT ["vespiary-operator"]
+
+FROM base AS pipeline
+USER root
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+ && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+# Spark's scratch files; the root file system may be read-only.
+ENV SPARK_LOCAL_DIRS=/scratch
+VOLUME /scratch
+LABEL org.opencontainers.image.title="Vespiary pipeline" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build-pipeline /opt/vespiary /opt/vespiary
+ENTRYPOINT ["vespiary-pipeline"]
 
 FROM base AS broker
 LABEL org.opencontainers.image.title="Vespiary broker" \

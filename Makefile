@@ -98,9 +98,9 @@ bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFI
 e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
 	$(PYTEST) tests/e2e -m e2e
 
-image: ## build vespiary/broker and vespiary/operator with podman or docker
+image: ## build vespiary/broker, vespiary/operator and vespiary/pipeline with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \
-	for target in broker operator; do "$$tool" build --target $$target -t vespiary/$$target:$(IMAGE_TAG) . || exit 1; done
+	for target in broker operator pipeline; do "$$tool" build --target $$target -t vespiary/$$target:$(IMAGE_TAG) . || exit 1; done
 
 manifests: $(VENV)/.dev ## write dist/install.yaml, the chart as one file for kubectl (needs helm)
 	$(BIN)/python -m vespiary_spec.gen.manifests dist/install.yaml

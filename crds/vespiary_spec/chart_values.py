@@ -148,7 +148,8 @@ class AdmissionPolicies(Part, frozen=True, kw_only=True, rename="camel"):
     allowed_images: Annotated[
         tuple[str, ...],
         setting(
-            "Registries or repositories that `spec.image` of a Broker may be of; none means any.",
+            "Registries or repositories that `spec.image` of a Broker or a JournalArchive may be "
+            "of; none means any.",
             max_length=64,
         ),
     ] = ()
@@ -190,6 +191,9 @@ class ChartValues(Part, frozen=True, kw_only=True, rename="camel"):
     broker_image: Annotated[ChartImage, setting("Image of brokers that name none.")] = ChartImage(
         repository="vespiary/broker"
     )
+    pipeline_image: Annotated[
+        ChartImage, setting("Image of the runs of JournalArchives that name none.")
+    ] = ChartImage(repository="vespiary/pipeline")
     image_pull_secrets: Annotated[
         tuple[SecretReference, ...], setting("Secrets for pulling the operator's image.")
     ] = ()

@@ -1,4 +1,4 @@
-"""The resources that users write: Broker and BrokerNodeTuning.
+"""The resources that users write: Broker, BrokerNodeTuning and JournalArchive.
 
 Owns: their fields and the rules between them. What does not work yet is not
 here, so neither the API server nor `vespiary apply` takes it.
@@ -15,6 +15,13 @@ import msgspec
 
 from vespiary_spec import limits
 from vespiary_spec.addresses import ADDRESS_PATTERN
+from vespiary_spec.archive_status import JournalArchiveStatus
+from vespiary_spec.archives import (
+    ARCHIVE_NAME_CHARACTERS_MAX,
+    ARCHIVE_RULES,
+    JournalArchiveSpec,
+    check_archive,
+)
 from vespiary_spec.conversion import convert, to_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling, Unit, setting
@@ -90,6 +97,7 @@ __all__ = [
     "BrokerOverrides",
     "BrokerSpec",
     "FilesystemPolicy",
+    "JournalArchive",
     "MaintenanceWindow",
     "Metadata",
     "NetworkPolicySwitch",
@@ -428,7 +436,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class _Resource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What both resources share."""
+    """What all resources share."""
 
     metadata: Metadata
 
@@ -529,6 +537,33 @@ class BrokerNodeTuning(_Resource, frozen=True, kw_only=True, rename="camel"):
         return _manifest(self)
 
 
+class JournalArchive(_Resource, frozen=True, kw_only=True, rename="camel"):
+    """Runs of the pipeline over the files of a Broker, once or on a schedule."""
+
+    spec: JournalArchiveSpec
+    status: JournalArchiveStatus = JournalArchiveStatus()
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Read a JournalArchive from a manifest or an API object.
+
+        Raises:
+            ConfigError: With the path to the field that is wrong.
+        """
+        metadata, spec, status = cls._parts(document)
+        if len(metadata.name) > ARCHIVE_NAME_CHARACTERS_MAX or not re.fullmatch(
+            NAME_PATTERN, metadata.name
+        ):
+            raise ConfigError(ARCHIVE_RULES[0][1], path="metadata.name", value=metadata.name)
+        converted = convert(spec, JournalArchiveSpec, spelling=Spelling.CAMEL, path="spec")
+        check_archive(converted)
+        return cls(metadata=metadata, spec=converted, status=_lenient(status, JournalArchiveStatus))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest: metadata and spec with what differs from the defaults."""
+        return _manifest(self)
+
+
 def _lenient(status: Any, kind: type[S]) -> S:
     """Read a status that another version may have written; an unreadable one counts as none."""
     try:
@@ -537,7 +572,7 @@ def _lenient(status: Any, kind: type[S]) -> S:
         return kind()
 
 
-def _manifest(resource: Broker | BrokerNodeTuning) -> dict[str, Any]:
+def _manifest(resource: Broker | BrokerNodeTuning | JournalArchive) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": type(resource).__name__,

@@ -186,7 +186,9 @@ async def _run(
 
 async def _crds_are_served(api: cluster.Cluster, options: Options, ended: asyncio.Event) -> bool:
     """Wait until the API server knows our kinds; False if the end comes first."""
-    needed = [kinds.BROKER] + ([kinds.NODE_TUNING] if options.is_cluster_wide else [])
+    needed = [kinds.BROKER, kinds.JOURNAL_ARCHIVE] + (
+        [kinds.NODE_TUNING] if options.is_cluster_wide else []
+    )
     while not ended.is_set():
         try:
             missing = [kind for kind in needed if not await api.is_served(kind)]

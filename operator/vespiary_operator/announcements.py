@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from vespiary_operator import names, storage_status
 from vespiary_operator.apply import Outcome
-from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
+from vespiary_spec.archive_status import ArchiveConditionType, JournalArchiveStatus, RunOutcome
+from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning, JournalArchive
 from vespiary_spec.status import (
     BrokerStatus,
     Condition,
@@ -32,6 +33,7 @@ _GOOD_WHEN_FALSE = {
     ConditionType.DRAINING.value,
     ConditionType.DEGRADED.value,
     TuningConditionType.OVERLAPPING.value,
+    ArchiveConditionType.STALLED.value,
 }
 _SILENT = ("Gate", "Orders")
 """Reasons of actions that are steps of another one."""
@@ -41,6 +43,7 @@ _QUIET = {
     ConditionType.AVAILABLE.value,
     ConditionType.DEGRADED.value,
     ConditionType.UP_TO_DATE.value,
+    ArchiveConditionType.STALLED.value,
 }
 """Conditions that say the same as another one at the same moment."""
 
@@ -124,13 +127,23 @@ def of_adoptions(before: BrokerStatus, after: BrokerStatus) -> Iterator[Announce
             yield Announcement("VolumeAdopted", record.message, True)
 
 
+def of_run(before: JournalArchiveStatus, after: JournalArchiveStatus) -> Iterator[Announcement]:
+    """Yield an announcement for a run of a JournalArchive that has ended."""
+    run = after.last_run
+    if run is None or run == before.last_run or run.outcome is RunOutcome.RUNNING:
+        return
+    is_failed = run.outcome is RunOutcome.FAILED
+    reason = "RunFailed" if is_failed else "RunSucceeded"
+    yield Announcement(reason, f"{run.name}: {run.message}", is_failed)
+
+
 def _step(upgrade: UpgradeStatus) -> tuple[str, str, str]:
     """Return what is told of an upgrade once; changed settings do not make it another one."""
     return upgrade.to_image, upgrade.began_at, upgrade.stage.value
 
 
 def event(
-    about: Broker | BrokerNodeTuning, announcement: Announcement, now: datetime
+    about: Broker | BrokerNodeTuning | JournalArchive, announcement: Announcement, now: datetime
 ) -> dict[str, Any]:
     """Return the Event.
 

@@ -64,9 +64,11 @@ def settings() -> kopf.OperatorSettings:
 
 
 def owner_key(labels: Mapping[str, str], namespace: str | None) -> Key | None:
-    """Return the Broker that a child's labels name; None if they name none."""
+    """Return the Broker or JournalArchive that a child's labels name; None if they name none."""
     name = labels.get(names.LABEL_INSTANCE)
     component = labels.get(names.LABEL_COMPONENT)
+    if component == names.COMPONENT_ARCHIVE and name and namespace:
+        return Key(kinds.JOURNAL_ARCHIVE.name, namespace, name)
     if component not in (names.COMPONENT_BROKER, names.COMPONENT_UPGRADE_CHECK):
         return None
     if not name or not namespace:
@@ -143,6 +145,12 @@ def registry(
     ) -> None:
         _keep(cache, kinds.BROKER, event)
         enqueue(Key(kinds.BROKER.name, namespace or "", name or ""))
+
+    kind = kinds.JOURNAL_ARCHIVE
+
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=found)
+    async def journal_archive(name: str | None, namespace: str | None, **_: Any) -> None:
+        enqueue(Key(kinds.JOURNAL_ARCHIVE.name, namespace or "", name or ""))
 
     look_at_nodes = _watch_nodes(found, enqueue) if is_cluster_wide else lambda: None
 

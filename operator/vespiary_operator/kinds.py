@@ -39,9 +39,12 @@ BROKER = Kind("Broker", "brokers", limits.API_GROUP, limits.API_VERSION)
 NODE_TUNING = Kind(
     "BrokerNodeTuning", "brokernodetunings", limits.API_GROUP, limits.API_VERSION, False
 )
+JOURNAL_ARCHIVE = Kind("JournalArchive", "journalarchives", limits.API_GROUP, limits.API_VERSION)
 STATEFUL_SET = Kind("StatefulSet", "statefulsets", "apps")
 CONTROLLER_REVISION = Kind("ControllerRevision", "controllerrevisions", "apps")
 DAEMON_SET = Kind("DaemonSet", "daemonsets", "apps")
+CRON_JOB = Kind("CronJob", "cronjobs", "batch")
+JOB = Kind("Job", "jobs", "batch")
 SERVICE = Kind("Service", "services")
 CONFIG_MAP = Kind("ConfigMap", "configmaps")
 SECRET = Kind("Secret", "secrets")
@@ -72,9 +75,12 @@ LEASE = Kind("Lease", "leases", "coordination.k8s.io")
 ALL = (
     BROKER,
     NODE_TUNING,
+    JOURNAL_ARCHIVE,
     STATEFUL_SET,
     CONTROLLER_REVISION,
     DAEMON_SET,
+    CRON_JOB,
+    JOB,
     SERVICE,
     CONFIG_MAP,
     SECRET,
@@ -113,7 +119,9 @@ WATCHED_CHILDREN = (
     SERVICE_ACCOUNT,
     POD_DISRUPTION_BUDGET,
     NETWORK_POLICY,
+    CRON_JOB,
+    JOB,
     POD,
     CLAIM,
 )
-"""Kinds whose labelled objects wake up the reconcile of their Broker."""
+"""Kinds whose labelled objects wake up the reconcile of their owner."""

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from vespiary_operator.actions import Action, Delete
 from vespiary_operator.api_requests import ApiRequest
+from vespiary_operator.archive_metrics import ArchiveMetrics
 from vespiary_operator.failure_reasons import FailureReason
 from vespiary_operator.freshness_metrics import FreshnessMetrics
 from vespiary_operator.storage_metrics import StorageMetrics
@@ -28,6 +29,7 @@ class Metrics:
 
     Attributes:
         nodes: Those of nodes.
+        archives: Those of JournalArchives.
         freshness: Those of how far behind the operator is.
     """
 
@@ -84,6 +86,7 @@ class Metrics:
             registry=self._registry,
         )
         self.nodes = TuningMetrics(self._registry)
+        self.archives = ArchiveMetrics(self._registry)
         self._storage = StorageMetrics(self._registry)
         self.freshness = FreshnessMetrics(self._registry)
         self._requests = Counter(

@@ -1,4 +1,4 @@
-"""Names and labels of everything that belongs to a Broker or a BrokerNodeTuning.
+"""Names and labels of everything that belongs to a resource of ours.
 
 Owns: the scheme; names of Brokers are at most 48 characters, so every ending fits.
 Never: reads the cluster. Called by: builders, observation, plan, handlers.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning
+from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning, JournalArchive
 
 MANAGER = "vespiary-operator"
 """Field manager of every write, and the value of `app.kubernetes.io/managed-by`."""
@@ -19,6 +19,8 @@ LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_REVISION = "controller-revision-hash"
 LABEL_ORDINAL = "apps.kubernetes.io/pod-index"
+LABEL_POD_NAME = "statefulset.kubernetes.io/pod-name"
+LABEL_JOB = "batch.kubernetes.io/job-name"
 
 ANNOTATION_DEMAND = "vespiary.dev/aio-demand"
 """On broker pods: requests of `fs.aio-max-nr` that the broker reserves."""
@@ -42,6 +44,7 @@ bring the files up to date at once."""
 COMPONENT_BROKER = "broker"
 COMPONENT_TUNING = "node-tuning"
 COMPONENT_UPGRADE_CHECK = "upgrade-check"
+COMPONENT_ARCHIVE = "journal-archive"
 
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={MANAGER}"
 """Label selector of everything that the operator made."""
@@ -54,6 +57,7 @@ UID = 10001
 
 VERIFY_CONTAINER = "verify"
 BROKER_CONTAINER = "broker"
+PIPELINE_CONTAINER = "pipeline"
 
 ADMIN_USER = "admin"
 USERS_KEY = "users"
@@ -154,7 +158,27 @@ def tuning_labels(tuning_: BrokerNodeTuning) -> dict[str, str]:
     }
 
 
-def owner_reference(owner: Broker | BrokerNodeTuning) -> dict[str, object]:
+def archive_cron_job(archive: str) -> str:
+    """Return the name of the CronJob of a JournalArchive with a schedule."""
+    return f"{archive}-archive"
+
+
+def archive_job(archive: str, generation: int) -> str:
+    """Return the name of the Job of a JournalArchive without one, in this generation."""
+    return f"{archive}-archive-{generation}"
+
+
+def archive_labels(archive: JournalArchive) -> dict[str, str]:
+    """Return the labels of everything that belongs to a JournalArchive."""
+    return {
+        LABEL_NAME: "vespiary",
+        LABEL_INSTANCE: archive.metadata.name,
+        LABEL_COMPONENT: COMPONENT_ARCHIVE,
+        LABEL_MANAGED_BY: MANAGER,
+    }
+
+
+def owner_reference(owner: Broker | BrokerNodeTuning | JournalArchive) -> dict[str, object]:
     """Return the reference by which the garbage collector finds an owner's objects."""
     return {
         "apiVersion": API_VERSION,

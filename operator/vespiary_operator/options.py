@@ -25,6 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         tuning_namespace: Where the node tuning's DaemonSets are; empty means the own one.
         broker_image: Image of Brokers that name none, with its tag or digest.
         broker_pull_policy: When that image is pulled.
+        pipeline_image: Image of runs of JournalArchives that name none.
+        pipeline_pull_policy: When that image is pulled.
         operator_image: Image of the operator itself, for the node tuning.
         operator_pull_policy: When that image is pulled.
         http_port: TCP port of `/readyz` and `/metrics`.
@@ -46,6 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tuning_namespace: str = ""
     broker_image: str = "vespiary/broker:dev"
     broker_pull_policy: str = "IfNotPresent"
+    pipeline_image: str = "vespiary/pipeline:dev"
+    pipeline_pull_policy: str = "IfNotPresent"
     operator_image: str = "vespiary/operator:dev"
     operator_pull_policy: str = "IfNotPresent"
     http_port: int = 8080
@@ -123,6 +127,8 @@ def from_environment(environment: Mapping[str, str]) -> Options:
         tuning_namespace=text("TUNING_NAMESPACE", defaults.tuning_namespace),
         broker_image=text("BROKER_IMAGE", defaults.broker_image),
         broker_pull_policy=text("BROKER_PULL_POLICY", defaults.broker_pull_policy),
+        pipeline_image=text("PIPELINE_IMAGE", defaults.pipeline_image),
+        pipeline_pull_policy=text("PIPELINE_PULL_POLICY", defaults.pipeline_pull_policy),
         operator_image=text("OPERATOR_IMAGE", defaults.operator_image),
         operator_pull_policy=text("OPERATOR_PULL_POLICY", defaults.operator_pull_policy),
         http_port=number("HTTP_PORT", defaults.http_port),

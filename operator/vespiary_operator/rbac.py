@@ -59,6 +59,27 @@ _OPTIONAL_CHILD = ("get", "create", "patch", "delete")
 RULES: tuple[Rule, ...] = (
     Rule(kinds.BROKER, ("get", "list", "watch"), "Brokers are what all of this is about."),
     Rule(kinds.BROKER, ("patch",), "Conditions and numbers are reported.", subresource="status"),
+    Rule(
+        kinds.JOURNAL_ARCHIVE,
+        ("get", "list", "watch"),
+        "JournalArchives say what of a Broker is archived, and when.",
+    ),
+    Rule(
+        kinds.JOURNAL_ARCHIVE,
+        ("patch",),
+        "What became of their runs is reported.",
+        subresource="status",
+    ),
+    Rule(
+        kinds.CRON_JOB,
+        (*_CHILD, "delete"),
+        "A JournalArchive with a schedule has a CronJob, and loses it with the schedule.",
+    ),
+    Rule(
+        kinds.JOB,
+        ("list", "watch", "create", "delete"),
+        "A JournalArchive without a schedule has a Job for each change; old ones are deleted.",
+    ),
     Rule(kinds.STATEFUL_SET, _CHILD, "A Broker's pods and claims come from a StatefulSet."),
     Rule(
         kinds.STATEFUL_SET,
@@ -290,9 +311,9 @@ def _aggregated(role: str, verbs: str) -> str:
             '  labels: {{- include "vespiary.labels" $ | nindent 4 }}',
             f'    rbac.authorization.k8s.io/aggregate-to-{role}: "true"',
             "rules:",
-            f"  # People who may {role} a namespace may {role} the Brokers in it.",
+            f"  # People who may {role} a namespace may {role} what is ours in it.",
             f'  - apiGroups: ["{kinds.BROKER.group}"]',
-            f"    resources: [{kinds.BROKER.plural}]",
+            f"    resources: [{kinds.BROKER.plural}, {kinds.JOURNAL_ARCHIVE.plural}]",
             f"    verbs: [{verbs}]",
         ]
     )

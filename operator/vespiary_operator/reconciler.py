@@ -22,6 +22,9 @@ import msgspec
 from vespiary_operator import (
     announcements,
     apply,
+    archive,
+    archive_observation,
+    archive_status,
     broker_calls,
     conditions,
     default_tuning,
@@ -58,7 +61,7 @@ from vespiary_operator.resync import Lister
 from vespiary_operator.secret_access import SecretAccess
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.errors import ConfigError, ReconcileError, TemporaryReconcileError
-from vespiary_spec.resources import Broker, BrokerNodeTuning
+from vespiary_spec.resources import Broker, BrokerNodeTuning, JournalArchive
 from vespiary_spec.status import BrokerStatus, ConditionStatus, ConditionType
 
 log = logging.getLogger(__name__)
@@ -223,6 +226,8 @@ class Reconciler:
             for number, (where, name) in enumerate(found.names):
                 after_s = spread_s * number / len(found.names)
                 self._queue.add(Key(kinds.BROKER.name, where, name), after_s=after_s)
+            for document in await self._api.items(kinds.JOURNAL_ARCHIVE, namespace):
+                self._queue.add(key_of(kinds.JOURNAL_ARCHIVE, document))
         self._is_cache_complete = True
         if self._options.is_cluster_wide:
             if self._options.default_tuning:
@@ -241,6 +246,8 @@ class Reconciler:
         """
         if key.kind == kinds.NODE_TUNING.name:
             return await self._reconcile_tuning(key)
+        if key.kind == kinds.JOURNAL_ARCHIVE.name:
+            return await self._reconcile_archive(key)
         if self._is_cache_complete:
             look = await self._look(key, self._cached, self._first_look)
             if look is not None and not look.has_work:
@@ -377,7 +384,7 @@ class Reconciler:
     async def _report(
         self,
         kind: Kind,
-        resource: Broker | BrokerNodeTuning,
+        resource: Broker | BrokerNodeTuning | JournalArchive,
         document: dict[str, Any],
         found: Any,
         outcomes: Iterable[Outcome],
@@ -388,6 +395,8 @@ class Reconciler:
         if isinstance(resource, Broker):
             said += announcements.of_upgrade(resource.status, found)
             said += announcements.of_adoptions(resource.status, found)
+        if isinstance(resource, JournalArchive):
+            said += announcements.of_run(resource.status, found)
         plain = _plain(found)
         if plain != document.get("status"):
             await self._api.apply_status(
@@ -396,7 +405,9 @@ class Reconciler:
         for announcement in said:
             await self._tell(resource, announcement)
 
-    async def _tell(self, resource: Broker | BrokerNodeTuning, said: Announcement) -> None:
+    async def _tell(
+        self, resource: Broker | BrokerNodeTuning | JournalArchive, said: Announcement
+    ) -> None:
         try:
             await self._api.create(announcements.event(resource, said, datetime.now(UTC)))
         except ReconcileError as error:
@@ -457,6 +468,41 @@ class Reconciler:
         done = await apply.carry_out(self._api, [action] if action else (), {})
         self._metrics.applied([outcome.action for outcome in done.outcomes])
         return done
+
+    # --- archives -------------------------------------------------------------------------------
+
+    async def _reconcile_archive(self, key: Key) -> float | None:
+        document = await self._api.get(kinds.JOURNAL_ARCHIVE, key.name, key.namespace)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            self._logged.pop(key, None)
+            self._metrics.archives.forget(key.namespace, key.name)
+            return None  # the garbage collector takes its Jobs
+        try:
+            resource = JournalArchive.from_dict(_without_server_fields(document))
+        except ConfigError as error:
+            self._log(key, str(error))
+            resource = archive_status.unreadable(document)
+            found = archive_status.refused(resource, str(error), now=self._now())
+            await self._report(kinds.JOURNAL_ARCHIVE, resource, document, found, [])
+            return None
+        observed = await archive_observation.observe(self._api, resource, now=self._now())
+        planned = archive.plan(observed, self._options)
+        versions = {
+            (found["kind"], found["metadata"]["name"]): found["metadata"]["resourceVersion"]
+            for found in (observed.cron_job,)
+            if found is not None
+        }
+        done = await apply.carry_out(self._api, planned.actions, versions)
+        self._metrics.applied([outcome.action for outcome in done.outcomes if outcome.is_change])
+        failure = str(done.failure) if done.failure is not None else ""
+        found = archive_status.compute(observed, planned, failure=failure)
+        self._log(key, found.conditions[0].message)
+        await self._report(kinds.JOURNAL_ARCHIVE, resource, document, found, done.outcomes)
+        self._metrics.archives.show(key.namespace, key.name, found)
+        if done.failure is not None:
+            raise done.failure
+        is_moving = archive_status.is_under_way(observed) or bool(planned.actions)
+        return SOON_S if is_moving or planned.block is not None else None
 
 
 def key_of(kind: Kind, document: Object) -> Key:

@@ -36,7 +36,7 @@ def _session() -> AbstractContextManager[SparkSession]:
     """Start Spark for one command; tests put their own in its place."""
     from vespiary_pipeline.session import local_session
 
-    return local_session()
+    return local_session(click.get_current_context().find_root().obj)
 
 
 def source_options(function: F) -> F:
@@ -102,8 +102,21 @@ def told(function: F) -> F:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="vespiary-pipeline")
-def main() -> None:
+@click.option(
+    "--conf",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of Spark. Repeatable.",
+)
+@click.pass_context
+def main(context: click.Context, settings: tuple[str, ...]) -> None:
     """Show and export what a broker's journals, pages and copies hold."""
+    pairs = [setting.partition("=") for setting in settings]
+    for name, equals, _ in pairs:
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter("write spark.NAME=VALUE", param_hint="'--conf'")
+    context.obj = {name: value for name, _, value in pairs}
 
 
 @contextmanager

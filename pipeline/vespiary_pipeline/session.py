@@ -36,6 +36,10 @@ _LOG: Final = "spark.log"
 _MIB: Final = 1024 * 1024
 _MEMORY_MIN: Final = 1024 * _MIB
 _MEMORY_MAX: Final = 8192 * _MIB
+_MEMORY_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 _JAVA_TIMEOUT_S: Final = 60
 _LOG4J: Final = """\
 rootLogger.level = warn
@@ -119,16 +123,18 @@ def driver_memory(available_bytes: int) -> str:
     return f"{wanted // _MIB}m"
 
 
-def memory_bytes(limit_file: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+def memory_bytes(*limit_files: Path) -> int:
     """Return the memory of this machine, or that of its container if that is less.
 
     Args:
-        limit_file: Where the kernel tells the container's limit.
+        limit_files: Where the kernel tells the container's limit; none: where control groups of
+            version 2 and 1 have it.
     """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        return min(machine, int(limit_file.read_text()))
-    return machine
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit_file in limit_files or _MEMORY_LIMITS:
+        with suppress(OSError, ValueError):
+            found = min(found, int(limit_file.read_text()))
+    return found
 
 
 def defaults(scratch: Path, memory: int) -> dict[str, str]:

@@ -121,8 +121,8 @@ def test_definitions_are_kept_unless_told_otherwise() -> None:
             if d["kind"] == "CustomResourceDefinition"
         ]
 
-    assert policies() == ["keep", "keep"]
-    assert policies("crds.keep=false") == [None, None]
+    assert policies() == ["keep"] * 3
+    assert policies("crds.keep=false") == [None] * 3
     assert policies("crds.install=false") == []
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from vespiary_spec.configuration import from_broker
-from vespiary_spec.resources import Broker, BrokerNodeTuning
+from vespiary_spec.resources import Broker, BrokerNodeTuning, JournalArchive
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 
@@ -18,9 +18,11 @@ def test_the_example_is_understood(path: Path) -> None:
     document = yaml.safe_load(path.read_text("utf-8"))
     if document["kind"] == "Broker":
         from_broker(Broker.from_dict(document))
+    elif document["kind"] == "JournalArchive":
+        assert JournalArchive.from_dict(document).spec.broker_ref.name
     else:
         assert BrokerNodeTuning.from_dict(document).metadata.name
 
 
 def test_there_are_examples() -> None:
-    assert {"broker.yaml", "node-tuning.yaml"} <= {path.name for path in EXAMPLES}
+    assert {"archive.yaml", "broker.yaml", "node-tuning.yaml"} <= {path.name for path in EXAMPLES}

@@ -113,6 +113,22 @@ def test_the_values_of_the_default_tuning_reach_the_operator() -> None:
         assert "VESPIARY_DEFAULT_TUNING" not in environment(rendered(without))
 
 
+def test_the_image_of_archives_reaches_the_operator() -> None:
+    own = environment(rendered())
+    assert re.fullmatch(r"vespiary/pipeline:\d+\.\d+\.\d+", own["VESPIARY_PIPELINE_IMAGE"])
+    chosen = ("repository=r/p", "digest=sha256:00", "pullPolicy=Always")
+    other = environment(rendered(*(f"pipelineImage.{value}" for value in chosen)))
+    assert other["VESPIARY_PIPELINE_IMAGE"] == "r/p@sha256:00"
+    assert other["VESPIARY_PIPELINE_PULL_POLICY"] == "Always"
+
+
+def test_images_of_archives_come_from_the_places_that_are_allowed_too() -> None:
+    documents = rendered("admissionPolicies.allowedImages={r/one}")
+    policy = next(d for d in documents if d["metadata"]["name"].endswith("-images"))
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["brokers", "journalarchives"]
+
+
 def test_no_hook_deletes_the_default_tuning() -> None:
     assert not [d for d in rendered(tests=True) if d["kind"] == "BrokerNodeTuning"]
     done = helm("template", "v", str(CHART), "--set", "nodeTuning.floor=4194305", check=False)

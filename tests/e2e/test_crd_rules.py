@@ -20,11 +20,15 @@ from kubernetes.client.exceptions import ApiException
 from vespiary_spec.limits import API_GROUP, API_VERSION
 from vespiary_testkit.crd_rule_examples import all_cases, all_rules
 from vespiary_testkit.crd_rules import Case, is_by, paused, rules_of
-from vespiary_testkit.kubernetes_cluster import BROKER, TUNING, KubernetesCluster
+from vespiary_testkit.kubernetes_cluster import ARCHIVE, BROKER, TUNING, KubernetesCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-PLURALS = {"Broker": "brokers", "BrokerNodeTuning": "brokernodetunings"}
+PLURALS = {
+    "Broker": "brokers",
+    "BrokerNodeTuning": "brokernodetunings",
+    "JournalArchive": "journalarchives",
+}
 REQUESTS_AT_ONCE = 4
 
 
@@ -77,7 +81,7 @@ def dry_runs(cluster: KubernetesCluster, namespace: str) -> Iterator[DryRuns]:
 
 
 def test_the_api_server_has_the_rules_of_this_tree(cluster: KubernetesCluster) -> None:
-    served = [cluster.get("crd", name) for name in (BROKER, TUNING)]
+    served = [cluster.get("crd", name) for name in (BROKER, TUNING, ARCHIVE)]
     assert {rule for found in served if found for rule in rules_of(found)} == set(all_rules())
 
 

@@ -15,14 +15,17 @@ def run_in_pod(
     namespace: str,
     command: list[str],
     claims: dict[str, str] | None = None,
+    *,
+    image: str = "",
 ) -> str:
-    """Run a command in the broker's image until it ends; return what it printed.
+    """Run a command in an image until it ends; return what it printed.
 
     Args:
         cluster: The cluster.
         namespace: Where; one at a time.
         command: With its arguments.
         claims: Names of claims, which nobody else uses, by the folder below /volumes.
+        image: The image; empty means the broker's.
     """
     mounted = claims or {}
     pod = {
@@ -40,7 +43,7 @@ def run_in_pod(
             "containers": [
                 {
                     "name": NAME,
-                    "image": cluster.broker_image,
+                    "image": image or cluster.broker_image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": command,
                     "securityContext": {

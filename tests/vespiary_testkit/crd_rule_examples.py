@@ -46,6 +46,8 @@ VARIABLES_OF_THE_IMAGE = (
     "PATH, HOME, LOGNAME and names that begin with VESPIARY_, PYTHON or LD_ are set by the image "
     "and the operator"
 )
+ARCHIVED = {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}}
+SNAPSHOT = {"kind": "snapshot", "name": "before"}
 OUTSIDE = ({"type": "NodePort"}, {"type": "LoadBalancer"})
 
 RESOURCES: dict[str, Examples] = {
@@ -55,6 +57,29 @@ RESOURCES: dict[str, Examples] = {
     ),
     "the name has to be at most 48 characters: small letters, digits and -, a letter first": (
         Examples(names=(("1orders", "a.b", "a" * 49), ("a", "a-1", "a" * 48)))
+    ),
+    "the name has to be at most 40 characters: small letters, digits and -, a letter first": (
+        Examples(names=(("1orders", "a.b", "a" * 41), ("a", "a-1", "a" * 40)), spec=ARCHIVED)
+    ),
+    "spec.target is missing: an export needs a claim, in spec.target.claimName": Examples(
+        refused=({"brokerRef": {"name": "orders"}}, {"brokerRef": {"name": "a"}, "job": "export"}),
+        taken=(ARCHIVED, ARCHIVED | {"job": "export"}),
+    ),
+    "spec.source.name is needed with source.kind: snapshot, and with nothing else": Examples(
+        refused=(
+            ARCHIVED | {"source": {"kind": "snapshot"}},
+            ARCHIVED | {"source": {"name": "before"}},
+            ARCHIVED | {"source": SNAPSHOT | {"kind": "retention"}},
+        ),
+        taken=(
+            ARCHIVED | {"source": SNAPSHOT},
+            ARCHIVED | {"source": {"kind": "retention"}},
+            ARCHIVED | {"source": {}},
+        ),
+    ),
+    "spec.timeZone needs spec.schedule": Examples(
+        refused=(ARCHIVED | {"timeZone": "Europe/Berlin"},),
+        taken=(ARCHIVED | {"timeZone": "Europe/Berlin", "schedule": "0 3 * * *"},),
     ),
     "spec.storage.ephemeral cannot change once the Broker exists": Examples(
         before={"storage": {"ephemeral": True}},
@@ -293,6 +318,14 @@ PARTS: dict[str, Examples] = {
 """Examples of rules on parts of `spec`: values of the part."""
 
 FIELDS: dict[tuple[str, str], Examples] = {
+    (
+        "sparkConf",
+        "settings of Spark begin with spark.; spark.master, spark.driver.host and spark.local.dir "
+        "are the operator's",
+    ): Examples(
+        refused=({"driver.memory": "1g"}, {"spark.master": "local"}, {"spark.local.dir": "/"}),
+        taken=({"spark.driver.memory": "1g"}, {"spark.masters": "a"}, {}),
+    ),
     ("name", VARIABLES_OF_THE_IMAGE): Examples(
         refused=("VESPIARY_NATIVE", "LD_PRELOAD", "PYTHONPATH", "PATH", "HOME"),
         taken=("TZ", "PATHS", "MY_PYTHON"),

@@ -53,12 +53,14 @@ class Examples:
         taken: Values that all rules take.
         before: What stands there before, for a rule of change.
         names: Names of resources that are (refused, taken), for the rule of the name.
+        spec: What those have as `spec`.
     """
 
     refused: tuple[Any, ...] = ()
     taken: tuple[Any, ...] = ()
     before: Any = None
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def rules_of(definition: dict[str, Any]) -> list[Rule]:
@@ -143,6 +145,7 @@ WITHIN: dict[str, dict[str, Any]] = {
 """What else an object has to hold, when an example is a part of it."""
 
 BESIDE: dict[str, dict[str, Any]] = {
+    ".spec.sparkConf": {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}},
     ".spec.extraVolumes": {"extraVolumeMounts": [{"name": "a", "mountPath": "/mnt/a"}]},
     ".spec.extraVolumeMounts": {"extraVolumes": [{"name": "a", "emptyDir": {}}]},
     **{
@@ -203,7 +206,7 @@ def cases_of(rule: Rule, examples: Examples) -> Iterator[Case]:
             made = document(spec_with(rule.path, value))
             yield Case(rule=rule, document=made, before=before, is_refused=is_refused)
         for name in examples.names[0 if is_refused else 1]:
-            made = document({}, name)
+            made = document(examples.spec, name)
             yield Case(rule=rule, document=made, before=before, is_refused=is_refused)
 
 

@@ -146,7 +146,7 @@ class FakeKubernetes:
             if of == kind.name
             and namespace in ("", where)
             and wanted.items() <= (found["metadata"].get("labels") or {}).items()
-            and all(found.get(name) == value for name, value in chosen.items())
+            and all(_at(found, path) == value for path, value in chosen.items())
         ]
 
     async def page(self, kind: Kind, namespace: str, selector: str, following: str = "") -> Page:
@@ -265,6 +265,14 @@ class FakeKubernetes:
         for pod in self.of(kinds.POD):
             if pod["metadata"]["labels"].get(names.LABEL_COMPONENT) == "upgrade-check":
                 _ask_images(self, pod)
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    """Return what a field selector selects by."""
+    found: Any = document
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def _spec(document: Mapping[str, Any]) -> Any:

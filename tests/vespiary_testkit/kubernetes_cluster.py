@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT.parent / "shared" / "cluster" / "cluster"
 IMAGE_SOURCES = ("Dockerfile", "pyproject.toml", "setup.py", "native", "crds", "broker", "operator")
+PIPELINE_SOURCES = (*IMAGE_SOURCES, "pipeline")
 SYSTEM_NAMESPACE = "vespiary-e2e"
 RELEASE = "vespiary"
 TUNING_NAMESPACE = "vespiary-node-tuning"
@@ -33,6 +34,7 @@ DEPLOYMENT = "deployment/vespiary"
 OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
 BROKER = "brokers.vespiary.dev"
 TUNING = "brokernodetunings.vespiary.dev"
+ARCHIVE = "journalarchives.vespiary.dev"
 
 PATIENCE_S = 300.0
 """So long is waited for what has to come. It measures nothing: only a test that fails waits so
@@ -60,10 +62,10 @@ def run(
     return done
 
 
-def tree_hash() -> str:
+def tree_hash(sources: Sequence[str] = IMAGE_SOURCES) -> str:
     """Return a hash of everything that gets into the images."""
     digest = hashlib.sha256()
-    for source in IMAGE_SOURCES:
+    for source in sources:
         path = ROOT / source
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
@@ -112,6 +114,7 @@ class KubernetesCluster:
         script: The script that made it, or None for somebody's own cluster.
         operator_image: Image of the operator, in the cluster; empty before `installed`.
         broker_image: Image of brokers, in the cluster; empty before `installed`.
+        pipeline_image: Image of archives; in the cluster after `build_pipeline_image`.
         rights: What all operators asked of the API server; None before the session's fixture.
     """
 
@@ -119,6 +122,7 @@ class KubernetesCluster:
         self.script = script
         self.operator_image = ""
         self.broker_image = ""
+        self.pipeline_image = ""
         self.rights: OperatorRights | None = None
 
     def kubectl(
@@ -180,12 +184,15 @@ class KubernetesCluster:
         """
         operator, _, operator_tag = self.operator_image.rpartition(":")
         broker, _, broker_tag = self.broker_image.rpartition(":")
+        pipeline, _, pipeline_tag = self.pipeline_image.rpartition(":")
         values = [
             f"image.repository={operator}",
             f"image.tag={operator_tag}",
             f"brokerImage.repository={broker}",
             f"brokerImage.tag={broker_tag}",
         ]
+        if (Path(chart) / "values.yaml").is_file():  # an older package knows no such image
+            values += [f"pipelineImage.repository={pipeline}", f"pipelineImage.tag={pipeline_tag}"]
         chosen = [part for value in values for part in ("--set-string", value)]
         chosen += [part for value in settings for part in ("--set", value)]
         self.helm(
@@ -355,7 +362,7 @@ class KubernetesCluster:
         parts = []
         for command in (
             ["get", "brokers.vespiary.dev,statefulsets,pods,pvc", "-n", namespace, "-o", "wide"],
-            ["describe", "brokers.vespiary.dev", "-n", namespace],
+            ["describe", "brokers.vespiary.dev,journalarchives.vespiary.dev", "-n", namespace],
             ["describe", "pods", "-n", namespace],
             ["logs", "-n", SYSTEM_NAMESPACE, DEPLOYMENT, "--tail=80"],
         ):
@@ -392,14 +399,31 @@ def _images(script: Path | None) -> tuple[str, str]:
             "the cluster has (docs/howto/kubernetes.md says how for kind and minikube)"
         )
     tag = f"e2e-{tree_hash()}"
-    there = run(str(script), "enter", "ctr", "-n", "k8s.io", "images", "ls", "-q").stdout
-    images = []
-    for target in ("operator", "broker"):
-        image = f"vespiary/{target}:{tag}"
-        if f"docker.io/{image}" not in there.split():
-            run(str(script), "image", str(ROOT), image, "--target", target, timeout_s=900)
-        images.append(image)
+    images = [f"vespiary/{target}:{tag}" for target in ("operator", "broker")]
+    for image in images:
+        _build(script, image)
     return images[0], images[1]
+
+
+def _build(script: Path, image: str) -> None:
+    """Have an image `vespiary/TARGET:TAG` of this tree in the cluster."""
+    there = run(str(script), "enter", "ctr", "-n", "k8s.io", "images", "ls", "-q").stdout
+    if f"docker.io/{image}" not in there.split():
+        target = image.partition("/")[2].partition(":")[0]
+        run(str(script), "image", str(ROOT), image, "--target", target, timeout_s=900)
+
+
+def build_pipeline_image(found: KubernetesCluster) -> None:
+    """Have the image of archives in the cluster; minutes, so only where a test needs it.
+
+    Raises:
+        NoCluster: Somebody's own cluster, and no image is named for it.
+    """
+    if os.environ.get("VESPIARY_E2E_PIPELINE_IMAGE"):
+        return
+    if found.script is None:
+        raise NoCluster("VESPIARY_E2E_PIPELINE_IMAGE has to name an image that the cluster has")
+    _build(found.script, found.pipeline_image)
 
 
 @contextlib.contextmanager
@@ -459,6 +483,8 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
         return there is not None and "deletionTimestamp" in there["metadata"]
 
     found.operator_image, found.broker_image = _images(found.script)
+    own = f"vespiary/pipeline:e2e-{tree_hash(PIPELINE_SOURCES)}"
+    found.pipeline_image = os.environ.get("VESPIARY_E2E_PIPELINE_IMAGE", own)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
     for leaving in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # of a session that has just ended
@@ -481,7 +507,7 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
         found.uninstall()
         found.kubectl("delete", TUNING, "default", "--ignore-not-found", check=False)
         if not had_crds:
-            for definition in (BROKER, TUNING):
+            for definition in (BROKER, TUNING, ARCHIVE):
                 found.kubectl(
                     "delete", "crd", definition, "--ignore-not-found", "--timeout=60s", check=False
                 )

@@ -97,7 +97,8 @@ class OperatorRights:
             if (a.verb, a.code) == ("patch", "201")
         }
         # kopf's own watches: without one of them the operator does not get ready.
-        watched = (kinds.BROKER, kinds.NODE_TUNING, kinds.NODE, *kinds.WATCHED_CHILDREN)
+        watched = (kinds.BROKER, kinds.NODE_TUNING, kinds.JOURNAL_ARCHIVE, kinds.NODE)
+        watched = (*watched, *kinds.WATCHED_CHILDREN)
         used |= {(verb, kind.plural, "") for kind in watched for verb in ("list", "watch")}
         return [
             f"{verb} {rule.resource}.{rule.kind.group} ({rule.reason})"

@@ -12,6 +12,8 @@ import msgspec
 import yaml
 
 from vespiary_spec import limits
+from vespiary_spec.archive_status import JournalArchiveStatus
+from vespiary_spec.archives import ARCHIVE_RULES, JournalArchiveSpec
 from vespiary_spec.gen.schema import Target, struct_schema, validations
 from vespiary_spec.per_broker import BrokerOverrides
 from vespiary_spec.pod_extras import STRUCT_RULES
@@ -60,6 +62,17 @@ TUNING_COLUMNS = [
     _column("Ready", f"{_READY}.status"),
     _column("Mode", ".spec.mode"),
     _column("Nodes", ".status.summary"),
+    _AGE,
+    _column("Reason", f"{_READY}.message", is_wide=True),
+]
+
+ARCHIVE_COLUMNS = [
+    _column("Ready", f"{_READY}.status"),
+    _column("Broker", ".spec.brokerRef.name"),
+    _column("Schedule", ".spec.schedule"),
+    _column("Last", ".status.lastRun.outcome"),
+    _column("Rows", ".status.lastRun.rows", "integer"),
+    _column("Lag", ".status.lagSeconds", "integer"),
     _AGE,
     _column("Reason", f"{_READY}.message", is_wide=True),
 ]
@@ -124,6 +137,7 @@ def _definition(
                                     **struct_schema(status, Target.CRD),
                                 },
                             },
+                            **({"required": ["spec"]} if "required" in spec_schema else {}),
                             "x-kubernetes-validations": validations(root_rules),
                         }
                     },
@@ -166,9 +180,22 @@ def definitions() -> dict[str, dict[str, Any]]:
         columns=TUNING_COLUMNS,
         subresources={"status": {}},
     )
+    archive = _definition(
+        "JournalArchive",
+        "journalarchives",
+        scope="Namespaced",
+        short_names=["ja"],
+        description="Exports of what a Broker's journal held, once or on a schedule.",
+        spec=JournalArchiveSpec,
+        status=JournalArchiveStatus,
+        root_rules=ARCHIVE_RULES,
+        columns=ARCHIVE_COLUMNS,
+        subresources={"status": {}},
+    )
     return {
         f"{limits.API_GROUP}_brokers.yaml": broker,
         f"{limits.API_GROUP}_brokernodetunings.yaml": tuning,
+        f"{limits.API_GROUP}_journalarchives.yaml": archive,
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import inspect
 
+from vespiary_spec.archive_status import ArchiveConditionType, JournalArchiveStatus
+from vespiary_spec.archives import ARCHIVE_RULES, JournalArchiveSpec
 from vespiary_spec.changes import class_of
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.conversion import usable_fields
@@ -267,6 +269,20 @@ def broker_resource() -> str:
         "### Status of BrokerNodeTuning",
         "",
         *_path_table(BrokerNodeTuningStatus, "status"),
+        "## JournalArchive",
+        "",
+        "Namespaced, short name `ja`.",
+        "",
+        *_path_table(JournalArchiveSpec, "spec"),
+        "### Rules of JournalArchive",
+        "",
+        *(f"- {message}." for _, message in ARCHIVE_RULES),
+        "",
+        "### Status of JournalArchive",
+        "",
+        f"Conditions: {', '.join(f'`{kind.value}`' for kind in ArchiveConditionType)}.",
+        "",
+        *_path_table(JournalArchiveStatus, "status"),
     ]
     return "\n".join(lines)
 

@@ -418,7 +418,8 @@ def test_the_next_look_is_soon_while_something_moves() -> None:
 
 # --- rights ---------------------------------------------------------------------------------------
 
-WATCHED = (kinds.BROKER, kinds.NODE_TUNING, kinds.NODE, *kinds.WATCHED_CHILDREN)
+WATCHED = (kinds.BROKER, kinds.NODE_TUNING, kinds.JOURNAL_ARCHIVE, kinds.NODE)
+WATCHED = (*WATCHED, *kinds.WATCHED_CHILDREN)
 
 
 def test_every_right_is_used_and_every_call_has_one() -> None:
@@ -462,6 +463,7 @@ def test_every_right_is_used_and_every_call_has_one() -> None:
         await world.until_quiet()
         await world.until_quiet(TUNING)
         assert not world.cluster.of(kinds.TUNED)
+        await archive_once_and_on_a_schedule(world)
         image = OPTIONS.broker_image
         world.cluster.compatibility = {image: says("1.0.0"), "new:2": says("2.0.0")}
         world.cluster.put(broker(image="new:2"))
@@ -507,6 +509,46 @@ def test_without_cluster_wide_rights_the_pods_decide_alone() -> None:
         assert world.conditions()["Ready"] == ("True", "Serving")
 
     in_world(test, Options(namespaces=("ns",), broker_image="b:1"))
+
+
+ROLES = ("journal", "bindings", "paging", "large-messages")
+
+
+async def archive_once_and_on_a_schedule(world: World) -> None:
+    """Let a JournalArchive have a CronJob, then a Job, then another one in its place."""
+    key = Key(kinds.JOURNAL_ARCHIVE.name, "ns", "history")
+    document = archive("history", source={"kind": "snapshot", "name": "a"})
+    for name in ("exports", *(f"{role}-orders-0" for role in ROLES)):
+        world.cluster.put(
+            {
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "ns"},
+                "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+                "status": {"capacity": {"storage": "1Gi"}},
+            }
+        )
+    document["spec"]["schedule"] = "0 3 * * *"
+    world.cluster.put(document)
+    await world.reconciler.reconcile(key)
+    assert world.cluster.of(kinds.CRON_JOB)
+    del world.cluster.one(kinds.JOURNAL_ARCHIVE, "history")["spec"]["schedule"]
+    for seconds in (1, 2):
+        world.cluster.put(archive("history", activeDeadlineSeconds=seconds))
+        for _ in range(2):  # the Job of the spec before has to go first
+            await world.reconciler.reconcile(key)
+    assert not world.cluster.of(kinds.CRON_JOB)
+    (job,) = world.cluster.of(kinds.JOB)
+    assert job["spec"]["activeDeadlineSeconds"] == 2
+
+
+def archive(name: str, **spec: Any) -> dict[str, Any]:
+    wanted = {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}, **spec}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JournalArchive",
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": wanted,
+    }
 
 
 def tuning_pod(world: World) -> dict[str, Any]:

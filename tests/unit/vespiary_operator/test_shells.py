@@ -71,7 +71,7 @@ def test_kopf_leaves_objects_alone_and_watches_only_ours() -> None:
     assert not list(registry._changing.get_all_handlers()), "these would write annotations"
     assert not list(registry._spawning.get_all_handlers()), "these would add finalizers"
     watched = [handler.selector for handler in registry._watching.get_all_handlers()]
-    assert len(watched) == 3 + len(kinds.WATCHED_CHILDREN)
+    assert len(watched) == 4 + len(kinds.WATCHED_CHILDREN)
     assert all(isinstance(selector, kopf.EVERYTHING.__class__) is False for selector in watched)
 
 

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from vespiary_spec.archive_status import JournalArchiveStatus
+from vespiary_spec.archives import JournalArchiveSpec
 from vespiary_spec.chart_values import ChartValues
 from vespiary_spec.model import Change, Facts, Spelling, Unit, camel, fields_of, kebab, unwrap
 from vespiary_spec.resources import BrokerNodeTuningSpec, BrokerSpec
@@ -21,6 +23,8 @@ ROOTS = (
     BrokerNodeTuningSpec,
     BrokerStatus,
     BrokerNodeTuningStatus,
+    JournalArchiveSpec,
+    JournalArchiveStatus,
     ChartValues,
 )
 

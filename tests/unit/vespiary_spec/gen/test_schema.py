@@ -140,7 +140,7 @@ def test_the_charts_template_is_guarded_and_escaped() -> None:
     text = crds.chart_template()
     assert text.startswith("{{- if .Values.crds.install }}\n---\n")
     assert text.endswith("{{- end }}\n")
-    assert text.count("helm.sh/resource-policy: keep") == 2
+    assert text.count("helm.sh/resource-policy: keep") == 3
     directives = [line for line in text.splitlines() if "{{" in line]
     assert set(directives) == {
         "{{- if .Values.crds.install }}",

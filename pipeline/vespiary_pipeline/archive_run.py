@@ -1,0 +1,132 @@
+"""`python -m vespiary_pipeline.archive_run`: one run of a JournalArchive, in a pod.
+
+Owns: which command line a run stands for, and the result that it leaves as a file, the container's
+termination message. Must never know how a job works: that is the command line's.
+Called by: the Job that the operator makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from vespiary_codec.journal.file_forms import copy_parts
+from vespiary_pipeline import cli
+from vespiary_spec.archive_status import RunResult, encode
+from vespiary_spec.archives import ArchiveJob
+
+_USAGE: Final = 2
+
+
+class _Copied(io.TextIOBase):
+    """Standard output, with its last line kept.
+
+    Args:
+        out: Where everything goes as well.
+    """
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._rest = ""
+        self.last = ""
+
+    def write(self, text: str) -> int:
+        lines = (self._rest + text).split("\n")
+        self._rest = lines.pop()
+        for line in filter(str.strip, lines):
+            self.last = line
+        self._out.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def has_copies(folder: Path) -> bool:
+    """Return whether a broker has kept a copy of a journal file in a folder yet."""
+    with contextlib.suppress(OSError):
+        return any(copy_parts(entry.name) for entry in folder.iterdir())
+    return True  # what is wrong with it, the job says
+
+
+def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
+    """Return the result of a job.
+
+    Args:
+        job: What was done.
+        code: The exit code of its command.
+        line: The last line that it printed, an object.
+    """
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = {}
+    if not isinstance(said, dict):
+        said = {}
+    if code or said.get("event") == "error":
+        why = said.get("message") or f"{job.value} ended with exit code {code}."
+        return RunResult(is_good=False, message=str(why))
+    rows, size, files = (int(said.get(name) or 0) for name in ("messages", "size_bytes", "files"))
+    message = "Nothing was new."
+    if said.get("export"):
+        message = f"{rows} messages were written in {files} files ({size} B)."
+    return RunResult(is_good=True, message=message, rows=rows, size_bytes=size)
+
+
+def run_command(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run a command line of `vespiary-pipeline`; return its exit code and its last line."""
+    copied = _Copied(sys.stdout)
+    code: Any = 0
+    with contextlib.redirect_stdout(copied):
+        try:
+            cli.main.main(args=list(arguments), prog_name="vespiary-pipeline")
+        except SystemExit as end:
+            code = end.code
+    return (code if isinstance(code, int) else int(code is not None)), copied.last
+
+
+@click.command()
+@click.argument("job", type=click.Choice([job.value for job in ArchiveJob]))
+@click.option("--data", required=True, help="Folder with a broker's volumes.")
+@click.option("--retention", default="", help="Read the copies in this folder.")
+@click.option("--snapshot", default="", help="Read the snapshot of this name.")
+@click.option("--to", "target", default="", help="Folder of exports.")
+@click.option("--result-file", required=True, help="Where the result goes.")
+@click.option("--conf", "settings", multiple=True, help="A setting of Spark.")
+def main(
+    job: str,
+    data: str,
+    retention: str,
+    snapshot: str,
+    target: str,
+    result_file: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Run a job over the volumes of one broker, and leave its result in a file."""
+    if retention and not has_copies(Path(retention)):
+        found = RunResult(
+            is_good=True,
+            message="No journal file was full yet, so there is no copy to read.",
+            rows=0,
+            size_bytes=0,
+        )
+    else:
+        arguments = [part for setting in settings for part in ("--conf", setting)]
+        arguments += [job, retention or data, "--json"]
+        arguments += ["--snapshot", snapshot] if snapshot else []
+        arguments += ["--to", target] if target else []
+        found = result_of(ArchiveJob(job), *run_command(arguments))
+    Path(result_file).write_bytes(encode(found))
+    click.echo(found.message, err=True)
+    sys.exit(0 if found.is_good else 1)
+
+
+if __name__ == "__main__":
+    main()

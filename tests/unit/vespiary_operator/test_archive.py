@@ -1,0 +1,444 @@
+"""A JournalArchive planned and reported: what stands in its way, its CronJob or Job, its runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from vespiary_operator import announcements, kinds, names
+from vespiary_operator.actions import Action, Apply, Create, Delete
+from vespiary_operator.archive import ObservedArchive, plan
+from vespiary_operator.archive_metrics import ArchiveMetrics
+from vespiary_operator.archive_status import compute, lag_s, refused, unreadable
+from vespiary_operator.options import Options
+from vespiary_spec import archive_status
+from vespiary_spec.archive_status import ArchiveRun, RunOutcome, RunResult
+from vespiary_spec.resources import API_VERSION, Broker, JournalArchive
+
+OPTIONS = Options(pipeline_image="vespiary/pipeline:1", pipeline_pull_policy="Always")
+NOW = "2026-11-24T12:00:00Z"
+ROLES = ("retention", "bindings", "large-messages", "journal", "paging")
+RETENTION = {"storage": {"volumes": {"retention": {"size": "1Gi"}}}}
+
+
+def archive(generation: int = 1, status: Any = None, **spec: Any) -> JournalArchive:
+    return JournalArchive.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "JournalArchive",
+            "metadata": {
+                "name": "history",
+                "namespace": "ns",
+                "uid": "u",
+                "generation": generation,
+            },
+            "spec": {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}, **spec},
+            "status": msgspec.to_builtins(status) if status is not None else {},
+        }
+    )
+
+
+def broker(**spec: Any) -> Broker:
+    return Broker.from_dict(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Broker",
+            "metadata": {"name": "orders", "namespace": "ns", "uid": "b"},
+            "spec": RETENTION | spec,
+        }
+    )
+
+
+def claim(name: str, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+        "status": {"phase": "Bound"},
+    }
+
+
+CLAIMS = {name: claim(name) for name in ("exports", *(f"{role}-orders-0" for role in ROLES))}
+
+
+def observed(resource: JournalArchive | None = None, **found: Any) -> ObservedArchive:
+    return ObservedArchive(
+        **{
+            "archive": resource or archive(),
+            "broker": broker(),
+            "claims": CLAIMS,
+            "now": NOW,
+            **found,
+        }
+    )
+
+
+def job(name: str, began: str = "", ended: str = "", *, owner: str = "u", **more: Any) -> Any:
+    """Return a Job; `ended` is the type of its last condition."""
+    conditions = [{"type": ended, "status": "True", "lastTransitionTime": NOW, **more}]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "creationTimestamp": began,
+            "ownerReferences": [{"uid": owner}],
+        },
+        "spec": {"activeDeadlineSeconds": 60},
+        "status": {"startTime": began, "conditions": conditions if ended else []},
+    }
+
+
+def pod(of: str, message: str | bytes = "", *, phase: str = "Running", **terminated: Any) -> Any:
+    text = message.decode() if isinstance(message, bytes) else message
+    state = {"terminated": {"message": text, **terminated}} if phase != "Running" else {}
+    return {
+        "metadata": {"name": f"{of}-x", "labels": {names.LABEL_JOB: of}},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": names.PIPELINE_CONTAINER, "state": state}],
+        },
+    }
+
+
+def answer(message: str, *, is_good: bool = True, rows: int | None = None) -> bytes:
+    return archive_status.encode(
+        RunResult(is_good=is_good, message=message, rows=rows, size_bytes=rows and rows * 10)
+    )
+
+
+def actions(found: ObservedArchive) -> tuple[Action, ...]:
+    return plan(found, OPTIONS).actions
+
+
+def told(found: ObservedArchive) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition."""
+    status = compute(found, plan(found, OPTIONS))
+    return {c.type: (c.status.value, c.reason) for c in status.conditions}
+
+
+# --- what stands in the way -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "words"),
+    [
+        ({"broker": None}, "BrokerMissing", "no Broker ns/orders"),
+        ({"broker": None, "broker_error": "bad."}, "BrokerUnreadable", "bad."),
+        ({"broker": broker(storage={"ephemeral": True})}, "NothingKept", "spec.storage.ephemeral"),
+        (
+            {"broker": broker(config={"persistenceEnabled": False})},
+            "NothingKept",
+            "persistenceEnabled: false",
+        ),
+        ({"broker": broker(storage={})}, "RetentionOff", "spec.storage.volumes.retention"),
+        ({"claims": {"exports": claim("exports")}}, "SourceClaimMissing", "retention-orders-0"),
+        (
+            {
+                "claims": CLAIMS
+                | {
+                    "retention-orders-0": {
+                        "metadata": {},
+                        "spec": {"accessModes": ["ReadWriteOncePod"]},
+                    }
+                }
+            },
+            "SourceNotShared",
+            "retention-orders-0 is ReadWriteOncePod",
+        ),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_said_in_a_sentence(
+    found: dict[str, Any], reason: str, words: str
+) -> None:
+    looked = observed(**found)
+    assert told(looked) == {
+        "Ready": ("False", reason),
+        "SourceReady": ("False", reason),
+        "Stalled": ("True", reason),
+    }
+    assert words in compute(looked, plan(looked, OPTIONS)).conditions[0].message
+    assert not actions(looked)
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({}, "TargetMissing"),
+        ({"exports": claim("exports") | {"status": {"phase": "Lost"}}}, "TargetLost"),
+        (
+            {"exports": claim("exports", **{names.LABEL_COMPONENT: names.COMPONENT_BROKER})},
+            "TargetIsSource",
+        ),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_said_and_is_no_fault_of_the_source(
+    claims: dict[str, Any], reason: str
+) -> None:
+    others = {name: found for name, found in CLAIMS.items() if name != "exports"}
+    looked = observed(claims=others | claims)
+    assert told(looked) == {
+        "Ready": ("False", reason),
+        "SourceReady": ("True", "SourceFound"),
+        "Stalled": ("True", reason),
+    }
+    assert not actions(looked)
+
+
+def test_a_broker_that_there_is_not_is_told_by_its_number() -> None:
+    looked = observed(archive(brokerRef={"name": "orders", "ordinal": 3}))
+    sentence = compute(looked, plan(looked, OPTIONS)).conditions[0].message
+    assert "no claim retention-orders-3" in sentence
+    assert "spec.replicas of the Broker is 1: correct spec.brokerRef.ordinal" in sentence
+
+
+def test_a_schedule_begins_nothing_that_could_only_fail() -> None:
+    scheduled = archive(schedule="0 3 * * *")
+    (made,) = actions(observed(scheduled))
+    assert isinstance(made, Apply)
+    live = made.manifest | {"status": {}}
+    (suspended,) = actions(observed(scheduled, cron_job=live, broker=None))
+    assert isinstance(suspended, Apply)
+    assert suspended.manifest["spec"] == live["spec"] | {"suspend": True}
+    gone = observed(scheduled, cron_job=suspended.manifest, broker=None)
+    assert not actions(gone), "it is suspended already"
+    (resumed,) = actions(observed(scheduled, cron_job=suspended.manifest))
+    assert isinstance(resumed, Apply)
+    assert resumed.manifest["spec"]["suspend"] is False
+
+
+# --- what is done ---------------------------------------------------------------------------------
+
+
+def test_a_schedule_becomes_a_cron_job_and_then_nothing_is_written() -> None:
+    scheduled = archive(schedule="0 3 * * *", timeZone="Europe/Berlin")
+    (made,) = actions(observed(scheduled))
+    assert isinstance(made, Apply)
+    spec = made.manifest["spec"]
+    assert (spec["schedule"], spec["timeZone"]) == ("0 3 * * *", "Europe/Berlin")
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert not actions(observed(scheduled, cron_job=made.manifest))
+    later = archive(schedule="0 4 * * *", timeZone="Europe/Berlin")
+    (changed,) = actions(observed(later, cron_job=made.manifest))
+    assert changed.reason == "Changed"
+    assert "spec.schedule" in changed.sentence
+
+
+def test_without_a_schedule_there_is_one_job_for_a_generation() -> None:
+    (made,) = actions(observed(archive(generation=4)))
+    assert isinstance(made, Create)
+    assert made.manifest["metadata"]["name"] == "history-archive-4"
+    running = job("history-archive-4", "2026-11-24T11:00:00Z")
+    assert not actions(observed(archive(generation=4), jobs=(running,)))
+
+
+def test_a_job_that_has_ended_and_is_gone_is_not_made_again() -> None:
+    status = archive_status.JournalArchiveStatus(
+        last_run=ArchiveRun(name="history-archive-4", outcome=RunOutcome.SUCCEEDED)
+    )
+    assert not actions(observed(archive(generation=4, status=status)))
+    (made,) = actions(observed(archive(generation=5, status=status)))
+    assert isinstance(made, Create)
+
+
+def test_another_spec_begins_when_the_run_before_has_ended() -> None:
+    running = job("history-archive-1", "2026-11-24T11:00:00Z")
+    (ended,) = actions(observed(archive(generation=2), jobs=(running,)))
+    assert isinstance(ended, Delete)
+    assert (ended.kind, ended.name) == (kinds.JOB, "history-archive-1")
+    leaving = observed(archive(generation=2), pods=(pod("history-archive-1"),))
+    assert not actions(leaving), "its pod still writes to the same folder"
+    gone = observed(archive(generation=2), pods=(pod("history-archive-1", phase="Failed"),))
+    (made,) = actions(gone)
+    assert isinstance(made, Create)
+
+
+def test_a_schedule_that_was_taken_out_takes_its_cron_job_with_it() -> None:
+    (made,) = actions(observed(archive(schedule="0 3 * * *")))
+    assert isinstance(made, Apply)
+    live = made.manifest | {"metadata": made.manifest["metadata"] | {"uid": "c"}}
+    first, second = actions(observed(archive(generation=2), cron_job=live))
+    assert isinstance(first, Delete)
+    assert first.kind == kinds.CRON_JOB
+    assert isinstance(second, Create)
+
+
+def test_nothing_begins_while_it_is_suspended() -> None:
+    assert not actions(observed(archive(suspend=True)))
+    (made,) = actions(observed(archive(suspend=True, schedule="0 3 * * *")))
+    assert isinstance(made, Apply)
+    assert made.manifest["spec"]["suspend"] is True
+
+
+def test_old_jobs_go_when_they_are_told_of() -> None:
+    jobs = tuple(
+        job(f"history-archive-{number}", f"2026-11-24T1{number}:00:00Z", "Complete")
+        for number in range(1, 4)
+    )
+    limited = {"successfulJobsHistoryLimit": 1, "suspend": True}
+    assert not actions(observed(archive(**limited), jobs=jobs)), "the status does not know them"
+    status = compute(observed(archive(**limited), jobs=jobs), plan(observed(jobs=jobs), OPTIONS))
+    gone = actions(observed(archive(status=status, **limited), jobs=jobs))
+    assert {action.name for action in gone if isinstance(action, Delete)} == {
+        "history-archive-1",
+        "history-archive-2",
+    }
+    others = tuple(
+        found | {"metadata": found["metadata"] | {"ownerReferences": []}} for found in jobs
+    )
+    assert not actions(observed(archive(status=status, **limited), jobs=others)), "a CronJob's own"
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def test_a_run_is_told_with_what_it_wrote() -> None:
+    ended = job("history-archive-1", "2026-11-24T11:50:00Z", "Complete")
+    said = pod("history-archive-1", answer("7 messages.", rows=7), phase="Succeeded")
+    found = observed(jobs=(ended,), pods=(said,))
+    status = compute(found, plan(found, OPTIONS))
+    run = status.last_run
+    assert run is not None
+    assert (run.outcome, run.rows, run.bytes) == (RunOutcome.SUCCEEDED, 7, 70)
+    assert status.last_success_time == "2026-11-24T11:50:00Z"
+    assert status.lag_seconds == 600
+    assert told(found)["Ready"] == ("True", "RunSucceeded")
+    assert status.conditions[0].message == "history-archive-1: 7 messages."
+    later = compute(observed(archive(status=status), jobs=(ended,)), plan(observed(), OPTIONS))
+    assert later.last_run == run, "what a pod said stays when the pod is gone"
+    (event,) = announcements.of_run(archive().status, status)
+    assert (event.reason, event.is_warning) == ("RunSucceeded", False)
+    assert not list(announcements.of_run(status, later))
+
+
+@pytest.mark.parametrize(
+    ("message", "terminated", "condition", "words"),
+    [
+        (answer("the folder is full.", is_good=False), {}, {}, "the folder is full."),
+        ("", {"reason": "OOMKilled"}, {}, "raise spec.resources.limits.memory"),
+        ("Traceback\nKeyError: 1", {"exitCode": 1}, {}, "KeyError: 1"),
+        ("", {}, {"reason": "DeadlineExceeded"}, "after 60 s, as spec.activeDeadlineSeconds"),
+        ("", {}, {"message": "Job has reached the limit"}, "Job has reached the limit"),
+    ],
+)
+def test_a_failed_run_is_told_with_its_reason(
+    message: str | bytes, terminated: Any, condition: Any, words: str
+) -> None:
+    failed = job("history-archive-1", "2026-11-24T11:00:00Z", "Failed", **condition)
+    said = pod("history-archive-1", message, phase="Failed", **terminated)
+    found = observed(jobs=(failed,), pods=(said,))
+    status = compute(found, plan(found, OPTIONS))
+    assert status.last_run is not None
+    assert words in status.last_run.message
+    assert told(found)["Ready"] == ("False", "RunFailed")
+    assert told(found)["Stalled"] == ("True", "RunFailed")
+    assert status.lag_seconds is None
+    (event,) = announcements.of_run(archive().status, status)
+    assert (event.reason, event.is_warning) == ("RunFailed", True)
+
+
+def test_a_run_that_goes_on_is_unknown_unless_others_follow() -> None:
+    running = job("history-archive-1", "2026-11-24T11:00:00Z")
+    assert told(observed(jobs=(running,)))["Ready"] == ("Unknown", "Running")
+    assert told(observed())["Ready"] == ("Unknown", "Running")
+    scheduled = archive(schedule="0 3 * * *")
+    assert told(observed(scheduled, jobs=(running,)))["Ready"] == ("True", "Running")
+    assert told(observed(scheduled))["Ready"] == ("True", "Scheduled")
+    assert told(observed(archive(suspend=True)))["Ready"] == ("True", "Suspended")
+
+
+def test_a_run_of_the_spec_before_does_not_count() -> None:
+    ended = job("history-archive-1", "2026-11-24T11:00:00Z", "Complete")
+    assert told(observed(archive(generation=2), jobs=(ended,)))["Ready"] == ("Unknown", "Running")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}]},
+            "RunNotScheduled",
+            "no room",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "name": names.PIPELINE_CONTAINER,
+                        "image": "r/none",
+                        "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}},
+                    }
+                ]
+            },
+            "RunStuck",
+            "ErrImagePull (image r/none): not found.",
+        ),
+    ],
+)
+def test_a_run_that_cannot_begin_says_what_it_waits_for(
+    status: dict[str, Any], reason: str, words: str
+) -> None:
+    running = job("history-archive-1", "2026-11-24T11:00:00Z")
+    waiting = pod("history-archive-1") | {"status": status}
+    found = observed(jobs=(running,), pods=(waiting,))
+    assert told(found)["Ready"] == ("False", reason)
+    assert told(found)["Stalled"] == ("True", reason)
+    assert words in compute(found, plan(found, OPTIONS)).conditions[0].message
+
+
+@pytest.mark.parametrize(
+    ("began", "lag"),
+    [
+        ("2026-11-24T11:59:01Z", 0),
+        ("2026-11-24T11:58:59Z", 60),
+        ("2026-11-24T10:51:00Z", 3600),
+        ("2026-11-22T10:59:00Z", 49 * 3600),
+        ("2026-11-24T12:00:01Z", 0),
+        ("", None),
+    ],
+)
+def test_lag_is_told_in_steps(began: str, lag: int | None) -> None:
+    assert lag_s(began, NOW) == lag
+
+
+def test_what_the_api_server_refused_is_said() -> None:
+    found = observed()
+    status = compute(found, plan(found, OPTIONS), failure="no such schedule.")
+    ready = status.conditions[0]
+    assert (ready.status.value, ready.reason) == ("False", "ApplyFailed")
+    assert ready.message == "no such schedule."
+
+
+def test_a_spec_that_cannot_be_read_is_told_and_the_last_run_stays() -> None:
+    run = {"name": "history-archive-1", "outcome": "Succeeded"}
+    document = {"metadata": {"name": "history", "generation": 9}, "status": {"lastRun": run}}
+    status = refused(unreadable(document), "spec.job: what is this.", now=NOW)
+    assert {c.type: c.reason for c in status.conditions} == {
+        "Ready": "InvalidSpec",
+        "Stalled": "InvalidSpec",
+    }
+    assert status.observed_generation == 9
+    assert status.last_run is not None
+
+
+def test_metrics_come_and_go() -> None:
+    registry = CollectorRegistry()
+    metrics = ArchiveMetrics(registry)
+    run = ArchiveRun(name="a", outcome=RunOutcome.SUCCEEDED, rows=7)
+    metrics.show(
+        "ns",
+        "history",
+        archive_status.JournalArchiveStatus(last_run=run, last_success_time="1970-01-01T00:01:00Z"),
+    )
+    page = generate_latest(registry).decode()
+    labels = '{archive="history",namespace="ns"}'
+    assert f"vespiary_operator_archive_last_run{labels} 1.0" in page
+    assert f"vespiary_operator_archive_last_run_rows{labels} 7.0" in page
+    assert f"archive_last_success_timestamp_seconds{labels} 60.0" in page
+    metrics.forget("ns", "history")
+    metrics.forget("ns", "another")
+    assert "history" not in generate_latest(registry).decode()
