@@ -22,6 +22,7 @@ CLAIM_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 SNAPSHOT_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9_.]*$"
 
 OWN_SPARK_SETTINGS = ("spark.master", "spark.driver.host", "spark.local.dir")
+OWN_SPARK_PREFIX = "spark.kubernetes."
 """Settings of Spark that follow from how the job is run."""
 
 
@@ -170,6 +171,17 @@ class JournalArchiveSpec(Part, frozen=True, kw_only=True, rename="camel", omit_d
             default_text="none",
         ),
     ] = None
+    executors: Annotated[
+        int,
+        setting(
+            "Pods beside the run's own among which Spark shares out the work, by its own "
+            "Kubernetes scheduler. 0: all is done in one pod. They go to the node of the broker as "
+            "well, whose volumes they read; their memory is `spark.executor.memory` in "
+            "`sparkConf`.",
+            minimum=0,
+            maximum=100,
+        ),
+    ] = 0
     image: Annotated[
         str,
         setting(
@@ -190,9 +202,9 @@ class JournalArchiveSpec(Part, frozen=True, kw_only=True, rename="camel", omit_d
                 (
                     "self.all(key, key.startsWith('spark.') && "
                     + " && ".join(f"key != '{name}'" for name in OWN_SPARK_SETTINGS)
-                    + ")",
-                    "settings of Spark begin with spark.; spark.master, spark.driver.host and "
-                    "spark.local.dir are the operator's",
+                    + f" && !key.startsWith('{OWN_SPARK_PREFIX}'))",
+                    "settings of Spark begin with spark.; spark.master, spark.driver.host, "
+                    "spark.local.dir and spark.kubernetes. are the operator's",
                 ),
             ),
         ),
@@ -239,11 +251,13 @@ def check_archive(spec: JournalArchiveSpec) -> None:
     if spec.time_zone and not spec.schedule:
         raise ConfigError(_message("spec.timeZone"), path="spec.timeZone")
     for name in spec.spark_conf or {}:
-        if not name.startswith("spark.") or name in OWN_SPARK_SETTINGS:
+        is_own = name in OWN_SPARK_SETTINGS or name.startswith(OWN_SPARK_PREFIX)
+        if is_own or not name.startswith("spark."):
             raise ConfigError(
                 "this is no setting of Spark that can be given",
                 path=f"spec.sparkConf.{name}",
-                allowed=f"names that begin with spark., without {', '.join(OWN_SPARK_SETTINGS)}",
+                allowed="names that begin with spark., without "
+                f"{', '.join(OWN_SPARK_SETTINGS)} and what begins with {OWN_SPARK_PREFIX}",
             )
 
 

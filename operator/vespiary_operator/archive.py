@@ -13,6 +13,7 @@ from typing import Any
 
 from vespiary_operator import archive_runs, kinds, names
 from vespiary_operator.actions import Action, Apply, Block, Create, deletion
+from vespiary_operator.builders import archive_executors
 from vespiary_operator.builders import archive_job as builders
 from vespiary_operator.builders.pod_template import RETENTION, roles_of
 from vespiary_operator.drift import departure
@@ -34,6 +35,8 @@ class ObservedArchive:
         broker_error: Why it cannot be read; empty if it can.
         claims: The claims of its source and its target that are there, by name.
         cron_job: The live CronJob, or None.
+        account: The live ServiceAccount of runs with executors, or None.
+        role_binding: Its live RoleBinding, or None.
         jobs: Its Jobs, those of the CronJob with them.
         pods: Their pods.
         now: The time, RFC 3339.
@@ -44,6 +47,8 @@ class ObservedArchive:
     broker_error: str = ""
     claims: Mapping[str, Object] = field(default_factory=dict)
     cron_job: Object | None = None
+    account: Object | None = None
+    role_binding: Object | None = None
     jobs: tuple[Object, ...] = ()
     pods: tuple[Pod, ...] = ()
     now: str = ""
@@ -88,7 +93,10 @@ def plan(observed: ObservedArchive, options: Options) -> ArchivePlan:
             image=spec.image or options.pipeline_image,
             pull_policy="IfNotPresent" if spec.image else options.pipeline_pull_policy,
         )
-        actions = [*(_scheduled(observed, pod) if spec.schedule else _once(observed, pod))]
+        actions = [
+            *_account(observed, options),
+            *(_scheduled(observed, pod) if spec.schedule else _once(observed, pod)),
+        ]
     return ArchivePlan(
         actions=(*actions, *_old_jobs(observed)),
         source=source,
@@ -196,6 +204,33 @@ def _nothing_begun(observed: ObservedArchive) -> Iterator[Action]:
             sentence=f"The CronJob {live['metadata']['name']} begins no run: its source or its "
             "target is not there.",
         )
+
+
+def _account(observed: ObservedArchive, options: Options) -> Iterator[Action]:
+    """Yield what lets runs make executors; without executors nothing does."""
+    archive = observed.archive
+    if not archive.spec.executors:
+        if observed.role_binding is not None:
+            yield deletion(kinds.ROLE_BINDING, observed.role_binding, "there are no executors.")
+        return
+    wanted = (
+        (archive_executors.service_account(archive), observed.account),
+        (
+            archive_executors.role_binding(
+                archive, role=options.executor_role, is_cluster_wide=options.is_cluster_wide
+            ),
+            observed.role_binding,
+        ),
+    )
+    for manifest, live in wanted:
+        where = "all of it" if live is None else departure(manifest, live)
+        if where:
+            yield Apply(
+                manifest=manifest,
+                reason="Created" if live is None else "Changed",
+                sentence=f"The {manifest['kind']} {manifest['metadata']['name']} lets runs make "
+                "their executors.",
+            )
 
 
 def _scheduled(observed: ObservedArchive, pod: dict[str, Any]) -> Iterator[Action]:

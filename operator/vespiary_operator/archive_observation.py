@@ -29,9 +29,12 @@ async def observe(cluster: Reader, archive: JournalArchive, *, now: str) -> Obse
     """
     namespace, name = archive.metadata.namespace, archive.metadata.name
     own = names.selector(names.archive_labels(archive))
-    document, cron_job, jobs, pods = await asyncio.gather(
+    account = names.archive_account(name)
+    document, cron_job, binding, service_account, jobs, pods = await asyncio.gather(
         cluster.get(kinds.BROKER, archive.spec.broker_ref.name, namespace),
         cluster.get(kinds.CRON_JOB, names.archive_cron_job(name), namespace),
+        cluster.get(kinds.ROLE_BINDING, account, namespace),
+        cluster.get(kinds.SERVICE_ACCOUNT, account, namespace),
         cluster.items(kinds.JOB, namespace, own),
         cluster.items(kinds.POD, namespace, own),
     )
@@ -45,6 +48,8 @@ async def observe(cluster: Reader, archive: JournalArchive, *, now: str) -> Obse
         broker_error=error,
         claims=await _claims(cluster, namespace, sorted(wanted)),
         cron_job=cron_job,
+        account=service_account,
+        role_binding=binding,
         jobs=tuple(job for job in jobs if not job["metadata"].get("deletionTimestamp")),
         pods=tuple(pods),
         now=now,

@@ -49,6 +49,7 @@ SERVICE = Kind("Service", "services")
 CONFIG_MAP = Kind("ConfigMap", "configmaps")
 SECRET = Kind("Secret", "secrets")
 SERVICE_ACCOUNT = Kind("ServiceAccount", "serviceaccounts")
+ROLE_BINDING = Kind("RoleBinding", "rolebindings", "rbac.authorization.k8s.io")
 POD_DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy")
 NETWORK_POLICY = Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io")
 POD_MONITOR = Kind("PodMonitor", "podmonitors", "monitoring.coreos.com")
@@ -85,6 +86,7 @@ ALL = (
     CONFIG_MAP,
     SECRET,
     SERVICE_ACCOUNT,
+    ROLE_BINDING,
     POD_DISRUPTION_BUDGET,
     NETWORK_POLICY,
     POD_MONITOR,

@@ -168,6 +168,11 @@ def archive_job(archive: str, generation: int) -> str:
     return f"{archive}-archive-{generation}"
 
 
+def archive_account(archive: str) -> str:
+    """Return the name of the ServiceAccount, and its RoleBinding, of a run with executors."""
+    return f"{archive}-archive"
+
+
 def archive_labels(archive: JournalArchive) -> dict[str, str]:
     """Return the labels of everything that belongs to a JournalArchive."""
     return {

@@ -27,6 +27,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         broker_pull_policy: When that image is pulled.
         pipeline_image: Image of runs of JournalArchives that name none.
         pipeline_pull_policy: When that image is pulled.
+        executor_role: Role with which a run of a JournalArchive makes its executor pods: a
+            ClusterRole, or, where single namespaces are looked after, a Role in each.
         operator_image: Image of the operator itself, for the node tuning.
         operator_pull_policy: When that image is pulled.
         http_port: TCP port of `/readyz` and `/metrics`.
@@ -50,6 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     broker_pull_policy: str = "IfNotPresent"
     pipeline_image: str = "vespiary/pipeline:dev"
     pipeline_pull_policy: str = "IfNotPresent"
+    executor_role: str = "vespiary-executors"
     operator_image: str = "vespiary/operator:dev"
     operator_pull_policy: str = "IfNotPresent"
     http_port: int = 8080
@@ -129,6 +132,7 @@ def from_environment(environment: Mapping[str, str]) -> Options:
         broker_pull_policy=text("BROKER_PULL_POLICY", defaults.broker_pull_policy),
         pipeline_image=text("PIPELINE_IMAGE", defaults.pipeline_image),
         pipeline_pull_policy=text("PIPELINE_PULL_POLICY", defaults.pipeline_pull_policy),
+        executor_role=text("EXECUTOR_ROLE", defaults.executor_role),
         operator_image=text("OPERATOR_IMAGE", defaults.operator_image),
         operator_pull_policy=text("OPERATOR_PULL_POLICY", defaults.operator_pull_policy),
         http_port=number("HTTP_PORT", defaults.http_port),

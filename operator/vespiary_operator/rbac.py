@@ -80,6 +80,11 @@ RULES: tuple[Rule, ...] = (
         ("list", "watch", "create", "delete"),
         "A JournalArchive without a schedule has a Job for each change; old ones are deleted.",
     ),
+    Rule(
+        kinds.ROLE_BINDING,
+        ("get", "create", "patch", "delete"),
+        "A run with spec.executors may make pods, by the one role that the chart has for it.",
+    ),
     Rule(kinds.STATEFUL_SET, _CHILD, "A Broker's pods and claims come from a StatefulSet."),
     Rule(
         kinds.STATEFUL_SET,
@@ -267,13 +272,52 @@ def _rules(places: tuple[Place, ...]) -> str:
     return "\n".join(lines)
 
 
+EXECUTOR_VERBS = ("get", "list", "watch", "create", "delete", "deletecollection")
+"""What Spark's driver does with pods: it makes its executors, looks after them and ends them."""
+
+_EXECUTOR_ROLE = '{{ include "vespiary.fullname" $ }}-executors'
+
+
+def _bind(kind: str) -> str:
+    """Return the rule that lets one role be given to others, and nothing else be."""
+    return "\n".join(
+        [
+            "",
+            "  # A run with spec.executors is given this one role; its rights the operator lacks.",
+            '  - apiGroups: ["rbac.authorization.k8s.io"]',
+            f"    resources: [{kind.lower()}s]",
+            f"    resourceNames: [{_EXECUTOR_ROLE}]",
+            "    verbs: [bind]",
+        ]
+    )
+
+
+def _executor_role(kind: str, namespace: str) -> str:
+    """Return the role of runs with executors."""
+    where = f"\n  namespace: {namespace}" if namespace else ""
+    return "\n".join(
+        [
+            "---",
+            "apiVersion: rbac.authorization.k8s.io/v1",
+            f"kind: {kind}",
+            f"metadata:\n  name: {_EXECUTOR_ROLE}{where}",
+            '  labels: {{- include "vespiary.labels" $ | nindent 4 }}',
+            "rules:",
+            "  # Spark's driver makes its executors, looks after them and ends them.",
+            '  - apiGroups: [""]',
+            "    resources: [pods]",
+            f"    verbs: [{', '.join(EXECUTOR_VERBS)}]",
+        ]
+    )
+
+
 _SUBJECT = """subjects:
   - kind: ServiceAccount
     name: {{ include "vespiary.serviceAccountName" $ }}
     namespace: {{ $.Release.Namespace }}"""
 
 
-def _role(kind: str, name: str, namespace: str, places: tuple[Place, ...]) -> str:
+def _role(kind: str, name: str, namespace: str, places: tuple[Place, ...], more: str = "") -> str:
     """Return a role and its binding."""
     where = f"\n  namespace: {namespace}" if namespace else ""
     labels = '  labels: {{- include "vespiary.labels" $ | nindent 4 }}'
@@ -285,7 +329,7 @@ def _role(kind: str, name: str, namespace: str, places: tuple[Place, ...]) -> st
             f"kind: {kind}",
             head,
             "rules:",
-            _rules(places),
+            _rules(places) + more,
             "---",
             "apiVersion: rbac.authorization.k8s.io/v1",
             f"kind: {kind}Binding",
@@ -337,6 +381,15 @@ def rights_page() -> str:
             for rule in RULES
             if rule.place is place
         ]
+    lines += [
+        "",
+        "## What it gives to others",
+        "",
+        "A run of a JournalArchive with `spec.executors` makes its own executor pods. Its account "
+        "gets the role `RELEASE-executors`",
+        "in the namespace of the JournalArchive: the only one that the operator may `bind`. "
+        f"It has `pods`: {', '.join(EXECUTOR_VERBS)}.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -351,13 +404,15 @@ def chart_template() -> str:
     tuning = '{{ include "vespiary.tuningNamespace" $ }}'
     parts = [
         '{{- if eq .Values.scope "cluster" }}',
-        _role("ClusterRole", name, "", (Place.NAMESPACES, Place.CLUSTER)),
+        _role("ClusterRole", name, "", (Place.NAMESPACES, Place.CLUSTER), _bind("ClusterRole")),
+        _executor_role("ClusterRole", ""),
         _role("Role", f"{name}-node-tuning", tuning, (Place.TUNING,)),
         _aggregated("view", "get, list, watch"),
         _aggregated("edit", "get, list, watch, create, update, patch, delete, deletecollection"),
         "{{- else }}",
         "{{- range $namespace := default (list .Release.Namespace) .Values.namespaces }}",
-        _role("Role", name, "{{ $namespace }}", (Place.NAMESPACES,)),
+        _role("Role", name, "{{ $namespace }}", (Place.NAMESPACES,), _bind("Role")),
+        _executor_role("Role", "{{ $namespace }}"),
         "{{- end }}",
         "{{- end }}",
         "{{- if gt (int .Values.replicas) 1 }}",

@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -80,6 +81,15 @@ def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
     return RunResult(is_good=True, message=message, rows=rows, size_bytes=size)
 
 
+def _template_settings(executor_pod: str) -> list[str]:
+    """Write the template of executor pods where Spark reads it; return the setting that says so."""
+    if not executor_pod:
+        return []
+    path = Path(tempfile.gettempdir()) / "executor-pod.json"
+    path.write_text(executor_pod, "utf-8")
+    return [f"spark.kubernetes.executor.podTemplateFile={path}"]
+
+
 def run_command(arguments: Sequence[str]) -> tuple[int, str]:
     """Run a command line of `vespiary-pipeline`; return its exit code and its last line."""
     copied = _Copied(sys.stdout)
@@ -100,6 +110,7 @@ def run_command(arguments: Sequence[str]) -> tuple[int, str]:
 @click.option("--to", "target", default="", help="Folder of exports.")
 @click.option("--result-file", required=True, help="Where the result goes.")
 @click.option("--conf", "settings", multiple=True, help="A setting of Spark.")
+@click.option("--executor-pod", default="", help="Template of executor pods, as JSON.")
 def main(
     job: str,
     data: str,
@@ -108,6 +119,7 @@ def main(
     target: str,
     result_file: str,
     settings: tuple[str, ...],
+    executor_pod: str,
 ) -> None:
     """Run a job over the volumes of one broker, and leave its result in a file."""
     if retention and not has_copies(Path(retention)):
@@ -118,7 +130,8 @@ def main(
             size_bytes=0,
         )
     else:
-        arguments = [part for setting in settings for part in ("--conf", setting)]
+        given = [*settings, *_template_settings(executor_pod)]
+        arguments = [part for setting in given for part in ("--conf", setting)]
         arguments += [job, retention or data, "--json"]
         arguments += ["--snapshot", snapshot] if snapshot else []
         arguments += ["--to", target] if target else []

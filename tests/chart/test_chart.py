@@ -104,12 +104,12 @@ def test_scope_namespaces_asks_for_nothing_cluster_wide() -> None:
     kinds = [d["kind"] for d in documents]
     assert not {"ClusterRole", "ClusterRoleBinding", "BrokerNodeTuning"} & set(kinds)
     roles = [d["metadata"]["namespace"] for d in documents if d["kind"] == "Role"]
-    assert roles == ["one", "two"]
+    assert sorted(roles) == ["one", "one", "two", "two"], "the operator's and that of executors"
     (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
     environment = {e["name"]: e.get("value") for e in container["env"]}
     assert environment["VESPIARY_NAMESPACES"] == "one,two"
     own = rendered("scope=namespaces")
-    assert [d["metadata"]["namespace"] for d in own if d["kind"] == "Role"] == ["system"]
+    assert [d["metadata"]["namespace"] for d in own if d["kind"] == "Role"] == ["system"] * 2
 
 
 @needs_helm

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 import yaml
 
 from vespiary_operator import kinds, rbac
@@ -292,19 +293,37 @@ def test_the_roles_are_exactly_the_table() -> None:
             for verb in rule.verbs
         }
 
+    def bind(kind: str) -> set[tuple[str, str, str]]:
+        return {("rbac.authorization.k8s.io", kind, "bind")}
+
     documents = rendered()
     cluster = named(documents, "ClusterRole", "vespiary")
-    assert granted(cluster) == wanted(rbac.Place.NAMESPACES, rbac.Place.CLUSTER)
+    everywhere = wanted(rbac.Place.NAMESPACES, rbac.Place.CLUSTER)
+    assert granted(cluster) == everywhere | bind("clusterroles")
     assert granted(one(documents, "Role")) == wanted(rbac.Place.TUNING)
     own = rendered("scope=namespaces", "namespaces={one,two}")
-    for role in (d for d in own if d["kind"] == "Role"):
-        assert granted(role) == wanted(rbac.Place.NAMESPACES)
+    roles = [d for d in own if d["kind"] == "Role"]
+    for role in (d for d in roles if d["metadata"]["name"] == "vespiary"):
+        assert granted(role) == wanted(rbac.Place.NAMESPACES) | bind("roles")
+    assert len(roles) == 4, "two of each namespace"
     assert (kinds.SECRET.group, "secrets", "delete") not in granted(cluster)
     for values in ((), ("scope=namespaces", "namespaces={one,two}")):
         assert "vespiary-lease" not in {d["metadata"]["name"] for d in rendered(*values)}
         lease = named(rendered("replicas=2", *values), "Role", "vespiary-lease")
         assert granted(lease) == wanted(rbac.Place.OWN)
         assert lease["metadata"]["namespace"] == "system"
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespaces"])
+def test_the_operator_gives_one_role_to_others_and_that_makes_pods_alone(scope: str) -> None:
+    documents = rendered(f"scope={scope}")
+    kind = {"cluster": "ClusterRole", "namespaces": "Role"}[scope]
+    (bound,) = (r for r in named(documents, kind, "vespiary")["rules"] if "bind" in r["verbs"])
+    name = environment(documents)["VESPIARY_EXECUTOR_ROLE"]
+    assert bound["resourceNames"] == [name], "not any role"
+    (rule,) = named(documents, kind, name)["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
+    assert tuple(rule["verbs"]) == rbac.EXECUTOR_VERBS
 
 
 def test_the_test_may_try_a_broker_and_nothing_else() -> None:

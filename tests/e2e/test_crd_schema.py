@@ -56,7 +56,7 @@ def wait_until_established(definition: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def namespace(bare_cluster: KubernetesCluster) -> Iterator[str]:
     definitions = sorted((ROOT / "crds").glob("vespiary.dev_*.yaml"))
-    assert len(definitions) == 2
+    assert len(definitions) == 3
     listed = kubectl("get", "crd", "-o", "name").stdout
     ours = []
     is_installed = bool(bare_cluster.operators())
@@ -412,5 +412,5 @@ def test_node_tuning(namespace: str) -> None:
 
 
 def test_the_definitions_settle_without_complaint(namespace: str) -> None:
-    for plural in ("brokers", "brokernodetunings"):
+    for plural in ("brokers", "brokernodetunings", "journalarchives"):
         assert "NonStructuralSchema" not in wait_until_established(f"{plural}.vespiary.dev")

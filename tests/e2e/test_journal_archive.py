@@ -201,6 +201,12 @@ def test_runs_export_each_message_once(cluster: KubernetesCluster, namespace: st
     reasons = {event["reason"] for event in cluster.items("events", namespace)}
     assert "RunSucceeded" in reasons
 
+    cluster.kubectl(*patch, json.dumps({"spec": {"schedule": None}}))
+    wait_for("the CronJob is gone", lambda: not cluster.items("cronjobs", namespace))
+    cluster.kubectl(*patch, json.dumps({"spec": {"successfulJobsHistoryLimit": 0}}))
+    wait_for("Jobs that nobody keeps are gone", lambda: not cluster.items("jobs", namespace))
+    assert status(cluster, namespace, "history")["lastRun"] == found["lastRun"]
+
 
 def assert_reads_only(pod: dict[str, Any]) -> None:
     """Everything of the broker is mounted read-only, twice over."""
@@ -285,6 +291,47 @@ def test_a_snapshot_is_exported(cluster: KubernetesCluster, namespace: str) -> N
     until(cluster, namespace, "copy", "RunSucceeded")
     assert status(cluster, namespace, "copy")["lastRun"]["rows"] == 50
     assert sorted(exported(cluster, namespace)) == list(range(50))
+
+
+def test_executors_share_the_work_of_a_run(cluster: KubernetesCluster, namespace: str) -> None:
+    cluster.apply(keeping_broker(), namespace)
+    cluster.apply(claim("exports"), namespace)
+    send_until_kept(cluster, namespace)
+    settings = {"spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    cluster.apply(archive("shared", executors=1, sparkConf=settings), namespace)
+
+    def executors() -> list[dict[str, Any]]:
+        return cluster.items("pods", namespace, "spark-role=executor")
+
+    (executor,) = wait_for("there is an executor", executors, RUN_S)
+    assert_is_an_executor(executor)
+    until(cluster, namespace, "shared", "RunSucceeded")
+    run = status(cluster, namespace, "shared")["lastRun"]
+    written = exported(cluster, namespace)
+    assert run["rows"] == len(written) > 50
+    assert sorted(written) == sorted(set(written))
+    wait_for("executors go with the run", lambda: not executors(), 120)
+
+    patch = ("-n", namespace, "patch", ARCHIVE, "shared", "--type", "merge", "-p")
+    cluster.kubectl(*patch, json.dumps({"spec": {"executors": 0}}))
+    until(cluster, namespace, "shared", "RunSucceeded", generation=2)
+    assert cluster.get("rolebinding", "shared-archive", namespace) is None
+    assert exported(cluster, namespace) == written, "nothing was new"
+
+
+def assert_is_an_executor(pod: dict[str, Any]) -> None:
+    """It has no token, may write its target and its scratch folders, and nothing else."""
+    spec = pod["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "Pod", "it goes with its driver"
+    (container,) = spec["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    writable = {m["name"] for m in container["volumeMounts"] if not m.get("readOnly")}
+    assert writable == {"target", "spark-local-dir-1", "tmp"}
+    claims = [v for v in spec["volumes"] if "persistentVolumeClaim" in v]
+    assert {v["name"] for v in claims if not v["persistentVolumeClaim"].get("readOnly")} == {
+        "target"
+    }
 
 
 def test_the_example_is_taken(cluster: KubernetesCluster, namespace: str) -> None:

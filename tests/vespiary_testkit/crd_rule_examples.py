@@ -320,10 +320,10 @@ PARTS: dict[str, Examples] = {
 FIELDS: dict[tuple[str, str], Examples] = {
     (
         "sparkConf",
-        "settings of Spark begin with spark.; spark.master, spark.driver.host and spark.local.dir "
-        "are the operator's",
+        "settings of Spark begin with spark.; spark.master, spark.driver.host, spark.local.dir and "
+        "spark.kubernetes. are the operator's",
     ): Examples(
-        refused=({"driver.memory": "1g"}, {"spark.master": "local"}, {"spark.local.dir": "/"}),
+        refused=({"driver.memory": "1g"}, {"spark.master": "local"}, {"spark.kubernetes.a": "b"}),
         taken=({"spark.driver.memory": "1g"}, {"spark.masters": "a"}, {}),
     ),
     ("name", VARIABLES_OF_THE_IMAGE): Examples(

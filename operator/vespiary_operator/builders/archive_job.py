@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from vespiary_operator import names
-from vespiary_operator.builders import pod_extras
+from vespiary_operator.builders import archive_executors, pod_extras
 from vespiary_operator.builders.pod_template import (
     RETENTION,
     TERMINATION_MESSAGE,
@@ -182,7 +182,30 @@ def pod_spec(
         found["nodeSelector"] = dict(spec.node_selector)
     if spec.tolerations:
         found["tolerations"] = to_plain(spec.tolerations, spelling=Spelling.CAMEL)
-    return found
+    return _with_executors(archive, found) if archive.spec.executors else found
+
+
+def _with_executors(archive: JournalArchive, pod: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod of a run that makes executors: it has a token, for pods of its namespace."""
+    (container,) = pod["containers"]
+    settings = archive_executors.settings(
+        archive, container["image"], container["imagePullPolicy"], pod["serviceAccountName"]
+    )
+    own = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    given = container["command"]
+    template = archive_executors.template(archive, pod)
+    return {
+        **pod,
+        "serviceAccountName": names.archive_account(archive.metadata.name),
+        "automountServiceAccountToken": True,
+        "containers": [
+            {
+                **container,
+                "env": archive_executors.environment(),
+                "command": [*given, "--executor-pod", template, *own],
+            }
+        ],
+    }
 
 
 def _job_spec(archive: JournalArchive, pod: dict[str, Any]) -> dict[str, Any]:

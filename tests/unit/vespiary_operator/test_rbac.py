@@ -41,16 +41,18 @@ def test_the_template_is_yaml_once_helm_has_gone_over_it() -> None:
     assert [d["kind"] for d in documents] == [
         "ClusterRole",
         "ClusterRoleBinding",
+        "ClusterRole",
         "Role",
         "RoleBinding",
         "ClusterRole",
         "ClusterRole",
         "Role",
         "RoleBinding",
+        "Role",
         "Role",
         "RoleBinding",
     ]
-    namespaced = documents[6]["rules"]
+    namespaced = documents[7]["rules"]
     assert {r for rule in namespaced for r in rule["resources"]}.isdisjoint(
         {"nodes", "persistentvolumes", "storageclasses", "daemonsets", "brokernodetunings"}
     )

@@ -517,7 +517,7 @@ ROLES = ("journal", "bindings", "paging", "large-messages")
 async def archive_once_and_on_a_schedule(world: World) -> None:
     """Let a JournalArchive have a CronJob, then a Job, then another one in its place."""
     key = Key(kinds.JOURNAL_ARCHIVE.name, "ns", "history")
-    document = archive("history", source={"kind": "snapshot", "name": "a"})
+    document = archive("history", source={"kind": "snapshot", "name": "a"}, executors=1)
     for name in ("exports", *(f"{role}-orders-0" for role in ROLES)):
         world.cluster.put(
             {
@@ -531,12 +531,15 @@ async def archive_once_and_on_a_schedule(world: World) -> None:
     world.cluster.put(document)
     await world.reconciler.reconcile(key)
     assert world.cluster.of(kinds.CRON_JOB)
+    (binding,) = world.cluster.of(kinds.ROLE_BINDING)
+    assert binding["roleRef"]["name"] == OPTIONS.executor_role
     del world.cluster.one(kinds.JOURNAL_ARCHIVE, "history")["spec"]["schedule"]
     for seconds in (1, 2):
-        world.cluster.put(archive("history", activeDeadlineSeconds=seconds))
+        world.cluster.put(archive("history", activeDeadlineSeconds=seconds, executors=0))
         for _ in range(2):  # the Job of the spec before has to go first
             await world.reconciler.reconcile(key)
     assert not world.cluster.of(kinds.CRON_JOB)
+    assert not world.cluster.of(kinds.ROLE_BINDING)
     (job,) = world.cluster.of(kinds.JOB)
     assert job["spec"]["activeDeadlineSeconds"] == 2
 
