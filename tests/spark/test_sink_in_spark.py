@@ -17,34 +17,35 @@ from pyspark.sql import SparkSession
 from vespiary_pipeline import register
 from vespiary_testkit.broker_calls import address, call
 from vespiary_testkit.broker_process import BrokerProcess
-from vespiary_testkit.sink_driver import QUEUE, write
+from vespiary_testkit.sink_driver import MODES, write
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 FILES, LINES = 20, 200
+QUEUE = "copies"
 
 
 def places(broker: BrokerProcess) -> dict[str, str]:
     return {"url": address(broker), "stompUrl": f"stomp://127.0.0.1:{broker.port()}"}
 
 
-def received(broker: BrokerProcess) -> Counter[str]:
+def received(broker: BrokerProcess, name: str = QUEUE) -> Counter[str]:
     """Take everything out of the queue."""
     found: Counter[str] = Counter()
-    waiting = call(broker, "GET", f"/queues/{QUEUE}")["messages"]
+    waiting = call(broker, "GET", f"/queues/{name}")["messages"]
     with StompPeer(broker.port()) as peer:
         peer.connect()
-        peer.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{QUEUE}", "ack": "auto"})
+        peer.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{name}", "ack": "auto"})
         for _ in range(waiting):
             found[peer.receive().body.decode()] += 1
     return found
 
 
-def ready(broker: BrokerProcess) -> int:
-    """Return how many messages have arrived and can be seen."""
+def ready(broker: BrokerProcess, name: str) -> int:
+    """Return how many messages have arrived in a queue and can be seen."""
     for queue in call(broker, "GET", "/queues")["items"]:
-        if queue["name"] == QUEUE:
+        if queue["name"] == name:
             return int(queue["ready"])
     return 0
 
@@ -67,10 +68,10 @@ def test_a_dataframe_goes_to_a_queue(spark: SparkSession, tmp_path: Path) -> Non
 
 
 @contextmanager
-def driver(broker: BrokerProcess, mode: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def driver(broker: BrokerProcess, home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a driver with two executors; kill -9 all of it at the end."""
     tests = Path(__file__).resolve().parents[1]
-    program = [sys.executable, "-m", "vespiary_testkit.sink_driver", *places(broker).values(), mode]
+    program = [sys.executable, "-m", "vespiary_testkit.sink_driver", *places(broker).values()]
     environment = {
         **os.environ, "PYTHONPATH": str(tests), "TMPDIR": str(home),
         "SPARK_WORKER_DIR": str(home / "work"), "SPARK_LOCAL_IP": "127.0.0.1",
@@ -124,10 +125,7 @@ def kill(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["fenced", "dedup", "plain"])
-def test_drivers_and_executors_that_are_killed(
-    spark: SparkSession, tmp_path: Path, mode: str
-) -> None:
+def test_drivers_and_executors_that_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.mkdir()
     for number in range(FILES):
@@ -135,23 +133,21 @@ def test_drivers_and_executors_that_are_killed(
         (lines / f"{number:03}.txt").write_text(text)
     everything = Counter(f"m{number}" for number in range(FILES * LINES))
     with BrokerProcess(tmp_path / "data") as broker:
-        with driver(broker, mode, tmp_path) as child:
+        with driver(broker, tmp_path) as child:
 
             def until(look: Callable[[], bool]) -> None:
                 wait_for(lambda: look() or child.poll() is not None)
                 assert child.poll() is None, (tmp_path / "output").read_text()[-3000:]
 
             until(lambda: len(executors(child.pid)) == 2)
-            until((tmp_path / "checkpoint" / "offsets" / "0").exists)
-            until(lambda: ready(broker) > 0)
+            until((tmp_path / "checkpoints" / "plain" / "offsets" / "0").exists)
+            until(lambda: all(ready(broker, mode) > 0 for mode in MODES))
             kill(executors(child.pid)[0])
-            seen = ready(broker)
-            until(lambda: ready(broker) >= seen + 2 * LINES)
-        assert ready(broker) < FILES * LINES, "the driver was killed in the middle"
-        write(spark, places(broker), mode, tmp_path)
-        found = received(broker)
-        if mode == "plain":
-            assert set(found) == set(everything)
-        else:
-            assert found == everything
+            seen = {mode: ready(broker, mode) for mode in MODES}
+            until(lambda: all(ready(broker, mode) > seen[mode] for mode in MODES))
+        assert ready(broker, "fenced") < FILES * LINES, "the driver was killed in the middle"
+        write(spark, places(broker), tmp_path)
+        assert received(broker, "fenced") == everything
+        assert received(broker, "dedup") == everything
+        assert set(received(broker, "plain")) == set(everything)
         assert call(broker, "GET", "/transactions")["items"] == []

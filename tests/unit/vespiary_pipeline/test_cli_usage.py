@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vespiary_pipeline import cli
+from vespiary_pipeline import cli, cli_common
 
 COMMANDS = sorted(cli.main.commands)
 
@@ -36,8 +36,8 @@ def test_help_needs_no_spark() -> None:
 def test_a_path_without_a_journal_is_told_before_spark_starts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_session", lambda: pytest.fail("Spark was started"))
-    more = ["--to", str(tmp_path / "lake")] if name == "export" else []
+    monkeypatch.setattr(cli_common, "start_session", lambda: pytest.fail("Spark was started"))
+    more = {"export": ["--to", str(tmp_path / "lake")], "replay": ["--dry-run"]}.get(name, [])
     result = CliRunner().invoke(cli.main, [name, str(tmp_path), "--json", *more])
     assert result.exit_code == 1
     assert "nothing of a broker lies here" in result.stderr

@@ -1,0 +1,184 @@
+"""What the commands of `vespiary-pipeline` share: options, the session, errors, tables.
+
+Owns how a command starts Spark and shows rows. Results go to standard output, everything else to
+standard error. Must never import Spark before a command needs it. Called by `cli` and the modules
+of its commands.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vespiary_spec.errors import VespiaryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vespiary_pipeline.jobs.broker_files import BrokerFiles
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CELL_CHARACTERS_MAX = 40
+
+
+def start_session() -> AbstractContextManager[SparkSession]:
+    """Start Spark for one command; tests put their own in its place."""
+    from vespiary_pipeline.session import local_session
+
+    return local_session(click.get_current_context().find_root().obj)
+
+
+def source_options(function: F) -> F:
+    """Add the options that say what is read, and how it is shown."""
+    for option in (
+        click.option("--json", "is_json", is_flag=True, help="An object a line."),
+        click.option("--snapshot", default="", help="Read the copy of this name."),
+        click.option(
+            "--on-corrupt",
+            type=click.Choice(["fail", "stop-file", "report"]),
+            default="fail",
+            show_default=True,
+            help="What damage does.",
+        ),
+        click.argument("path"),
+    ):
+        function = option(function)
+    return function
+
+
+def shown_options(function: F) -> F:
+    """Add the options of tables that may be long."""
+    for option in (
+        click.option(
+            "--limit",
+            type=click.IntRange(1),
+            default=20,
+            show_default=True,
+            help="Rows that are printed.",
+        ),
+        click.option("--to", "target", default="", help="Write all rows into this new folder."),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["parquet", "csv", "json"]),
+            default="parquet",
+            show_default=True,
+            help="How --to writes.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def told(function: F) -> F:
+    """Print an error of ours as its sentence, and end with its exit code."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        # PySpark writes an error of a query as JSON with Java's stack beside raising it.
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            logging.getLogger(name).disabled = True
+        try:
+            return function(*args, **options)
+        except VespiaryError as error:
+            click.echo(f"vespiary-pipeline: {error}", err=True)
+            if options.get("is_json"):
+                click.echo(json.dumps({"event": "error", **error.to_dict()}))
+            sys.exit(error.exit_code)
+
+    return run  # type: ignore[return-value]
+
+
+@contextmanager
+def opened(path: str, snapshot: str, on_corrupt: str) -> Iterator[BrokerFiles]:
+    """Start Spark on the files at a path, if a broker's lie there.
+
+    Args:
+        path: The path.
+        snapshot: Name of a copy; empty: the files themselves.
+        on_corrupt: What damage does.
+
+    Raises:
+        StorageError: Nothing of a broker lies there.
+        JobFailed: Spark ended what was done.
+    """
+    from vespiary_pipeline.jobs.broker_files import BrokerFiles
+    from vespiary_pipeline.jobs.failures import spark_failures
+    from vespiary_pipeline.layout import find_places
+    from vespiary_pipeline.options import read_options
+
+    options = {"onCorrupt": on_corrupt}
+    if snapshot:
+        options["snapshot"] = snapshot
+    find_places(read_options({**options, "path": path}))  # before Spark takes its seconds
+    with start_session() as spark, spark_failures(path):
+        yield BrokerFiles(spark, path, options)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def show(
+    table: DataFrame, order: Iterable[str], *, is_json: bool, limit: int, target: str, form: str
+) -> None:
+    """Write all rows of a table, or print the first of them and how many there are."""
+    if target:
+        _write(table, Path(target), form)
+        click.echo(f"vespiary-pipeline: written to {target}", err=True)
+        return
+    from vespiary_pipeline.jobs.rows import rows_of
+
+    rows = table.orderBy(*order)
+    if is_json:
+        for row in rows_of(rows):
+            click.echo(json.dumps(row, default=as_json))
+        return
+    first = list(rows_of(rows.limit(limit + 1)))  # ordered: only the first rows are kept
+    cells = [[_cell(value) for value in row.values()] for row in first[:limit]]
+    _print(table.columns, cells)
+    if len(first) > limit:
+        click.echo(f"and {table.count() - limit} more: --limit shows, --to writes them", err=True)
+
+
+def _write(table: DataFrame, target: Path, form: str) -> None:
+    uri = f"file:{target.absolute()}"
+    table.write.mode("errorifexists").format(form).option("header", "true").save(uri)
+
+
+def as_json(value: object) -> str:
+    """Return a value as text, for JSON."""
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return bytes(value).hex() if isinstance(value, bytes | bytearray) else str(value)
+
+
+def _cell(value: object) -> str:
+    is_time = isinstance(value, datetime.datetime)
+    text = "-" if value is None else as_json(value) if is_time else str(value)
+    cut = len(text) > _CELL_CHARACTERS_MAX
+    return text[: _CELL_CHARACTERS_MAX - 1] + "…" if cut else text
+
+
+def _print(columns: list[str], rows: list[list[str]]) -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*columns)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in [columns, *rows]:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
