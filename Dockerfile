@@ -60,7 +60,7 @@ FROM base AS pipeline
 USER root
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless libnss-wrapper \
  && rm -rf /var/lib/apt/lists/*
 USER 10001:10001
 # Spark's scratch files; the root file system may be read-only.

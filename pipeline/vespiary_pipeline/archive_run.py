@@ -20,6 +20,7 @@ import click
 
 from vespiary_codec.journal.file_forms import copy_parts
 from vespiary_pipeline import cli
+from vespiary_pipeline.named_user import name_user
 from vespiary_spec.archive_status import RunResult, encode
 from vespiary_spec.archives import ArchiveJob
 
@@ -130,6 +131,7 @@ def main(
             size_bytes=0,
         )
     else:
+        name_user(Path(tempfile.gettempdir()))
         given = [*settings, *_template_settings(executor_pod)]
         arguments = [part for setting in given for part in ("--conf", setting)]
         arguments += [job, retention or data, "--json"]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from vespiary_pipeline.named_user import name_user
 from vespiary_spec.errors import SparkUnusable
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -68,6 +70,7 @@ def main() -> None:
         found = command(os.environ, Path(pyspark.__file__).parent)
     except SparkUnusable as error:
         sys.exit(str(error))
+    name_user(Path(tempfile.gettempdir()))
     os.execvp(found[0], found)  # noqa: S606 - the process is the container's
 
 

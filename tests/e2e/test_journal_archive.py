@@ -294,7 +294,11 @@ def test_a_snapshot_is_exported(cluster: KubernetesCluster, namespace: str) -> N
 
 
 def test_executors_share_the_work_of_a_run(cluster: KubernetesCluster, namespace: str) -> None:
-    cluster.apply(keeping_broker(), namespace)
+    """By the broker's user, which is one that no image knows."""
+    document = keeping_broker()
+    user = {"runAsUser": 20000, "runAsGroup": 20000, "fsGroup": 20000}
+    document["spec"]["podTemplate"] = {"securityContext": user}
+    cluster.apply(document, namespace)
     cluster.apply(claim("exports"), namespace)
     send_until_kept(cluster, namespace)
     settings = {"spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2"}
@@ -322,6 +326,7 @@ def test_executors_share_the_work_of_a_run(cluster: KubernetesCluster, namespace
 def assert_is_an_executor(pod: dict[str, Any]) -> None:
     """It has no token, may write its target and its scratch folders, and nothing else."""
     spec = pod["spec"]
+    assert spec["securityContext"]["runAsUser"] == 20000
     assert spec["automountServiceAccountToken"] is False
     assert pod["metadata"]["ownerReferences"][0]["kind"] == "Pod", "it goes with its driver"
     (container,) = spec["containers"]

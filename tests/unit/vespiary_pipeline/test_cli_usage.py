@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from vespiary_pipeline import cli, cli_common
+from vespiary_pipeline import cli, cli_common, session
 
 COMMANDS = sorted(cli.main.commands)
 
@@ -47,3 +48,19 @@ def test_a_path_without_a_journal_is_told_before_spark_starts(
 def test_wrong_usage_is_exit_code_2() -> None:
     assert CliRunner().invoke(cli.main, ["live"]).exit_code == 2
     assert CliRunner().invoke(cli.main, ["live", "x", "--on-corrupt", "hope"]).exit_code == 2
+
+
+def test_settings_of_spark_reach_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(session, "local_session", given.append)
+    with click.Context(cli.main).scope():
+        cli.main.callback(settings=("spark.a=1", "spark.b=x=y", "spark.a=2"))
+        cli_common.start_session()
+    assert given == [{"spark.a": "2", "spark.b": "x=y"}]
+
+
+@pytest.mark.parametrize("setting", ["driver.memory=1g", "spark.a", "=1"])
+def test_what_is_no_setting_of_spark_is_wrong_usage(setting: str) -> None:
+    found = CliRunner().invoke(cli.main, ["--conf", setting, "live", "x"])
+    assert found.exit_code == 2
+    assert "spark.NAME=VALUE" in found.stderr

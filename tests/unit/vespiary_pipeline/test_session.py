@@ -92,6 +92,10 @@ def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
     assert memory_bytes(limit) == machine
     limit.write_text("1073741824\n")
     assert memory_bytes(limit) == min(machine, GIB)
+    older = tmp_path / "memory.limit_in_bytes"
+    older.write_text("536870912\n")
+    assert memory_bytes(tmp_path / "none", older) == min(machine, GIB // 2)
+    assert memory_bytes(limit, older) == min(machine, GIB // 2)
 
 
 def test_workers_get_this_python_and_nothing_listens_outside(tmp_path: Path) -> None:
