@@ -67,23 +67,25 @@ class ArchivePlan:
         actions: Writes.
         source: Why the source cannot be read; None if it can.
         target: Why the target cannot be written; None if it can, or there is none.
+        taken: Which object of somebody else has a name that is needed; None if none has.
     """
 
     actions: tuple[Action, ...]
     source: Block | None
     target: Block | None
+    taken: Block | None = None
 
     @property
     def block(self) -> Block | None:
         """What stands in the way of runs first."""
-        return self.source or self.target
+        return self.source or self.target or self.taken
 
 
 def plan(observed: ObservedArchive, options: Options) -> ArchivePlan:
     """Decide what to do about a JournalArchive; no actions if all is as wanted."""
-    source, target = source_block(observed), target_block(observed)
+    source, target, taken = source_block(observed), target_block(observed), taken_block(observed)
     broker = observed.broker
-    if source or target or broker is None:
+    if source or target or taken or broker is None:
         actions = list(_nothing_begun(observed))
     else:
         spec = observed.archive.spec
@@ -101,6 +103,7 @@ def plan(observed: ObservedArchive, options: Options) -> ArchivePlan:
         actions=(*actions, *_old_jobs(observed)),
         source=source,
         target=target,
+        taken=taken,
     )
 
 
@@ -191,13 +194,33 @@ def target_block(observed: ObservedArchive) -> Block | None:
     return None
 
 
+def taken_block(observed: ObservedArchive) -> Block | None:
+    """Return which object of somebody else has a name that is needed; None if none has."""
+    spec = observed.archive.spec
+    needed = [observed.cron_job] if spec.schedule else []
+    needed += [observed.account, observed.role_binding] if spec.executors else []
+    for live in needed:
+        if live is not None and not _is_own(observed, live):
+            metadata = live["metadata"]
+            return Block(
+                reason="NameTaken",
+                sentence=f"The {live['kind']} {metadata['namespace']}/{metadata['name']} is not "
+                "this JournalArchive's: delete it, or give the JournalArchive another name.",
+            )
+    return None
+
+
+def _is_own(observed: ObservedArchive, live: Object) -> bool:
+    return archive_runs.is_owned_by(live, observed.archive.metadata.uid)
+
+
 # --- what is done -------------------------------------------------------------------------------
 
 
 def _nothing_begun(observed: ObservedArchive) -> Iterator[Action]:
     """Yield what keeps the CronJob from beginning runs that could only fail or wait."""
     live = observed.cron_job
-    if live is not None and not live["spec"].get("suspend"):
+    if live is not None and _is_own(observed, live) and not live["spec"].get("suspend"):
         yield Apply(
             manifest=builders.suspended(dict(live)),
             reason="Suspended",
@@ -210,8 +233,9 @@ def _account(observed: ObservedArchive, options: Options) -> Iterator[Action]:
     """Yield what lets runs make executors; without executors nothing does."""
     archive = observed.archive
     if not archive.spec.executors:
-        if observed.role_binding is not None:
-            yield deletion(kinds.ROLE_BINDING, observed.role_binding, "there are no executors.")
+        live = observed.role_binding
+        if live is not None and _is_own(observed, live):
+            yield deletion(kinds.ROLE_BINDING, live, "there are no executors.")
         return
     wanted = (
         (archive_executors.service_account(archive), observed.account),
@@ -222,12 +246,12 @@ def _account(observed: ObservedArchive, options: Options) -> Iterator[Action]:
             observed.role_binding,
         ),
     )
-    for manifest, live in wanted:
-        where = "all of it" if live is None else departure(manifest, live)
+    for manifest, found in wanted:
+        where = "all of it" if found is None else departure(manifest, found)
         if where:
             yield Apply(
                 manifest=manifest,
-                reason="Created" if live is None else "Changed",
+                reason="Created" if found is None else "Changed",
                 sentence=f"The {manifest['kind']} {manifest['metadata']['name']} lets runs make "
                 "their executors.",
             )
@@ -250,7 +274,7 @@ def _once(observed: ObservedArchive, pod: dict[str, Any]) -> Iterator[Action]:
 
     Two exports never write to one folder at a time; an export that is ended leaves nothing behind.
     """
-    if observed.cron_job is not None:
+    if observed.cron_job is not None and _is_own(observed, observed.cron_job):
         yield deletion(kinds.CRON_JOB, observed.cron_job, "spec.schedule was taken out.")
     wanted = builders.job(observed.archive, pod)
     name = wanted["metadata"]["name"]
@@ -280,8 +304,7 @@ def _old_jobs(observed: ObservedArchive) -> Iterator[Action]:
     A CronJob looks after its own. What the status does not tell of yet is kept.
     """
     spec, status = observed.archive.spec, observed.archive.status
-    uid = observed.archive.metadata.uid
-    own = [job for job in observed.jobs if archive_runs.is_owned_by(job, uid)]
+    own = [job for job in observed.jobs if _is_own(observed, job)]
     limits = {
         RunOutcome.SUCCEEDED: spec.successful_jobs_history_limit,
         RunOutcome.FAILED: spec.failed_jobs_history_limit,

@@ -211,6 +211,38 @@ def test_a_schedule_begins_nothing_that_could_only_fail() -> None:
     assert resumed.manifest["spec"]["suspend"] is False
 
 
+def test_what_is_somebody_elses_is_neither_changed_nor_deleted() -> None:
+    foreign = {"apiVersion": "v1", "kind": "CronJob", "spec": {"schedule": "@daily"}}
+    foreign["metadata"] = {"name": "history-archive", "namespace": "ns", "uid": "x"}
+    scheduled = observed(archive(schedule="0 3 * * *"), cron_job=foreign)
+    assert told(scheduled)["Ready"] == ("False", "NameTaken")
+    sentence = compute(scheduled, plan(scheduled, OPTIONS)).conditions[0].message
+    assert "The CronJob ns/history-archive is not this JournalArchive's" in sentence
+    assert not actions(scheduled)
+    for name in ("account", "role_binding"):
+        assert told(observed(archive(executors=1), **{name: foreign}))["Ready"][1] == "NameTaken"
+        (made,) = actions(observed(archive(), cron_job=foreign, **{name: foreign}))
+        assert isinstance(made, Create), "it needs neither, so neither is in its way"
+
+
+def test_executors_come_with_what_lets_runs_make_them() -> None:
+    account, binding, made = actions(observed(archive(executors=2)))
+    assert isinstance(account, Apply)
+    assert isinstance(binding, Apply)
+    assert isinstance(made, Create)
+    live = {
+        "account": account.manifest,
+        "role_binding": binding.manifest,
+        "jobs": (job("history-archive-1", "2026-11-24T11:00:00Z"),),
+    }
+    assert not actions(observed(archive(executors=2), **live))
+    found = live | {"role_binding": binding.manifest}
+    found["role_binding"]["metadata"]["uid"] = "r"
+    (gone,) = actions(observed(archive(), **found))
+    assert isinstance(gone, Delete)
+    assert gone.kind == kinds.ROLE_BINDING
+
+
 # --- what is done ---------------------------------------------------------------------------------
 
 
