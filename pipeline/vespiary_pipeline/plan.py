@@ -157,6 +157,22 @@ def plan_copies(place: Place, *, is_strict: bool = True) -> list[Part]:
         ForeignJournal: A copy is of another journal than the first, or of a newer version.
         NativeError: A file can't be read.
     """
+    files, damaged = survey_copies(place, is_strict=is_strict)
+    return _parts(place, files, None) + damaged
+
+
+def survey_copies(place: Place, *, is_strict: bool = True) -> tuple[list[JournalFile], list[Part]]:
+    """Return the kept copies of a folder, by file id, and parts for damaged ones.
+
+    Args:
+        place: The folder.
+        is_strict: Damage is an error; else it becomes a part that says so.
+
+    Raises:
+        CorruptRecord: A header is damaged.
+        ForeignJournal: A copy is of another journal than the first, or of a newer version.
+        NativeError: A file can't be read.
+    """
     named = [(copy_parts(entry.name), entry) for entry in place.path.iterdir()]
     files: dict[int, JournalFile] = {}
     damaged: list[Part] = []
@@ -166,7 +182,7 @@ def plan_copies(place: Place, *, is_strict: bool = True) -> list[Part]:
         if file is not None and file.state == "active":
             files.setdefault(file.header.file_id, file)
             first = first or file
-    return _parts(place, [files[id_] for id_ in sorted(files)], None) + damaged
+    return [files[id_] for id_ in sorted(files)], damaged
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -34,10 +34,14 @@ class JournalWriter:
     Args:
         folder: Where they go; it is made.
         journal: `message`, `bindings` or `jms`.
+        journal_id: Its id.
     """
 
-    def __init__(self, folder: Path, journal: str = "message") -> None:
+    def __init__(
+        self, folder: Path, journal: str = "message", journal_id: bytes = JOURNAL_ID
+    ) -> None:
         self.folder = folder
+        self.journal_id = journal_id
         self.form = FORMS[journal]
         self._sequence = self._crc = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,8 +87,8 @@ class JournalWriter:
             data += block
         size = max(65536, FIRST_OFFSET + len(data) + 4096)
         head = FileHeader(
-            state=FileState.ACTIVE, kind=self.form.kind, journal_id=JOURNAL_ID, file_id=file_id,
-            salt=salt, size_bytes=size, activated_ms=1,
+            state=FileState.ACTIVE, kind=self.form.kind, journal_id=self.journal_id,
+            file_id=file_id, salt=salt, size_bytes=size, activated_ms=1,
         )  # fmt: skip
         path = self.folder / (name or self.form.name(file_id))
         path.write_bytes((encode_file_header(head) + data).ljust(size, b"\0"))

@@ -13,7 +13,7 @@ from vespiary_pipeline import register
 from vespiary_pipeline.files import is_locked
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import read_options
-from vespiary_pipeline.plan import survey
+from vespiary_pipeline.plan import survey, survey_copies
 from vespiary_pipeline.transform import RECORD_COLUMNS, live, queues
 from vespiary_spec.errors import StorageError
 
@@ -56,9 +56,10 @@ class BrokerFiles:
 
     @property
     def journal_id(self) -> str:
-        """Id of the message journal, in hex; empty if no file of it has a header."""
+        """Id of the message journal, in hex; empty if no file or copy of it has a header."""
         for place in self._places("message"):
-            for file in survey(place)[0]:
+            look = survey_copies if place.kind == "copies" else survey
+            for file in look(place)[0]:
                 if file.has_header:
                     return file.header.journal_id.hex()
         return ""
