@@ -19,6 +19,7 @@ from vespiary_spec.errors import (
     ForeignJournal,
     ForeignVolume,
     GeneratedDrift,
+    ImportRefused,
     InvalidSelector,
     JobFailed,
     JournalError,
@@ -311,6 +312,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "told: a queue that is not there or has consumers, an address that is full, a login that "
         "is wrong.",
         "Act on the reason, then start the query again; its checkpoint goes on where it was.",
+    ),
+    CatalogueEntry(
+        ImportRefused,
+        "The folder that an import should make holds something, another import into it took this "
+        "one's place, or a row cannot be a message. Nothing is to be seen of the import.",
+        "Give an empty or a new folder, mend the row that is named, and run one import at a time.",
     ),
 )
 """Every error class once, in the order of the reference page."""

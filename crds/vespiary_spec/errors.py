@@ -509,3 +509,12 @@ class BrokerRefused(PipelineError):
 
     code = "VSP-D106"
     status: int = 0
+
+
+class ImportRefused(PipelineError):
+    """An import cannot make the folder, or a row cannot be a message; nothing is to be seen of it.
+
+    What other imports staged for the same folder may be gone.
+    """
+
+    code = "VSP-D107"

@@ -19,6 +19,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from vespiary_codec.journal.columns import POSITION_BITS
+from vespiary_pipeline.imports.import_options import is_import, read_import_options
+from vespiary_pipeline.imports.rows import check_columns as check_import_columns
+from vespiary_pipeline.imports.writer import ImportWriter
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import Options, read_options
 from vespiary_pipeline.plan import Part, plan_copies, plan_journal, split
@@ -82,8 +85,8 @@ class VespiarySource(DataSource):
         options = read_stream_options(self.options)
         return StreamReader(options, _checked(schema, MESSAGES, {"body": options.body}))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        """Return what writes a DataFrame to the queues of a running broker.
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink | ImportWriter:
+        """Return what writes a DataFrame: to a new data folder, or to a running broker's queues.
 
         Args:
             schema: The DataFrame's.
@@ -91,8 +94,11 @@ class VespiarySource(DataSource):
 
         Raises:
             ConfigError: An option or a column is wrong.
-            NativeError: The broker can't be reached.
+            ImportRefused: Something is in the folder.
+            NativeError: The broker can't be reached, or the folder can't be made.
         """
+        if is_import(self.options):
+            return self._import(schema, overwrite=overwrite)
         return BatchSink(self._sink_options(schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
@@ -106,6 +112,17 @@ class VespiarySource(DataSource):
             ConfigError: An option or a column is wrong.
         """
         return StreamSink(self._sink_options(schema, overwrite=overwrite))
+
+    def _import(self, schema: StructType, *, overwrite: bool) -> ImportWriter:
+        options = read_import_options(self.options)
+        if overwrite:
+            raise ConfigError(
+                "an import makes a new folder, and nothing is overwritten", path="mode",
+                cure='.mode("append")',
+            )  # fmt: skip
+        columns = {one.name: one.dataType.simpleString() for one in schema.fields}
+        check_import_columns(columns, options)
+        return ImportWriter(options, is_numbered="sequences" in columns)
 
     def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         options = read_sink_options(self.options)

@@ -1,0 +1,1 @@
+"""DataFrames become the files of a broker that does not exist yet."""
