@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from vespiary_spec.configuration import from_broker
-from vespiary_spec.resources import API_VERSION, Broker
+from vespiary_spec.resources import API_VERSION, Broker, JournalArchive
 
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT / "crds/vespiary.dev_brokers.yaml"
@@ -38,5 +38,22 @@ def test_what_a_page_shows_is_taken(spec: dict[str, Any]):
     assert from_broker(made).data_directory
 
 
+def archives() -> list[Any]:
+    """Return the JournalArchives that the howto pages show."""
+    return [
+        pytest.param(document, id=page.stem)
+        for page in sorted((ROOT / "docs/howto").glob("*.md"))
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+        if "kind: JournalArchive" in block
+        for document in yaml.safe_load_all(block)
+    ]
+
+
+@pytest.mark.parametrize("document", archives())
+def test_an_archive_that_a_page_shows_is_taken(document: dict[str, Any]):
+    assert JournalArchive.from_dict(document).spec.broker_ref.name
+
+
 def test_there_are_such_pages():
     assert "retention" in {example.id for example in examples()}
+    assert "archive" in {example.id for example in archives()}
