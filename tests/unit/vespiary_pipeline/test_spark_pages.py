@@ -10,6 +10,8 @@ import pytest
 from vespiary_pipeline.cli import main
 from vespiary_pipeline.options import OPTIONS
 from vespiary_pipeline.schema import MESSAGES
+from vespiary_pipeline.sink import sink_options
+from vespiary_pipeline.sink.frames import COLUMNS
 from vespiary_pipeline.stream import stream_options
 
 PAGES = Path(__file__).resolve().parents[3] / "docs/howto"
@@ -29,7 +31,11 @@ def first_cells(page: str, heading: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("page", "options"),
-    [("spark.md", OPTIONS), ("spark-streams.md", stream_options.OPTIONS)],
+    [
+        ("spark.md", OPTIONS),
+        ("spark-streams.md", stream_options.OPTIONS),
+        ("spark-sink.md", sink_options.OPTIONS),
+    ],
 )
 def test_the_options_are_all_there(page: str, options: dict[str, object]) -> None:
     assert first_cells(page, "option") == set(options)
@@ -44,3 +50,7 @@ def test_the_commands_are_all_there() -> None:
 
 def test_the_columns_of_a_stream_are_all_there() -> None:
     assert first_cells("spark-streams.md", "column") == set(MESSAGES.names)
+
+
+def test_the_columns_of_a_sink_are_all_there() -> None:
+    assert first_cells("spark-sink.md", "column") == set(COLUMNS)
