@@ -21,8 +21,10 @@ from pyspark.sql.types import StructType
 
 from vespiary_pipeline.schema import MESSAGES
 from vespiary_pipeline.source import VespiarySource, stream_columns
+from vespiary_pipeline.stream.client import StreamClient
 from vespiary_pipeline.stream.reader import StreamReader
 from vespiary_pipeline.stream.stream_options import read_stream_options
+from vespiary_spec.errors import StreamHeld
 from vespiary_testkit.broker_calls import address, call
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.micro_batches import Killed, MicroBatches, QueryError
@@ -228,24 +230,11 @@ def test_an_older_run_is_fenced_and_another_query_is_refused(tmp_path: Path):
         with pytest.raises(QueryError, match="claimed by another run"):
             query.run(step)
         assert query.bodies() == numbered(1, 6)
-        other = Query(broker, tmp_path / "other", lease="3600")
-        other.home.mkdir()
-        options = {"url": address(broker), **other.options}
-        reader = Source(options).streamReader(schema=StructType([]))
-        start = reader.initialOffset()
-        reader._http.claim = _at_once(reader._http.claim)  # type: ignore[method-assign]
-        with pytest.raises(Exception, match=r"is held by .* \[VSP-P108\]"):
-            reader.latestOffset(start, reader.getDefaultReadLimit())
-
-
-def _at_once(claim: Any) -> Any:
-    def refused(*args: Any) -> Any:
-        from unittest import mock
-
-        with mock.patch("time.monotonic", side_effect=itertools.count(0, 10_000)):
-            return claim(*args)
-
-    return refused
+        options = read_stream_options({"url": address(broker), "queues": QUEUE})
+        passing = itertools.count(0.0, 10_000.0)
+        client = StreamClient(options, clock_s=passing.__next__)
+        with pytest.raises(StreamHeld, match=r"is held by .* \[VSP-P108\]"):
+            client.claim(f"spark.{QUEUE}", QUEUE, "another query", 60)
 
 
 def test_a_checkpoint_that_was_put_back_is_told(tmp_path: Path):
@@ -307,6 +296,23 @@ def test_columns_of_messages(tmp_path: Path):
         assert dict(row["properties"])["colour"] == "red"
         assert row["body"] == b"x" * 10_000
         reader.stop()
+
+
+def test_large_bodies_come_in_several_batches(tmp_path: Path):
+    """They are small in an answer, as references, and may be too many for the memory together."""
+    with BrokerProcess(tmp_path / "data", "min-large-message-size=4096") as broker:
+        fill(broker, *[f"{number}" * 40_000 for number in range(6)], "small")
+        given = {"url": address(broker), "queues": QUEUE, "rangeBytes": "65536"}
+        reader = StreamReader(read_stream_options(given), MESSAGES.names)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        (part,) = reader.partitions(start, end)
+        batches = [batch.to_pylist() for batch in reader.read(part)]
+        assert len(batches) > 3
+        assert max(sum(len(row["body"]) for row in rows) for rows in batches) <= 65536 + 40_000
+        rows = [row for batch in batches for row in batch]
+        assert [row["sequence"] for row in rows] == list(range(1, 8))
+        assert [row["body"][:1] for row in rows] == [*[b"%d" % n for n in range(6)], b"s"]
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path: Path):

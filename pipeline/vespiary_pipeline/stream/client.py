@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http
 import time
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -39,13 +40,21 @@ class StreamClient:
         options: Where the broker is, and who calls.
         keeps_open: Make all calls over one connection, until `close`. In the driver calls are few,
             and Spark does not say when a query ends.
+        clock_s: The monotonic clock.
 
     Raises:
         ConfigError: The URL is none, or holds a password.
         NativeError: The password's file can't be read.
     """
 
-    def __init__(self, options: StreamOptions, *, keeps_open: bool = False) -> None:
+    def __init__(
+        self,
+        options: StreamOptions,
+        *,
+        keeps_open: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock_s = clock_s
         self._api = BrokerApi(options.url, options.password_file, keeps_open=keeps_open)
 
     @property
@@ -91,8 +100,8 @@ class StreamClient:
                 # An earlier start of this query, which died before its first batch, may hold it.
                 if until_s is None:
                     state = self.show(name) or {}
-                    until_s = time.monotonic() + float(state.get("leaseLeftS", 0.0)) + 1.0
-                if time.monotonic() >= until_s:
+                    until_s = self._clock_s() + float(state.get("leaseLeftS", 0.0)) + 1.0
+                if self._clock_s() >= until_s:
                     raise
                 time.sleep(PAUSE_S)
 

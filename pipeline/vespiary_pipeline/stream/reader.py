@@ -72,11 +72,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] = {}
         self._held: dict[str, _Held] = {}
         self._heads: dict[str, QueueOffset] = {}
-        self._client: StreamClient | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection behind: tasks open their own."""
-        return self.__dict__ | {"_client": None}
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -168,9 +163,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _http(self) -> StreamClient:
-        if self._client is None:
-            self._client = StreamClient(self._options)
-        return self._client
+        """What calls in the driver: a connection for each call, so nothing is kept or pickled."""
+        return StreamClient(self._options)
 
     def _name(self, queue: str) -> str:
         return f"{self._options.stream}.{queue}"
@@ -321,14 +315,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.max_body_bytes,
             names_of({}),
             bodies,
+            self._options.range_bytes,
         )
         shown = Part(client.place, "message", part.claim.queue_id, part.claim.queue_id, SALT)
-        batch = Batch(shown, blocks, found.columns, wanted).make()
-        own = {
-            "queue": pa.repeat(pa.scalar(part.queue), found.columns.rows),
-            "sequence": pa.Array.from_buffers(
-                pa.int64(), found.columns.rows, [None, pa.py_buffer(found.columns.place_sequence)]
-            ),
-        }
-        arrays = [own[name] if name in own else batch.column(name) for name in self._columns]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+        sequences = pa.Array.from_buffers(
+            pa.int64(), found.columns.rows, [None, pa.py_buffer(found.columns.place_sequence)]
+        )
+        begin = 0
+        for batch in Batch(shown, blocks, found.columns, wanted).batches():
+            own = {
+                "queue": pa.repeat(pa.scalar(part.queue), batch.num_rows),
+                "sequence": sequences.slice(begin, batch.num_rows),
+            }
+            arrays = [own[name] if name in own else batch.column(name) for name in self._columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+            begin += batch.num_rows
