@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
 
+from vespiary_pipeline import register
 from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.export_folder import ExportFolder, folder_name
 from vespiary_pipeline.jobs.failures import spark_failures
@@ -180,6 +181,7 @@ def replay(
 
     Durability: on return the broker has flushed what was sent.
     """
+    register(spark)
     with spark_failures(path):
         found = selected(messages_at(spark, path, options), wanted)
         counted = found.agg(
