@@ -17,6 +17,7 @@ import click
 
 from vespiary_pipeline.cli_common import as_json, opened, show, shown_options, source_options, told
 from vespiary_pipeline.cli_replay import replay
+from vespiary_pipeline.cli_verify import verify
 from vespiary_spec.errors import NativeError
 from vespiary_spec.version import VERSION
 
@@ -180,3 +181,4 @@ def export(
 
 
 main.add_command(replay)
+main.add_command(verify)

@@ -1,0 +1,138 @@
+"""`vespiary-pipeline verify` says what the broker's own `vespiary journal verify` says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from vespiary_pipeline import cli
+from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.stomp_peer import StompPeer
+
+pytestmark = pytest.mark.spark
+FIRST = "journal/activemq-data-1.hq"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with several blocks, a transaction, a large message and pages."""
+    path = tmp_path_factory.mktemp("verify") / "good"
+    settings = (
+        "min-large-message-size=20KiB", "address-settings.paged.max-size-bytes=256KiB",
+        "address-settings.paged.page-size-bytes=64KiB", "journal-file-size=1MiB",
+    )  # fmt: skip
+    with BrokerProcess(path, *settings) as broker, StompPeer(broker.port()) as peer:
+        peer.connect()
+        for number in range(8):
+            send(peer, "/queue/orders", b"x" * 2000, receipt=str(number))
+            peer.receive_receipt(str(number))
+        peer.send("BEGIN", {"transaction": "t"})
+        send(peer, "/queue/orders", b"member", transaction="t")
+        send(peer, "/queue/prices", b"member", transaction="t")
+        peer.send("COMMIT", {"transaction": "t", "receipt": "c"})
+        peer.receive_receipt("c")
+        send(peer, "/queue/orders", b"L" * 50_000, receipt="l")
+        peer.receive_receipt("l")
+        for number in range(80):
+            send(peer, "/queue/paged", b"p" * 10_000, receipt=f"p{number}")
+            peer.receive_receipt(f"p{number}")
+        broker.kill()
+    return path
+
+
+def send(peer: StompPeer, to: str, body: bytes, **headers: str) -> None:
+    peer.send("SEND", {"destination": to, "persistent": "true", **headers}, body)
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
+    @contextmanager
+    def session() -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("vespiary_pipeline.cli_verify.start_session", session)
+
+    def invoke(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
+        words = ["verify", "--json", *map(str, paths)]
+        result = CliRunner().invoke(cli.main, words)
+        lines = result.stdout.splitlines()
+        assert "folder" in result.stdout, result.output
+        return result.exit_code, [json.loads(line) for line in lines]
+
+    return invoke
+
+
+def brokers_verdict(folder: Path) -> bool:
+    """Return whether the broker's own tool finds the message journal undamaged."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vespiary_broker", "journal", "verify", str(folder / "journal")],
+        env=environment(), capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode == 0
+
+
+def last_block(folder: Path) -> tuple[Path, int]:
+    """Return where the payload of the journal's last block begins."""
+    found = []
+    for path in (folder / "journal").glob("*.hq"):
+        data = path.read_bytes()
+        found += [
+            (int.from_bytes(data[at + 8 : at + 16], "little"), path, at + 64)
+            for at in range(4096, len(data), 4096)
+            if data[at : at + 4] == b"VBLK"
+        ]
+    return max(found)[1:]
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: Path) -> None:
+    home = tmp_path / "brokers"
+    folders = {}
+    names = ("block", "body", "good", "header", "missing", "page", "torn")
+    for name in names:
+        folders[name] = home / name
+        shutil.copytree(good, folders[name])
+    (home / "notes").mkdir()  # nothing of a broker
+    flip(folders["block"] / FIRST, 4096 + 64 + 9)
+    flip(*last_block(folders["torn"]))
+    flip(folders["header"] / FIRST, 40)
+    (body,) = (folders["body"] / "large-messages").rglob("*.msg")
+    flip(body, body.stat().st_size - 10)
+    page = max((folders["page"] / "paging").rglob("*.page"))
+    flip(page, 4096 + 64 + 9)
+    (folders["missing"] / "bindings").rename(folders["missing"] / "away")
+    code, found = run(home)
+    verdicts = {Path(one["folder"]).name: one["verdict"] for one in found}
+    assert code == 1
+    assert sorted(verdicts) == sorted(names)
+    assert verdicts["good"] == verdicts["missing"] == "good"
+    assert verdicts["block"] == verdicts["header"] == verdicts["body"] == "damaged"
+    assert verdicts["page"] == "damaged"
+    for name, folder in folders.items():
+        if name != "page":
+            assert brokers_verdict(folder) == (verdicts[name] != "damaged"), name
+    damage = {Path(one["folder"]).name: one["damage"] for one in found}
+    assert damage["block"][0]["path"].endswith(FIRST)
+    assert "large" in damage["body"][0]["what"]
+
+
+def test_good_journals_are_good(run: Any, good: Path) -> None:
+    code, (found,) = run(good)
+    assert (code, found["verdict"], found["damage"]) == (0, "good", [])
+    assert found["records"] > 12
+    assert found["files"] >= 3
