@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from vespiary_pipeline.cli_common import as_json, opened, show, shown_options, source_options, told
+from vespiary_pipeline.cli_diff import diff
 from vespiary_pipeline.cli_replay import replay
 from vespiary_pipeline.cli_verify import verify
 from vespiary_spec.errors import NativeError
@@ -180,5 +181,6 @@ def export(
         click.echo(f"{path}: {size} written to {target}/{Path(done.export).name}")
 
 
+main.add_command(diff)
 main.add_command(replay)
 main.add_command(verify)

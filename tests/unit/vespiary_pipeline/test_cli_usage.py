@@ -38,7 +38,11 @@ def test_a_path_without_a_journal_is_told_before_spark_starts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli_common, "start_session", lambda: pytest.fail("Spark was started"))
-    more = {"export": ["--to", str(tmp_path / "lake")], "replay": ["--dry-run"]}.get(name, [])
+    more = {
+        "export": ["--to", str(tmp_path / "lake")],
+        "replay": ["--dry-run"],
+        "diff": [str(tmp_path)],
+    }.get(name, [])
     result = CliRunner().invoke(cli.main, [name, str(tmp_path), "--json", *more])
     assert result.exit_code == 1
     assert "nothing of a broker lies here" in result.stderr

@@ -1,0 +1,108 @@
+"""`vespiary-pipeline diff`: what two brokers' files hold differently."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from vespiary_pipeline import cli
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.stomp_peer import StompPeer
+
+pytestmark = pytest.mark.spark
+LARGE = ("min-large-message-size=20KiB",)
+
+
+def send(broker: BrokerProcess, queue: str, *bodies: bytes, **headers: str) -> None:
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        for number, body in enumerate(bodies):
+            sent = {"destination": f"/queue/{queue}", "persistent": "true", **headers}
+            peer.send("SEND", sent | {"receipt": str(number)}, body)
+            peer.receive_receipt(str(number))
+
+
+def take(broker: BrokerProcess, queue: str, count: int) -> None:
+    with StompPeer(broker.port()) as peer:
+        peer.connect()
+        wanted = {"id": "1", "destination": f"/queue/{queue}", "ack": "client-individual"}
+        peer.send("SUBSCRIBE", wanted)
+        for frame in [peer.receive() for _ in range(count)]:
+            peer.send("ACK", {"id": frame.get("ack", ""), "receipt": "a"})
+            peer.receive_receipt("a")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A broker's files, and what it and another one had later."""
+    home = tmp_path_factory.mktemp("diff")
+    with BrokerProcess(home / "a", *LARGE) as broker:
+        send(broker, "orders", b"one", b"two", b"three", b"L" * 30_000)
+        send(broker, "prices", b"p")
+    shutil.copytree(home / "a", home / "b")
+    with BrokerProcess(home / "b", *LARGE) as broker:
+        take(broker, "orders", 1)
+        send(broker, "orders", b"four")
+    with BrokerProcess(home / "c", *LARGE) as broker:
+        send(broker, "orders", b"two", b"TWO", b"three", b"L" * 29_999 + b"M")
+        send(broker, "prices", b"p", colour="red")
+    return {name: home / name for name in "abc"}
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
+    @contextmanager
+    def session() -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("vespiary_pipeline.cli_diff.start_session", session)
+
+    def invoke(code: int, *words: object) -> list[dict[str, Any]]:
+        result = CliRunner().invoke(cli.main, ["diff", "--json", *map(str, words)])
+        assert result.exit_code == code, result.output
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return invoke
+
+
+def counts(rows: list[dict[str, Any]], queue: str) -> tuple[int, ...]:
+    (row,) = [row for row in rows if row["queue"] == queue]
+    return tuple(row[kind] for kind in ("only_in_a", "only_in_b", "changed", "same"))
+
+
+def test_the_same_files_are_the_same(run: Any, folders: dict[str, Path]) -> None:
+    rows = run(0, folders["a"], folders["a"])
+    assert (counts(rows, "orders"), counts(rows, "prices")) == ((0, 0, 0, 4), (0, 0, 0, 1))
+
+
+def test_what_came_and_went_is_told_by_queue_and_by_message(
+    run: Any, folders: dict[str, Path]
+) -> None:
+    rows = run(1, folders["a"], folders["b"])
+    assert counts(rows, "orders") == (1, 1, 0, 3)
+    assert counts(rows, "prices") == (0, 0, 0, 1)
+    told = run(1, folders["a"], folders["b"], "--rows")
+    assert [(row["kind"], row["sequence"]) for row in told] == [("only_in_a", 1), ("only_in_b", 5)]
+
+
+def test_headers_and_bodies_count_also_large_ones(run: Any, folders: dict[str, Path]) -> None:
+    rows = run(1, folders["a"], folders["c"])
+    assert counts(rows, "orders") == (0, 0, 3, 1)
+    assert counts(rows, "prices") == (0, 0, 1, 0)
+    rows = run(1, folders["a"], folders["c"], "--by", "content")
+    assert counts(rows, "orders") == (2, 2, 0, 2)
+    assert counts(rows, "prices") == (1, 1, 0, 0)
+
+
+def test_a_path_that_holds_nothing_is_told(run: Any, folders: dict[str, Path]) -> None:
+    result = CliRunner().invoke(cli.main, ["diff", str(folders["a"]), "/nowhere"])
+    assert result.exit_code == 1
+    assert "/nowhere" in result.stderr
