@@ -103,7 +103,8 @@ def flip(path: Path, offset: int) -> None:
 def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: Path) -> None:
     home = tmp_path / "brokers"
     folders = {}
-    names = ("block", "body", "good", "header", "missing", "page", "torn")
+    names = ("block", "body", "footer", "good", "header", "missing", "padding", "page", "rest",
+             "torn", "twice")  # fmt: skip
     for name in names:
         folders[name] = home / name
         shutil.copytree(good, folders[name])
@@ -115,6 +116,11 @@ def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: P
     flip(body, body.stat().st_size - 10)
     page = max((folders["page"] / "paging").rglob("*.page"))
     flip(page, 4096 + 64 + 9)
+    end = max((folders["footer"] / "paging").rglob("*.page"))
+    flip(end, end.stat().st_size - 200)
+    flip(folders["rest"] / FIRST, 700)
+    flip(folders["padding"] / FIRST, 4096 + 4096 - 1)
+    shutil.copy(folders["twice"] / FIRST, folders["twice"] / "journal/activemq-data-99.hq")
     (folders["missing"] / "bindings").rename(folders["missing"] / "away")
     code, found = run(home)
     verdicts = {Path(one["folder"]).name: one["verdict"] for one in found}
@@ -122,9 +128,10 @@ def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: P
     assert sorted(verdicts) == sorted(names)
     assert verdicts["good"] == verdicts["missing"] == "good"
     assert verdicts["block"] == verdicts["header"] == verdicts["body"] == "damaged"
-    assert verdicts["page"] == "damaged"
+    assert verdicts["page"] == verdicts["footer"] == verdicts["twice"] == "damaged"
+    assert verdicts["rest"] == verdicts["padding"] == "damaged"
     for name, folder in folders.items():
-        if name != "page":
+        if name not in ("page", "footer"):
             assert brokers_verdict(folder) == (verdicts[name] != "damaged"), name
     damage = {Path(one["folder"]).name: one["damage"] for one in found}
     assert damage["block"][0]["path"].endswith(FIRST)

@@ -20,16 +20,19 @@ from pyspark.sql import functions as F  # noqa: N812 (the field's own name for i
 
 from vespiary_pipeline import register
 from vespiary_pipeline.jobs.failures import spark_failures
+from vespiary_pipeline.jobs.stray_bytes import SCHEMA, look
 from vespiary_pipeline.layout import find_places
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.transform import RECORD_COLUMNS, transactions
-from vespiary_spec.errors import StorageError
+from vespiary_spec.errors import ConfigError, NativeError, StorageError, VespiaryError
 
 GOOD: Final = "good"
 TORN: Final = "torn"
 DAMAGED: Final = "damaged"
 _AT_ONCE: Final = 8
-_COLUMNS: Final = ("path", "journal", "file_id", "state", "blocks", "records", "torn_at", "error")
+_COLUMNS: Final = (
+    "path", "journal", "file_id", "state", "used_bytes", "blocks", "records", "torn_at", "error",
+)  # fmt: skip
 _MORE: Final = ("path", "large", "error", "body")
 
 
@@ -84,6 +87,7 @@ def folders_in(paths: Iterable[str], options: Mapping[str, str]) -> list[str]:
 
     Raises:
         StorageError: Nothing of a broker lies at a path, nor right below it.
+        ConfigError: A path is the text of an export.
     """
     found: list[str] = []
     for path in paths:
@@ -95,6 +99,11 @@ def folders_in(paths: Iterable[str], options: Mapping[str, str]) -> list[str]:
                 raise
             found += inner
         else:
+            if Path(path).is_file():
+                raise ConfigError(
+                    "this is the text of an export, and not a journal", path="PATH", value=path,
+                    cure="read it with spark.read.format('vespiary'), or import it",
+                )  # fmt: skip
             found.append(path)
     return found
 
@@ -106,6 +115,8 @@ def _below(path: Path, options: Mapping[str, str]) -> list[str]:
             find_places(read_options({**options, "path": str(inner)}))
         except StorageError:
             continue
+        except NativeError:
+            pass  # it may not be read, which is told of this one alone
         found.append(str(inner))
     return found
 
@@ -120,8 +131,8 @@ def verify(
         folders: From `folders_in`.
         options: Options of the format, such as `snapshot`.
 
-    Raises:
-        JobFailed: Spark ended the job, or a file can't be read.
+    Returns:
+        A verdict for each; what keeps one from being looked at is its damage.
     """
     register(spark)
     # Copies of a journal have the same transactions, so each folder is looked at by itself.
@@ -130,10 +141,27 @@ def verify(
 
 
 def _look(spark: SparkSession, folder: str, options: Mapping[str, str]) -> Verified:
-    with spark_failures(folder):
-        rows = [row.asDict() for row in _files(spark, folder, options).collect()]
-        broken = [row.asDict() for row in _broken(spark, folder, options).collect()]
+    """Look at one folder; what ends that is its own damage, and the others go on."""
+    try:
+        with spark_failures(folder):
+            files = _files(spark, folder, options).persist()
+            rows = [row.asDict() for row in files.collect()]
+            broken = [row.asDict() for row in _broken(spark, folder, options).collect()]
+            broken += [row.asDict() for row in _strays(files).collect()]
+            files.unpersist()
+    except VespiaryError as error:
+        return Verified(folder, DAMAGED, 0, 0, 0, (Damage(folder, str(error)),))
     return _verdict(folder, rows, broken)
+
+
+def _strays(files: DataFrame) -> DataFrame:
+    """Return bytes that stand where nothing does, and ends of pages that are damaged."""
+    seen = files.where("error IS NULL AND state <> 'unfinished'").select(
+        "path", "journal", "used_bytes"
+    )
+    return seen.repartition(seen.sparkSession.sparkContext.defaultParallelism).mapInArrow(
+        look, SCHEMA
+    )
 
 
 def _read(spark: SparkSession, folder: str, options: Mapping[str, str], **more: str) -> DataFrame:
