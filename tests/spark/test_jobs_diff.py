@@ -63,7 +63,8 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
     def session() -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("vespiary_pipeline.cli_diff.start_session", session)
+    for name in ("cli_diff", "cli_import", "cli_common"):
+        monkeypatch.setattr(f"vespiary_pipeline.{name}.start_session", session)
 
     def invoke(code: int, *words: object) -> list[dict[str, Any]]:
         result = CliRunner().invoke(cli.main, ["diff", "--json", *map(str, words)])
@@ -100,6 +101,30 @@ def test_headers_and_bodies_count_also_large_ones(run: Any, folders: dict[str, P
     rows = run(1, folders["a"], folders["c"], "--by", "content")
     assert counts(rows, "orders") == (2, 2, 0, 2)
     assert counts(rows, "prices") == (1, 1, 0, 0)
+
+
+def test_what_is_imported_is_the_same(
+    run: Any, folders: dict[str, Path], tmp_path: Path, spark: SparkSession
+) -> None:
+    """An import of a broker's files, of an export, and of rows, held against where it is from."""
+
+    def made(source: Path, name: str, *options: str) -> Path:
+        words = ["import", str(source), "--to", str(tmp_path / name), *options]
+        result = CliRunner().invoke(cli.main, words)
+        assert result.exit_code == 0, result.output
+        return tmp_path / name
+
+    copy = made(folders["b"], "copy", "--bindings", str(folders["b"]))
+    rows = run(0, folders["b"], copy)
+    assert (counts(rows, "orders"), counts(rows, "prices")) == ((0, 0, 0, 4), (0, 0, 0, 1))
+    done = CliRunner().invoke(cli.main, ["export", str(folders["a"]), "--to", str(tmp_path / "l")])
+    assert done.exit_code == 0, done.output
+    assert run(0, folders["a"], made(tmp_path / "l", "exported"), "--by", "content")
+    spark.createDataFrame([("x",), ("y",)], "body string").coalesce(1).write.json(
+        f"file:{tmp_path / 'rows'}"
+    )
+    new = made(tmp_path / "rows", "rows.data", "--format", "json", "--address", "fresh")
+    assert counts(run(0, new, new), "fresh") == (0, 0, 0, 2)
 
 
 def test_a_path_that_holds_nothing_is_told(run: Any, folders: dict[str, Path]) -> None:

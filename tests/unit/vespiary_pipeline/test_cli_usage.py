@@ -42,6 +42,7 @@ def test_a_path_without_a_journal_is_told_before_spark_starts(
         "export": ["--to", str(tmp_path / "lake")],
         "replay": ["--dry-run"],
         "diff": [str(tmp_path)],
+        "import": ["--to", str(tmp_path / "new")],
     }.get(name, [])
     result = CliRunner().invoke(cli.main, [name, str(tmp_path), "--json", *more])
     assert result.exit_code == 1
