@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructField, StructType
 
+from vespiary_broker.engine.users import format_users, make_user
 from vespiary_pipeline.sink.frames import COLUMNS
 from vespiary_pipeline.source import VespiarySource
 from vespiary_spec.errors import BrokerRefused, ConfigError, NativeError, UnknownSetting
@@ -465,6 +466,31 @@ def test_a_broker_that_is_not_there_or_refuses_is_told(tmp_path: Path) -> None:
         with pytest.raises(BrokerRefused, match=r"row 1 of .*: a row has no body"):
             write(broker, kinds, [[none]])
         assert staged(broker) == 0
+
+
+def test_users_log_in_with_a_password_from_a_file(tmp_path: Path) -> None:
+    data, kinds = tmp_path / "data", schema(body="string")
+    data.mkdir()
+    accounts = [make_user("loader", "secret", roles=["admin"]), make_user("guest", "secret")]
+    (data / "users").write_text(format_users(accounts))
+    (data / "users").chmod(0o600)
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "wrong").write_text("other\n")
+    with BrokerProcess(data) as broker:
+
+        def told(user: str, password: str) -> dict[str, str]:
+            url = address(broker).replace("://", f"://{user}@")
+            return {"url": url, "passwordFile": str(tmp_path / password)}
+
+        write(broker, kinds, [[rows("a")]], **told("loader", "password"))
+        with pytest.raises(BrokerRefused, match="password"):
+            write(broker, kinds, [[rows("b")]], **told("loader", "wrong"))
+        with pytest.raises(BrokerRefused, match="admin"):
+            write(broker, kinds, [[rows("c")]], **told("guest", "password"))
+        with StompPeer(broker.port()) as peer:
+            peer.connect(login="loader", passcode="secret")
+            peer.send("SUBSCRIBE", {"id": "1", "destination": f"/queue/{QUEUE}", "ack": "auto"})
+            assert peer.receive().body == b"a"
 
 
 def test_an_address_that_stays_full_ends_the_task_with_a_sentence(tmp_path: Path) -> None:
