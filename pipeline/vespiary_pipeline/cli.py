@@ -17,7 +17,7 @@ import click
 
 from vespiary_pipeline.cli_common import as_json, opened, show, shown_options, source_options, told
 from vespiary_pipeline.cli_diff import diff
-from vespiary_pipeline.cli_import import import_command
+from vespiary_pipeline.cli_import import import_
 from vespiary_pipeline.cli_replay import replay
 from vespiary_pipeline.cli_verify import verify
 from vespiary_spec.errors import NativeError
@@ -183,6 +183,6 @@ def export(
 
 
 main.add_command(diff)
-main.add_command(import_command)
+main.add_command(import_)
 main.add_command(replay)
 main.add_command(verify)

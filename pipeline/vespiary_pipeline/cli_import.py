@@ -1,54 +1,72 @@
-"""`vespiary-pipeline import`: rows of files to the data folder of a new broker.
+"""`vespiary-pipeline import`: an export, files of rows or a broker's files into a new data folder.
 
-Owns the command. Called by `cli`.
+Owns the command. Must never import Spark before it is needed. Called by `cli`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
 
 import click
 
-from vespiary_pipeline.cli_common import start_session, told
+from vespiary_pipeline import cli_common
+
+_FORMS = ("parquet", "json", "csv")
 
 
 @click.command("import")
-@click.argument("source")
-@click.option("--to", "target", required=True, help="The data folder: missing, or empty.")
-@click.option("--format", "form", type=click.Choice(["parquet", "json", "csv"]), default=None,
-              help="SOURCE has rows in files of this form.")  # fmt: skip
+@click.argument("path", metavar="SOURCE")
+@click.option("--to", "target", required=True, help="Data folder to make: missing or empty.")
 @click.option("--address", default="", help="Address of rows that do not say theirs.")
 @click.option("--queue", default="", help="Queue of rows that do not say theirs.")
+@click.option(
+    "--routing-type",
+    type=click.Choice(["anycast", "multicast"]),
+    default="anycast",
+    show_default=True,
+    help="Of queues of which nothing else says it.",
+)
 @click.option("--bindings", default="", help="Data folder whose addresses and queues are taken.")
-@click.option("--topic", is_flag=True, help="New queues are those of subscriptions.")
-@click.option("--file-size", default="", help="Of each journal file, as 10m.")
-@click.option("--json", "is_json", is_flag=True, help="Say the end as an object.")
-@told
-def import_command(
-    source: str, target: str, form: str | None, is_json: bool, topic: bool, **given: Any
+@click.option("--file-size", default="10m", show_default=True, help="Of each journal file.")
+@click.option("--snapshot", default="", help="Read the copy of this name.")
+@click.option("--format", "form", type=click.Choice(_FORMS), help="How rows are written.")
+@click.option("--order-by", multiple=True, help="Column that rows are sorted by. Repeatable.")
+@click.option("--json", "is_json", is_flag=True, help="An object a line.")
+@cli_common.told
+def import_(
+    path: str,
+    target: str,
+    address: str,
+    queue: str,
+    routing_type: str,
+    bindings: str,
+    file_size: str,
+    snapshot: str,
+    form: str | None,
+    order_by: tuple[str, ...],
+    is_json: bool,
 ) -> None:
-    """Make the data folder of a broker of SOURCE.
+    """Make the data folder of a broker from SOURCE.
 
-    SOURCE is a folder of exports, a broker's data folder or a copy of one (its live messages keep
-    their numbers), or with --format any folder of rows. The folder is there whole or not at all.
+    SOURCE is an export of this program, a folder of Parquet, JSON or CSV files with the columns of
+    an import, or the files of another broker, of which the messages that it would recover are
+    taken. The folder is there whole or not at all.
     """
     from vespiary_pipeline.imports.import_options import read_import_options
-    from vespiary_pipeline.jobs.importing import check_source, import_rows
+    from vespiary_pipeline.jobs.importing import ImportSource, kind_of, run_import
 
-    wanted = {
-        "address": given["address"],
-        "queue": given["queue"],
-        "bindings": given["bindings"],
-        "fileSize": given["file_size"],
-        "routingType": "multicast" if topic else "",
-    }
-    options = {name: value for name, value in wanted.items() if value}
-    read_import_options({**options, "path": target})  # before Spark takes its seconds
-    check_source(source, form or "")
-    with start_session() as spark:
-        import_rows(spark, source, form or "", target, options)
+    source = ImportSource(path=path, snapshot=snapshot, form=form or "", order_by=order_by)
+    kind_of(source)  # before Spark takes its seconds
+    given = {
+        "address": address, "queue": queue, "routingType": routing_type, "bindings": bindings,
+        "fileSize": file_size,
+    }  # fmt: skip
+    options = {name: text for name, text in given.items() if text}
+    read_import_options({**options, "path": target})
+    with cli_common.start_session() as spark:
+        done = run_import(spark, source, Path(target), options)
     if is_json:
-        click.echo(json.dumps({"source": source, "to": target}))
+        click.echo(json.dumps({name: getattr(done, name) for name in done.__slots__}))
     else:
-        click.echo(f"{target} is there: vespiary run --data {target}")
+        click.echo(f"{path}: {done.messages} messages in {done.files} files written to {target}")

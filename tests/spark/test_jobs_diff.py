@@ -63,7 +63,7 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
     def session() -> Iterator[SparkSession]:
         yield spark
 
-    for name in ("cli_diff", "cli_import", "cli_common"):
+    for name in ("cli_diff", "cli_common"):
         monkeypatch.setattr(f"vespiary_pipeline.{name}.start_session", session)
 
     def invoke(code: int, *words: object) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def test_what_is_imported_is_the_same(
         assert result.exit_code == 0, result.output
         return tmp_path / name
 
-    copy = made(folders["b"], "copy", "--bindings", str(folders["b"]))
+    copy = made(folders["b"], "copy")
     rows = run(0, folders["b"], copy)
     assert (counts(rows, "orders"), counts(rows, "prices")) == ((0, 0, 0, 4), (0, 0, 0, 1))
     done = CliRunner().invoke(cli.main, ["export", str(folders["a"]), "--to", str(tmp_path / "l")])

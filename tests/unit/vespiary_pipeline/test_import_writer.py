@@ -33,7 +33,7 @@ from vespiary_native.abc import SLAB_BYTES
 from vespiary_native.choice import block_verifier
 from vespiary_pipeline.source import VespiarySource
 from vespiary_spec.errors import ConfigError, ImportRefused, UnknownSetting
-from vespiary_testkit.imported import import_rows, schema_of, writer_of
+from vespiary_testkit.imported import carried, import_rows, schema_of, write, writer_of
 from vespiary_testkit.source_rows import rows_of
 
 NOON = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
@@ -224,8 +224,10 @@ def test_an_empty_frame_is_a_broker_without_messages(tmp_path: Path) -> None:
 
 
 def test_large_bodies_have_files_of_their_own(tmp_path: Path) -> None:
-    rows = [{"body": b"a" * 1024}, {"body": b"b" * 1025}, {"body": b"c" * 300_000}]
-    import_rows(tmp_path / "data", rows, rows, largeMessageSize="1k", fileSize="64k")
+    first = [{"body": b"a" * 1024}, {"body": b"b" * 1025}, {"body": b"c" * 300_000}]
+    second = [{"body": b"d" * 1024}, {"body": b"e" * 1025}, {"body": b"f" * 300_000}]
+    rows = first + second
+    import_rows(tmp_path / "data", first, second, largeMessageSize="1k", fileSize="64k")
     verified(tmp_path / "data")
     found = adds(tmp_path / "data")
     assert [one.is_large for one in found] == [False, True, True] * 2
@@ -233,7 +235,7 @@ def test_large_bodies_have_files_of_their_own(tmp_path: Path) -> None:
         if one.is_large:
             large_id, size, _ = decode_large_reference(one.body)
             body = (tmp_path / "data" / "large-messages" / body_name(large_id)).read_bytes()
-            assert body == rows[index % 3]["body"]
+            assert body == rows[index]["body"]
             assert size == len(body)
     assert len(list((tmp_path / "data" / "large-messages").iterdir())) == 4
 
@@ -368,3 +370,10 @@ def test_queues_of_one_name_in_two_tasks_are_one(tmp_path: Path) -> None:
     assert [one.places for one in adds(tmp_path / "data")] == [
         ((1, 1),), ((2, 1),), ((2, 2),), ((1, 2),),
     ]  # fmt: skip
+
+
+def test_partitions_count_in_their_order_whatever_order_they_are_told_in(tmp_path: Path) -> None:
+    writer = writer_of(tmp_path / "data", ("body",))
+    told = [write(writer, number, [{"body": b"%d" % number}], ("body",)) for number in (2, 0, 1)]
+    carried(writer).commit(told)
+    assert [one.body for one in adds(tmp_path / "data")] == [b"0", b"1", b"2"]
