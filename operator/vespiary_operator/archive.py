@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vespiary_operator import archive_runs, kinds, names
+from vespiary_operator import archive_runs, kinds, names, pods
 from vespiary_operator.actions import Action, Apply, Block, Create, deletion
 from vespiary_operator.builders import archive_executors
 from vespiary_operator.builders import archive_job as builders
@@ -33,6 +33,7 @@ class ObservedArchive:
         archive: The resource.
         broker: The Broker that it names; None if it is not there, or cannot be read.
         broker_error: Why it cannot be read; empty if it can.
+        broker_pod: The pod of the broker that it reads; None if there is none.
         claims: The claims of its source and its target that are there, by name.
         cron_job: The live CronJob, or None.
         account: The live ServiceAccount of runs with executors, or None.
@@ -45,6 +46,7 @@ class ObservedArchive:
     archive: JournalArchive
     broker: Broker | None = None
     broker_error: str = ""
+    broker_pod: Pod | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)
     cron_job: Object | None = None
     account: Object | None = None
@@ -139,7 +141,7 @@ def source_block(observed: ObservedArchive) -> Block | None:
             "made without spec.storage.volumes.retention. Archive a Broker that has it, or a "
             "snapshot (spec.source.kind: snapshot).",
         )
-    return _claims_block(observed, broker)
+    return _claims_block(observed, broker) or _not_mounted_block(observed, broker)
 
 
 def _claims_block(observed: ObservedArchive, broker: Broker) -> Block | None:
@@ -163,6 +165,24 @@ def _claims_block(observed: ObservedArchive, broker: Broker) -> Block | None:
                 "mount it, so it cannot be archived.",
             )
     return None
+
+
+def _not_mounted_block(observed: ObservedArchive, broker: Broker) -> Block | None:
+    """Return that the broker has yet to mount its volumes, which nobody may do before it.
+
+    Some drivers (that of `local` volumes is one) set a volume's group only when it is mounted
+    first, and not for a pod that mounts it read-only; and the first pod binds it to its node.
+    """
+    number = observed.archive.spec.broker_ref.ordinal
+    if not builders.has_pod(broker, number) or observed.archive.status.last_success_time:
+        return None
+    if observed.broker_pod is not None and pods.has_mounted(observed.broker_pod):
+        return None
+    return Block(
+        reason="BrokerNotStarted",
+        sentence=f"The broker {names.pod(broker.metadata.name, number)} has not started yet. The "
+        "first run begins once it has mounted its volumes, which makes them its own.",
+    )
 
 
 def target_block(observed: ObservedArchive) -> Block | None:

@@ -12,6 +12,7 @@ from vespiary_operator import kinds, names
 from vespiary_operator.archive import ObservedArchive
 from vespiary_operator.builders import archive_job as builders
 from vespiary_operator.observation import Object, Reader
+from vespiary_operator.pods import Pod
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Broker, JournalArchive
 
@@ -46,6 +47,7 @@ async def observe(cluster: Reader, archive: JournalArchive, *, now: str) -> Obse
         archive=archive,
         broker=broker,
         broker_error=error,
+        broker_pod=await _broker_pod(cluster, archive),
         claims=await _claims(cluster, namespace, sorted(wanted)),
         cron_job=cron_job,
         account=service_account,
@@ -65,6 +67,12 @@ def _broker(document: Object | None) -> tuple[Broker | None, str]:
         return Broker.from_dict({key: document[key] for key in known if key in document}), ""
     except ConfigError as error:
         return None, str(error)
+
+
+async def _broker_pod(cluster: Reader, archive: JournalArchive) -> Pod | None:
+    of = archive.spec.broker_ref
+    name = f"metadata.name={names.pod(of.name, of.ordinal)}"
+    return next(iter(await cluster.items(kinds.POD, archive.metadata.namespace, fields=name)), None)
 
 
 async def _claims(cluster: Reader, namespace: str, wanted: Iterable[str]) -> dict[str, Object]:

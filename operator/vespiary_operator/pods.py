@@ -123,11 +123,15 @@ def is_unscheduled(pod: Pod) -> bool:
 
 def is_creating(pod: Pod) -> bool:
     """Return whether the pod is on a node, and none of its containers has begun."""
-    begun = any(
+    return bool(node(pod)) and not has_mounted(pod)
+
+
+def has_mounted(pod: Pod) -> bool:
+    """Return whether a container of the pod has begun, so that all its volumes were mounted."""
+    return any(
         (status.get("state") or {}).keys() - {"waiting"} or status.get("lastState")
         for status in _statuses(pod)
     )
-    return bool(node(pod)) and not begun
 
 
 def ip(pod: Pod) -> str:

@@ -359,8 +359,9 @@ def test_a_journal_that_fills_up_grows_by_itself_as_far_as_it_may(
     (grown,) = volume["grown"]
     assert (grown["fromBytes"], grown["toBytes"]) == (360 * 1024 * 1024, 420 * 1024 * 1024)
     print(grown["message"])
+    # One that was not written yet when the operator was restarted is lost; none is written twice.
     said = [e for e in cluster.items("events", namespace) if e["reason"] == "AutoGrowing"]
-    assert len(said) == 2
+    assert 1 <= len(said) <= 2
     all_there(cluster, namespace, password, wanted)
 
 

@@ -63,11 +63,18 @@ def claim(name: str, **labels: str) -> dict[str, Any]:
 CLAIMS = {name: claim(name) for name in ("exports", *(f"{role}-orders-0" for role in ROLES))}
 
 
+def broker_pod(verification: dict[str, Any]) -> dict[str, Any]:
+    """Return the broker's pod with its first container in a state."""
+    verify = {"name": names.VERIFY_CONTAINER, "state": verification}
+    return {"metadata": {"name": "orders-0"}, "status": {"initContainerStatuses": [verify]}}
+
+
 def observed(resource: JournalArchive | None = None, **found: Any) -> ObservedArchive:
     return ObservedArchive(
         **{
             "archive": resource or archive(),
             "broker": broker(),
+            "broker_pod": broker_pod({"running": {}}),
             "claims": CLAIMS,
             "now": NOW,
             **found,
@@ -150,6 +157,8 @@ def told(found: ObservedArchive) -> dict[str, tuple[str, str]]:
             "SourceNotShared",
             "retention-orders-0 is ReadWriteOncePod",
         ),
+        ({"broker_pod": None}, "BrokerNotStarted", "orders-0 has not started yet"),
+        ({"broker_pod": broker_pod({"waiting": {}})}, "BrokerNotStarted", "mounted its volumes"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_said_in_a_sentence(
@@ -187,6 +196,16 @@ def test_a_target_that_cannot_be_written_is_said_and_is_no_fault_of_the_source(
         "Stalled": ("True", reason),
     }
     assert not actions(looked)
+
+
+def test_the_brokers_volumes_are_mounted_by_nobody_before_it_but_by_runs_ever_after() -> None:
+    never = observed(broker_pod=None)
+    assert not actions(never)
+    assert actions(observed(broker_pod=broker_pod({"terminated": {}})))
+    stopped = broker(hibernate=True)
+    assert actions(observed(broker=stopped, broker_pod=None)), "it ran, or had no claims"
+    succeeded = archive_status.JournalArchiveStatus(last_success_time=NOW)
+    assert actions(observed(archive(status=succeeded), broker_pod=None)), "it is only restarted"
 
 
 def test_a_broker_that_there_is_not_is_told_by_its_number() -> None:
