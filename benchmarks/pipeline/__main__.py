@@ -27,8 +27,8 @@ _SPARK_FLOOR_MB = 300.0
 _EXPORT_FLOOR_MB = 150.0
 _LIVE_S_MAX = 8.0
 _WORKER_MIB_MAX = 512.0
-_MESSAGES_1_KIB = 220_000
-"""Messages of 1 KiB in the journal that Spark reads: 256 MB."""
+_MESSAGES_1_KIB = 880_000
+"""Messages of 1 KiB in the journal that Spark reads: 1 GB."""
 _MESSAGES_100_B = 1_980_000
 """Messages of 100 bytes in the other one: 4 000 000 records."""
 _WORKER_BODIES = ((1024, 20_000), (1024 * 1024, 200))

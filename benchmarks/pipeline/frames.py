@@ -21,11 +21,10 @@ from benchmarks import usage
 from benchmarks.pipeline.journals import JOURNAL_ID, Journal
 from benchmarks.pipeline.scanning import ScanError
 from vespiary_pipeline import register
+from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.exporting import ExportOptions, export
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.source import VespiaryReader, declared_columns
-from vespiary_pipeline.transform import live
-from vespiary_pipeline.transform.live import RECORD_COLUMNS
 
 FEW: Final = "kind,position,places"
 SETTINGS: Final = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
@@ -93,7 +92,7 @@ def read_s(spark: SparkSession, journal: Journal, **options: str) -> float:
 
 
 def live_s(spark: SparkSession, journal: Journal) -> float:
-    """Return seconds until all live places of a journal were known.
+    """Return seconds until all live places of a journal were known, as the commands find them.
 
     Args:
         spark: The session.
@@ -102,15 +101,15 @@ def live_s(spark: SparkSession, journal: Journal) -> float:
     Raises:
         ScanError: Other places were found than the journal has.
     """
-    options = {"columns": ",".join(RECORD_COLUMNS)}
     found = 0
 
     def count() -> None:
         nonlocal found
-        places = live(load(spark, journal.folder, **options))
+        places = BrokerFiles(spark, str(journal.folder)).live()
         found = places.agg(F.count("*").alias("n"), F.sum("length")).collect()[0]["n"]
 
     taken = seconds(count)
+    spark.catalog.clearCache()
     if found != journal.live:
         raise ScanError(f"{found} places of {journal.live} were found live in {journal.folder}")
     return taken

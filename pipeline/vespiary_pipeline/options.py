@@ -28,6 +28,7 @@ class Options(NamedTuple):
         columns: Columns wanted, in order; empty: all of the table.
         journals: Kinds of journals; empty: all but pages, or what lies at the path.
         kinds: Types of records wanted; None: all.
+        dead: Give messages, and their acknowledgements, that came and went within a partition.
         body: Give bodies.
         data: Give records as they are.
         bindings: Where names of queues come from; empty: beside the journal.
@@ -49,6 +50,7 @@ class Options(NamedTuple):
     columns: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
     kinds: frozenset[int] | None = None
+    dead: bool = True
     body: bool = False
     data: bool = False
     bindings: str = ""
@@ -155,6 +157,7 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "columns": _Option("columns", lambda text: tuple(listed(text))),
     "journal": _Option("journals", _journals),
     "kinds": _Option("kinds", _kinds),
+    "dead": _Option("dead", flag),
     "body": _Option("body", flag),
     "data": _Option("data", flag),
     "bindings": _Option("bindings", str),
@@ -207,6 +210,13 @@ def read_options(given: Mapping[str, str]) -> Options:
                 error.what, path=name, value=error.measured, allowed=error.allowed
             ) from error
     _check_columns(fields)
+    if not fields.get("dead", True) and fields.get("kinds") is not None:
+        raise ConfigError(
+            "what is dead is seen by records of all kinds",
+            path="dead",
+            value="false",
+            cure="leave out kinds, and choose by the column kind",
+        )
     return Options(**fields)
 
 

@@ -32,6 +32,7 @@ from vespiary_pipeline.sink.writer import BatchSink, StreamSink
 from vespiary_pipeline.sources.batches import Names, Wanted, names_of
 from vespiary_pipeline.sources.bodies import LargeBodies
 from vespiary_pipeline.sources.counts import file_batches
+from vespiary_pipeline.sources.dead import Stretch
 from vespiary_pipeline.sources.journal import PartReader
 from vespiary_pipeline.sources.keys import queue_names
 from vespiary_pipeline.sources.pages import plan_pages
@@ -276,6 +277,7 @@ class VespiaryReader(DataSourceReader):
         names: dict[str | None, Names] = {
             folder: names_of(queues) for folder, queues in partition.names.items()
         }
+        stretches: dict[Path, Stretch] = {}  # of each message journal
         for part in partition.parts:
             wanted = Wanted(
                 self._columns, options.max_body_bytes, names.get(part.bindings, none),
@@ -283,8 +285,13 @@ class VespiaryReader(DataSourceReader):
             )  # fmt: skip
             if isinstance(part, TextPart):
                 yield from read_text(part, options, wanted)
-            else:
-                yield from PartReader(part, options, wanted).batches()
+                continue
+            own = None
+            if not options.dead and part.journal == "message":
+                own = stretches.setdefault(Path(part.path).parent, Stretch())
+            yield from PartReader(part, options, wanted, own).batches()
+        for stretch in stretches.values():
+            yield from stretch.batches()
 
 
 def _packed(parts: Sequence[Part | TextPart], most_bytes: int) -> list[list[Part | TextPart]]:

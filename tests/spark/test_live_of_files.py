@@ -21,7 +21,10 @@ pytestmark = pytest.mark.spark
 SEED = 3
 
 
-def test_live_places_of_a_data_folder_with_pages(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dead", ["true", "false"])
+def test_live_places_of_a_data_folder_with_pages(
+    spark: SparkSession, tmp_path: Path, dead: str
+) -> None:
     (tmp_path / "journal").mkdir()
     log = record_lives(tmp_path / "journal", SEED)
     disk = next(crash_images(log, seed=SEED, start=len(log) - 1)).disk
@@ -32,6 +35,7 @@ def test_live_places_of_a_data_folder_with_pages(spark: SparkSession, tmp_path: 
         write_out(disk, folder, folder)
     register(spark)
     read = spark.read.format("vespiary").option("columns", ",".join(RECORD_COLUMNS))
+    read = read.option("dead", dead).option("maxPartitionBytes", "192k")
     found = live(read.option("journal", "message,page").load(str(tmp_path))).collect()
     assert {Held(*(row[name] for name in Held._fields)) for row in found} == expected
     assert len(found) == len(expected)

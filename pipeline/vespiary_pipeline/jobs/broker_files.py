@@ -74,7 +74,12 @@ class BrokerFiles:
         return self._read("message", table="files")
 
     def records(
-        self, columns: Sequence[str] = (), *, with_pages: bool = False, first: int = 0
+        self,
+        columns: Sequence[str] = (),
+        *,
+        with_pages: bool = False,
+        first: int = 0,
+        dead: bool = True,
     ) -> DataFrame:
         """Return `schema.RECORDS` of the message journal.
 
@@ -82,9 +87,11 @@ class BrokerFiles:
             columns: Which of them; none: all but bodies and data.
             with_pages: And of its pages, if there are any.
             first: Position in front of which no record of the journal is wanted.
+            dead: With what came and went within a partition: `live` needs none of it.
         """
         options = {"columns": ",".join(columns)} if columns else {}
         options |= {"minPosition": str(first)} if first > 0 else {}
+        options |= {} if dead else {"dead": "false"}
         options |= {name: "true" for name in ("body", "data") if name in columns}
         records = self._read("message", **options)
         if with_pages and self._places("page"):
@@ -104,8 +111,13 @@ class BrokerFiles:
         return queues(self.spark.read.format("vespiary").options(**options).load(str(folder)))
 
     def live(self) -> DataFrame:
-        """Return `schema.LIVE`: the messages that a broker would recover."""
-        return live(self.records(RECORD_COLUMNS, with_pages=True), self.queues())
+        """Return `schema.LIVE`: the messages that a broker would recover.
+
+        The records that it is made of stay in memory, and beyond that on disk, until the session
+        ends: they are few as a rule, and `live` reads them four times.
+        """
+        records = self.records(RECORD_COLUMNS, with_pages=True, dead=False).persist()
+        return live(records, self.queues())
 
 
 class ExportedJournal:

@@ -6,7 +6,8 @@ Must never read a journal; large bodies are read from their files. Called by `so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -21,15 +22,22 @@ from vespiary_pipeline.schema import PLACE, RECORDS, TIMESTAMP
 BodyReader = Callable[[bytes, int], bytes | str]
 """Returns a large body for its reference and row, or a sentence: why it can't be given."""
 
-_NAMES: Final = pa.array(
-    [
-        RecordType(number).name if number in RecordType.__members__.values() else f"TYPE_{number}"
-        for number in range(256)
-    ]
-)
-_ENDS: Final = pa.array([RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK], pa.uint8())
-_PAGES: Final = pa.array([RecordType.PAGE, RecordType.PAGE_DONE], pa.uint8())
-_KEYED: Final = pa.array([RecordType.PUT, RecordType.REMOVE], pa.uint8())
+_ENDS: Final = (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK)
+_PAGES: Final = (RecordType.PAGE, RecordType.PAGE_DONE)
+_KEYED: Final = (RecordType.PUT, RecordType.REMOVE)
+
+
+# Not when this module is imported: for the first value that it converts pyarrow imports pandas, and
+# Spark imports this anew in each process that plans.
+@functools.cache
+def _kind_names() -> pa.Array:
+    known = RecordType.__members__.values()
+    return pa.array([RecordType(n).name if n in known else f"TYPE_{n}" for n in range(256)])
+
+
+@functools.cache
+def _kinds(*kinds: RecordType) -> pa.Array:
+    return pa.array(kinds, pa.uint8())
 
 
 class Names(NamedTuple):
@@ -180,8 +188,8 @@ class Batch:
     def _i64(self, name: str) -> pa.Array:
         return self._numbers(getattr(self._columns, name), pa.int64())
 
-    def _is_in(self, kinds: pa.Array) -> pa.Array:
-        return pc.is_in(self._kind, kinds)
+    def _is_in(self, kinds: Sequence[RecordType]) -> pa.Array:
+        return pc.is_in(self._kind, _kinds(*kinds))
 
     def _has_flag(self, flag: int) -> pa.Array:
         flags = self._numbers(self._columns.flags, pa.uint8())
@@ -223,12 +231,11 @@ class Batch:
         is_member = pc.and_not(pc.not_equal(self._i64("transaction"), 0), is_end)
         return self._where(is_member, self._i64("crc"))
 
-    def _of_kinds(self, name: str, kinds: pa.Array, kind: pa.DataType) -> pa.Array:
+    def _of_kinds(self, name: str, kinds: Sequence[RecordType], kind: pa.DataType) -> pa.Array:
         return self._where(self._is_in(kinds), self._i64(name)).cast(kind)
 
     def _deliveries(self) -> pa.Array:
-        kinds = pa.array([RecordType.COUNT], pa.uint8())
-        return self._of_kinds("number", kinds, pa.int32())
+        return self._of_kinds("number", (RecordType.COUNT,), pa.int32())
 
     def _after_gap(self) -> pa.Array:
         return pc.equal(self._i64("position"), self._gap_position)
@@ -342,7 +349,7 @@ _MAKERS: Final[Mapping[str, Callable[[Batch], pa.Array]]] = {
     "position": _plain("position"),
     "length": _plain("length"),
     "block_time": lambda batch: batch._time(batch._i64("block_time_ms")),
-    "kind": lambda batch: _NAMES.take(batch._kind),
+    "kind": lambda batch: _kind_names().take(batch._kind),
     "flags": lambda batch: batch._numbers(batch._columns.flags, pa.uint8()).cast(pa.int16()),
     "transaction": Batch._transaction,
     "crc": Batch._crc,

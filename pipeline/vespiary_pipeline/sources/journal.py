@@ -13,6 +13,7 @@ row. All else is read whole.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from vespiary_pipeline.layout import Place
 from vespiary_pipeline.options import Options
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
+from vespiary_pipeline.sources.dead import Stretch
 from vespiary_spec.errors import CorruptRecord, SourceChanged
 
 _FRONT_BYTES: Final = 2 * 1024 * 1024
@@ -51,12 +53,16 @@ class PartReader:
         part: What is read.
         options: What was asked for.
         wanted: What batches are made of.
+        stretch: Holds what is read until it is seen what is dead; None: all is wanted.
     """
 
-    def __init__(self, part: Part, options: Options, wanted: Wanted) -> None:
+    def __init__(
+        self, part: Part, options: Options, wanted: Wanted, stretch: Stretch | None = None
+    ) -> None:
         self.part = part
         self._options = options
         self._wanted = wanted
+        self._stretch = stretch
         self._at = part.begin
         self._previous = part.previous
         self._gap_position = -1
@@ -182,11 +188,16 @@ class PartReader:
         if not found.blocks:
             return
         if found.columns.rows:
-            made = Batch(
-                self.part, window, found.columns, self._wanted, gap_position=self._gap_position
-            )
-            yield from self._chosen(made, found.columns)
+            make = functools.partial(self._made, window, self._gap_position)
+            if self._stretch is None:
+                yield from make(found.columns)
+            else:
+                yield from self._stretch.add(found.columns, make, len(window))
         self._previous = (found.sequence, found.crc)
+
+    def _made(self, window: bytes, gap_position: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+        made = Batch(self.part, window, columns, self._wanted, gap_position=gap_position)
+        yield from self._chosen(made, columns)
 
     def _chosen(self, batch: Batch, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Yield what does not stand in front of `minPosition`."""
