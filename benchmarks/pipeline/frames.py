@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,10 +54,12 @@ class ReadFolder(msgspec.Struct, frozen=True, kw_only=True):
         """No file is there twice."""
         return False
 
-    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
+    def records(
+        self, spark: SparkSession, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> DataFrame:
         """Return the records from a position on."""
-        options = {"columns": ",".join(columns), "body": str("body" in columns).lower()}
-        return load(spark, self.folder, **options).where(F.col("position") >= first)
+        chosen = {"columns": ",".join(columns), "body": str("body" in columns).lower(), **options}
+        return load(spark, self.folder, **chosen).where(F.col("position") >= first)
 
 
 def load(spark: SparkSession, folder: Path, **options: str) -> DataFrame:

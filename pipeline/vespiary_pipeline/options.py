@@ -28,6 +28,7 @@ class Options(NamedTuple):
         columns: Columns wanted, in order; empty: all of the table.
         journals: Kinds of journals; empty: all but pages, or what lies at the path.
         kinds: Types of records wanted; None: all.
+        members: Beside `kinds` records of transactions too, whatever their type.
         dead: Give messages, and their acknowledgements, that came and went within a partition.
         body: Give bodies.
         data: Give records as they are.
@@ -50,6 +51,7 @@ class Options(NamedTuple):
     columns: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
     kinds: frozenset[int] | None = None
+    members: bool = False
     dead: bool = True
     body: bool = False
     data: bool = False
@@ -157,6 +159,7 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "columns": _Option("columns", lambda text: tuple(listed(text))),
     "journal": _Option("journals", _journals),
     "kinds": _Option("kinds", _kinds),
+    "members": _Option("members", flag),
     "dead": _Option("dead", flag),
     "body": _Option("body", flag),
     "data": _Option("data", flag),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,8 +61,10 @@ class ToldJournal:
     pause: Path | None = None
     is_damaged: bool = False
 
-    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
-        """Return its records as they are now."""
+    def records(
+        self, spark: SparkSession, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> DataFrame:
+        """Return its records as they are now; whatever the options leave out as well."""
         self.asked.append(first)
         rows = RowSink()
         self.story(rows)

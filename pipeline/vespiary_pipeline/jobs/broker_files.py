@@ -76,23 +76,22 @@ class BrokerFiles:
     def records(
         self,
         columns: Sequence[str] = (),
+        more: Mapping[str, str] | None = None,
         *,
         with_pages: bool = False,
         first: int = 0,
-        dead: bool = True,
     ) -> DataFrame:
         """Return `schema.RECORDS` of the message journal.
 
         Args:
             columns: Which of them; none: all but bodies and data.
+            more: Options of the format, such as `kinds`.
             with_pages: And of its pages, if there are any.
             first: Position in front of which no record of the journal is wanted.
-            dead: With what came and went within a partition: `live` needs none of it.
         """
         options = {"columns": ",".join(columns)} if columns else {}
         options |= {"minPosition": str(first)} if first > 0 else {}
-        options |= {} if dead else {"dead": "false"}
-        options |= {name: "true" for name in ("body", "data") if name in columns}
+        options |= dict(more or {}) | {name: "true" for name in ("body", "data") if name in columns}
         records = self._read("message", **options)
         if with_pages and self._places("page"):
             return records.unionByName(self._read("page", **options))
@@ -116,7 +115,7 @@ class BrokerFiles:
         The records that it is made of stay in memory, and beyond that on disk, until the session
         ends: they are few as a rule, and `live` reads them four times.
         """
-        records = self.records(RECORD_COLUMNS, with_pages=True, dead=False).persist()
+        records = self.records(RECORD_COLUMNS, {"dead": "false"}, with_pages=True).persist()
         return live(records, self.queues())
 
 
@@ -147,16 +146,19 @@ class ExportedJournal:
         """Whether kept copies are read beside it, so that a record may come twice."""
         return bool(self._copies)
 
-    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
+    def records(
+        self, spark: SparkSession, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> DataFrame:
         """Return records from a position on.
 
         Args:
             spark: The session.
             columns: Which columns.
             first: Position before which no record is wanted.
+            options: Options of the format.
         """
-        found = self._files.records(columns, first=first)
+        found = self._files.records(columns, options, first=first)
         if self._copies:
             copies = BrokerFiles(spark, self._copies, {"onCorrupt": self._files.on_corrupt})
-            found = found.unionByName(copies.records(columns, first=first))
+            found = found.unionByName(copies.records(columns, options, first=first))
         return found

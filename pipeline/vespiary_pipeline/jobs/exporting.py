@@ -8,10 +8,10 @@ command line.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
@@ -27,8 +27,11 @@ from vespiary_pipeline.jobs.export_folder import (
 )
 from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.jobs.visible_messages import (
+    FLAG_MOVED,
+    MESSAGE,
     PARTITIONS,
-    READ,
+    day,
+    settled,
     undecided_from,
     visible,
     written,
@@ -37,6 +40,9 @@ from vespiary_pipeline.jobs.visible_messages import (
 CONTENT: Final = "messages"
 _NOTHING: Final = -1
 """Position that everything is behind of."""
+_BROADCAST_MAX: Final = 4_000_000
+"""Transactions that every executor gets, some 50 bytes each; more of them are shuffled, and with
+them the messages."""
 
 
 class Journal(Protocol):
@@ -54,13 +60,16 @@ class Journal(Protocol):
     def has_copies(self) -> bool:
         """Whether kept copies are read beside it, so that a record may come twice."""
 
-    def records(self, spark: SparkSession, columns: tuple[str, ...], first: int) -> DataFrame:
+    def records(
+        self, spark: SparkSession, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> DataFrame:
         """Return `schema.RECORDS` from a position on, durable blocks alone.
 
         Args:
             spark: The session.
             columns: Which of its columns.
             first: Position before which no record is wanted.
+            options: Options of the format: what they leave out may be there all the same.
         """
 
 
@@ -126,10 +135,11 @@ def export(
     with spark_failures(journal.source), folder.writing() as run:
         last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
         after = _NOTHING if last is None else last.reached
-        reached = _last_position(spark, journal, after)
+        look = _look(spark, journal, after)
+        reached = look.last
         files: tuple[ExportedFile, ...] = ()
         if reached > after:
-            scan_from = _write(spark, journal, options, run, last, reached)
+            scan_from = _write(spark, journal, options, run, last, look)
             files = staged(run.staging)
         if not any(file.rows for file in files):
             return _result(options, journal, (), after, None)
@@ -148,16 +158,35 @@ def export(
     return _result(options, journal, files, reached, target)
 
 
-def _last_position(spark: SparkSession, journal: Journal, after: int) -> int:
-    """Return the end of the journal as it is now.
+class _Look(NamedTuple):
+    """What there is behind a position.
 
-    The journal may grow while it is read, so that a second look sees more than the first. Every
-    look of an export ends here.
+    Attributes:
+        last: Position of the last record.
+        has_moved: Copies that compaction made.
+        folders: Addresses and days of messages, about.
     """
-    row = (
-        journal.records(spark, ("position",), after + 1).agg(F.max("position").alias("last")).head()
-    )
-    return after if row is None or row["last"] is None else int(row["last"])
+
+    last: int
+    has_moved: bool
+    folders: int
+
+
+def _look(spark: SparkSession, journal: Journal, after: int) -> _Look:
+    """Look at the journal as it is now.
+
+    It may grow while it is read, so that a second look sees more than the first. Every look of an
+    export ends where this one does.
+    """
+    records = journal.records(spark, ("position", "flags", "address", "arrival"), after + 1, {})
+    row = records.agg(
+        F.max("position").alias("last"),
+        F.max(F.col("flags").bitwiseAND(FLAG_MOVED)).alias("moved"),
+        F.approx_count_distinct(F.struct("address", day())).alias("folders"),
+    ).head()
+    if row is None or row["last"] is None:
+        return _Look(after, has_moved=False, folders=0)
+    return _Look(row["last"], bool(row["moved"]), row["folders"])
 
 
 def _write(
@@ -166,28 +195,36 @@ def _write(
     options: ExportOptions,
     run: ExportRun,
     last: Manifest | None,
-    reached: int,
+    look: _Look,
 ) -> int:
     """Write the new messages to the staging folder; return where the next export has to begin."""
-    columns = (*READ, "body") if options.has_bodies else READ
     first, after = (0, _NOTHING) if last is None else (last.scan_from, last.reached)
-    undecided = undecided_from(_records(spark, journal, READ, first, reached)).first()
-    records = _records(spark, journal, columns, first, reached)
-    taken = None if last is None else _exported(spark, options.to, journal.journal_id)
-    messages = written(visible(records, after, taken), has_bodies=options.has_bodies)
-    messages.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
-        f"file:{run.staging.absolute()}"
-    )
-    if undecided is None or undecided["scan_from"] is None:
-        return reached + 1
-    return int(undecided["scan_from"])
 
+    def read(columns: tuple[str, ...], which: Mapping[str, str]) -> DataFrame:
+        records = journal.records(spark, columns, first, which).where(
+            F.col("position") <= look.last
+        )
+        return records.dropDuplicates(["journal", "position"]) if journal.has_copies else records
 
-def _records(
-    spark: SparkSession, journal: Journal, columns: tuple[str, ...], first: int, last: int
-) -> DataFrame:
-    records = journal.records(spark, columns, first).where(F.col("position") <= last)
-    return records.dropDuplicates(["journal", "position"]) if journal.has_copies else records
+    decided = settled(read).persist()
+    try:
+        undecided = undecided_from(decided).collect()[0]
+        messages = visible(
+            read,
+            (*MESSAGE, "body") if options.has_bodies else MESSAGE,
+            decided,
+            after,
+            None if last is None else _exported(spark, options.to, journal.journal_id),
+            has_moved=look.has_moved,
+            broadcast=undecided["count"] <= _BROADCAST_MAX,
+        )
+        rows = written(messages, has_bodies=options.has_bodies, folders=look.folders)
+        rows.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
+            f"file:{run.staging.absolute()}"
+        )
+    finally:
+        decided.unpersist()
+    return look.last + 1 if undecided["scan_from"] is None else int(undecided["scan_from"])
 
 
 def _exported(spark: SparkSession, to: Path, journal_id: str) -> DataFrame:

@@ -20,7 +20,7 @@ from vespiary_pipeline import register
 from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.export_folder import ExportFolder, folder_name
 from vespiary_pipeline.jobs.failures import spark_failures
-from vespiary_pipeline.jobs.visible_messages import READ, VISIBLE, visible
+from vespiary_pipeline.jobs.visible_messages import MESSAGE, VISIBLE, settled, visible
 from vespiary_pipeline.layout import find_places
 from vespiary_pipeline.options import read_options
 from vespiary_spec.errors import BrokerRefused
@@ -95,8 +95,12 @@ def messages_at(spark: SparkSession, path: str, options: Mapping[str, str]) -> D
                 cure="export into another folder without --no-bodies",
             )  # fmt: skip
         return found.withColumn("error", F.lit(None).cast("string"))
-    records = BrokerFiles(spark, path, options).records((*READ, "body", "error"))
-    return visible(records, -1)
+    files = BrokerFiles(spark, path, options)
+
+    def read(columns: tuple[str, ...], which: Mapping[str, str]) -> DataFrame:
+        return files.records(columns, which)
+
+    return visible(read, (*MESSAGE, "body", "error"), settled(read))
 
 
 def selected(messages: DataFrame, wanted: Selection) -> DataFrame:

@@ -11,6 +11,7 @@ late, included.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +21,7 @@ from vespiary_pipeline.transform import transactions
 
 VISIBLE: Final = "visible_position"
 PARTITIONS: Final = ("address", "day")
-READ: Final = (
+MESSAGE: Final = (
     "journal",
     "path",
     "file_id",
@@ -28,15 +29,8 @@ READ: Final = (
     "position",
     "kind",
     "flags",
-    "length",
     "transaction",
-    "page_id",
     "places",
-    "members",
-    "digest",
-    "crc",
-    "gaps",
-    "after_gap",
     "address",
     "queues",
     "arrival",
@@ -47,7 +41,29 @@ READ: Final = (
     "properties",
     "body_bytes",
 )
-"""Columns of `schema.RECORDS` that `visible` reads; with bodies also `body`."""
+"""Columns of `schema.RECORDS` that a message is made of, besides its body."""
+
+_PLACE: Final = ("journal", "position", "kind", "flags", "transaction", "places")
+_SETTLED: Final = (
+    "journal",
+    "position",
+    "kind",
+    "length",
+    "transaction",
+    "page_id",
+    "members",
+    "digest",
+    "crc",
+    "gaps",
+    "after_gap",
+)
+_ADDS: Final = {"kinds": "ADD"}
+_TRANSACTIONAL: Final = {"kinds": "COMMIT,PREPARE,ROLLBACK", "members": "true"}
+
+Read = Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
+"""Returns some columns of `schema.RECORDS` of one message journal and its kept copies, without what
+options of the format leave out; from the earliest member of a transaction that was undecided at
+`after`, or earlier, on."""
 
 WRITTEN: Final = (
     "places",
@@ -66,91 +82,122 @@ WRITTEN: Final = (
 )
 """Columns of the files, besides `visible_position`, `address`, `day` and, with bodies, `body`."""
 
-_FLAG_MOVED: Final = 8
+FLAG_MOVED: Final = 8
 """The record is a copy that compaction made of an earlier one (journal-format §3.1)."""
 _DAY_US: Final = 86_400_000_000
+FEW_FOLDERS: Final = 4
+"""Up to so many, what one task reads makes files of a good size in each, and nothing has to be
+brought together first."""
 
 
-def visible(records: DataFrame, after: int, exported: DataFrame | None = None) -> DataFrame:
+def settled(read: Read) -> DataFrame:
+    """Return what became of each transaction.
+
+    Args:
+        read: Reads the journal.
+    """
+    return transactions(read(_SETTLED, _TRANSACTIONAL))
+
+
+def visible(
+    read: Read,
+    columns: tuple[str, ...],
+    decided: DataFrame,
+    after: int = -1,
+    exported: DataFrame | None = None,
+    *,
+    has_moved: bool = True,
+    broadcast: bool = True,
+) -> DataFrame:
     """Return the messages that became visible behind a position, each once.
 
     Args:
-        records: `schema.RECORDS`, at least `READ`, of one message journal and its kept copies; of
-            the earliest member of a transaction that was undecided at `after`, or earlier, on.
+        read: Reads the journal. Bodies are read once, and never shuffled for this.
+        columns: At least `MESSAGE`.
+        decided: From `settled`.
         after: Position up to which all were taken; -1 takes all.
         exported: What was taken: `places` and `position`. None: nothing.
+        has_moved: Copies that compaction made are behind `after`.
+        broadcast: Every executor gets all transactions that were committed.
 
     Returns:
         The records, with `visible_position`.
     """
-    is_message = (F.col("journal") == "message") & (F.col("kind") == "ADD")
-    adds = records.where(is_message)
-    committed = (
-        transactions(records)
-        .where(F.col("outcome") == "committed")
-        .select(
-            "transaction",
-            F.col("first_position").alias("_first"),
-            F.col("end_position").alias("_end"),
-        )
+    taken = _visible(read(columns, _ADDS), decided, broadcast).where(F.col(VISIBLE) > after)
+    if not has_moved:
+        return taken
+    return _without_copies(
+        taken, _visible(read(_PLACE, _ADDS), decided, broadcast), after, exported
     )
-    alone = adds.where(~_is_member()).withColumn(VISIBLE, F.col("position"))
-    joined = adds.where(_is_member()).join(committed, on="transaction")
-    members = joined.where(F.col("position").between(F.col("_first"), F.col("_end"))).withColumn(
-        VISIBLE, F.col("_end")
-    )
-    all_visible = alone.unionByName(members.drop("_first", "_end"))
-    return _without_copies(all_visible.where(F.col(VISIBLE) > after), all_visible, exported)
 
 
-def undecided_from(records: DataFrame) -> DataFrame:
-    """Return one row with `scan_from`: where the first undecided transaction begins, else null.
+def undecided_from(decided: DataFrame) -> DataFrame:
+    """Return one row: `count`, and where the first undecided one begins as `scan_from`, else null.
 
     Args:
-        records: As for `visible`.
+        decided: From `settled`.
     """
     is_open = F.col("outcome").isin("open", "prepared")
-    return transactions(records).agg(
-        F.min(F.when(is_open, F.col("first_position"))).alias("scan_from")
+    first = F.min(F.when(is_open, F.col("first_position")))
+    return decided.agg(first.alias("scan_from"), F.count("*").alias("count"))
+
+
+def _visible(records: DataFrame, decided: DataFrame, broadcast: bool) -> DataFrame:
+    adds = records.where((F.col("journal") == "message") & (F.col("kind") == "ADD"))
+    committed = decided.where(F.col("outcome") == "committed").select(
+        "transaction", F.col("first_position").alias("_first"), F.col("end_position").alias("_end")
     )
+    # An id that came again is several transactions; a member is of the one around it.
+    joined = adds.join(
+        F.broadcast(committed) if broadcast else committed, on="transaction", how="left_outer"
+    )
+    is_member = F.coalesce(F.col("transaction"), F.lit(0)) != 0
+    is_there = ~is_member | F.col("position").between(F.col("_first"), F.col("_end"))
+    found = joined.where(is_there).withColumn(VISIBLE, F.coalesce("_end", "position"))
+    return found.drop("_first", "_end")
 
 
-def written(messages: DataFrame, *, has_bodies: bool) -> DataFrame:
+def written(messages: DataFrame, *, has_bodies: bool, folders: int) -> DataFrame:
     """Return what goes into the files: columns in order, the day of arrival in UTC, and sorted.
 
     Args:
         messages: From `visible`.
         has_bodies: Whether with `body`.
+        folders: Into how many folders they go, about.
     """
-    days = F.floor(F.unix_micros("arrival") / F.lit(_DAY_US)).cast("int")
     body = ("body",) if has_bodies else ()
     chosen = messages.select(
         VISIBLE,
         *WRITTEN,
         *body,
         "address",
-        F.date_from_unix_date(days).alias("day"),
+        day().alias("day"),
     )
-    # Files of a good size for each folder, also where one address has nearly all messages.
-    return chosen.hint("rebalance", *PARTITIONS).sortWithinPartitions(*PARTITIONS, VISIBLE)
+    if folders > FEW_FOLDERS:
+        # Files of a good size for each folder, also where one address has nearly all messages.
+        chosen = chosen.hint("rebalance", *PARTITIONS)
+    return chosen.sortWithinPartitions(*PARTITIONS, VISIBLE)
 
 
-def _is_member() -> Column:
-    return F.coalesce(F.col("transaction"), F.lit(0)) != 0
+def day() -> Column:
+    """Return the day of arrival, in UTC."""
+    days = F.floor(F.unix_micros("arrival") / F.lit(_DAY_US)).cast("int")
+    return F.date_from_unix_date(days)
 
 
 def _without_copies(
-    taken: DataFrame, all_visible: DataFrame, exported: DataFrame | None
+    taken: DataFrame, every: DataFrame, after: int, exported: DataFrame | None
 ) -> DataFrame:
     """Leave out what compaction copied from a record that is taken now, or was.
 
     A place belongs to one message for ever, and a copy has no place that its original has not.
     """
-    moved = taken.where(F.col("flags").bitwiseAND(_FLAG_MOVED) != 0)
+    is_moved = F.col("flags").bitwiseAND(FLAG_MOVED) != 0
+    moved = every.where((F.col(VISIBLE) > after) & is_moved)
     copies = moved.select(
         F.col("position").alias("_copy"), F.inline("places").alias("queue_id", "sequence", "number")
     ).drop("number")
-    held = all_visible.select("position", "places")
+    held = every.select("position", "places")
     if exported is not None:
         held = held.unionByName(exported.select("position", "places"))
     originals = held.select(

@@ -180,7 +180,7 @@ class PartReader:
             file_id=self.part.file_id,
             previous=self._previous,
             kinds=self._options.kinds,
-            members=False,
+            members=self._options.members,
             rows_max=self._options.batch_rows,
         )
 

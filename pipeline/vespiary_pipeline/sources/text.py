@@ -18,6 +18,7 @@ import pyarrow as pa
 from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader, encode_block
 from vespiary_codec.journal.file_header import JournalKind
 from vespiary_codec.journal.record import align8
+from vespiary_codec.journal.record_types import RecordFlag, RecordType
 from vespiary_codec.journal.text import LineKind, TextFormError, TextReader
 from vespiary_native.columns import scan
 from vespiary_pipeline.layout import Place
@@ -27,6 +28,7 @@ from vespiary_pipeline.schema import RECORDS
 from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
 from vespiary_spec.errors import BadExport, ConfigError, NativeError
 
+_ENDS: Final = (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK)
 _JOURNALS: Final = {
     JournalKind.MESSAGE: "message",
     JournalKind.BINDINGS: "bindings",
@@ -166,7 +168,7 @@ def _rows(
         if line.kind is not LineKind.RECORD:
             continue
         position += 1
-        if options.kinds is None or line.record[4] in options.kinds:
+        if _is_wanted(line.record, options):
             chunk.put(line.record, line.number, position, gaps, after_gap=after_gap)
         after_gap = False
         is_full = len(chunk.payload) >= options.batch_bytes
@@ -175,6 +177,13 @@ def _rows(
             chunk = _Chunk()
     yield from chunk.batches(shown, wanted)
     reader.end()
+
+
+def _is_wanted(record: bytes, options: Options) -> bool:
+    kind, flags = record[4], record[5]
+    is_of_transaction = kind in _ENDS or bool(flags & RecordFlag.TRANSACTIONAL)
+    is_kind = options.kinds is None or kind in options.kinds
+    return is_kind or (options.members and is_of_transaction)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

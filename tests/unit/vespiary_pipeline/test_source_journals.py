@@ -116,6 +116,16 @@ def test_only_columns_that_are_asked_for_are_made(journal: tuple[Path, MemoryDis
         assert [row[name] for row in found] == [row[name] for row in whole], name
 
 
+def test_records_of_transactions_are_chosen_whatever_their_kind(
+    journal: tuple[Path, MemoryDisk, Path],
+) -> None:
+    rows = rows_of(journal[0])
+    ends = ("COMMIT", "PREPARE", "ROLLBACK")
+    wanted = [row for row in rows if row["transaction"] is not None or row["kind"] in ends]
+    assert {"ADD", "COMMIT"} <= {row["kind"] for row in wanted}
+    assert rows_of(journal[0], kinds="COMMIT", members="true") == wanted
+
+
 def test_kinds_are_chosen(journal: tuple[Path, MemoryDisk, Path]) -> None:
     whole = rows_of(journal[0])
     chosen = rows_of(journal[0], kinds="ack,commit")

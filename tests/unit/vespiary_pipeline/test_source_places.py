@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from vespiary_codec.journal.file_header import JournalKind
 from vespiary_codec.journal.record import (
     AckRecord,
+    CommitRecord,
     PutRecord,
     RawRecord,
+    Record,
     RemoveRecord,
     SequenceRange,
     encode_record,
@@ -262,14 +265,16 @@ def test_messages_of_several_queues_in_a_page(tmp_path: Path) -> None:
 RECORDS = [message(1), message(2, b"x" * 300), AckRecord(1, (SequenceRange(1, 1),))]
 
 
-def write_export(path: Path, *, has_totals: bool = True) -> list[bytes]:
+def write_export(
+    path: Path, *, has_totals: bool = True, records: Sequence[Record] = RECORDS
+) -> list[bytes]:
     """Write an export with a gap before its last record; return its lines."""
     writer = TextWriter()
     lines = [
         writer.header(JournalKind.MESSAGE, JOURNAL_ID),
         writer.file("activemq-data-1.hq", 1, 65536),
     ]
-    for number, record in enumerate(RECORDS):
+    for number, record in enumerate(records):
         data = encode_record(record)
         if number == 2:
             lines.append(writer.gap())
@@ -298,6 +303,13 @@ def test_an_export_has_the_rows_of_its_journal(tmp_path: Path) -> None:
     for options in ({"batchRows": "1"}, {"batchBytes": "64k"}):
         assert rows_of(tmp_path / "journal.txt", **options) == rows_of(tmp_path / "journal.txt")
     assert [row["kind"] for row in rows_of(tmp_path / "journal.txt", kinds="ACK")] == ["ACK"]
+
+
+def test_records_of_transactions_in_an_export(tmp_path: Path) -> None:
+    member = AckRecord(1, (SequenceRange(1, 1),), transaction=5)
+    write_export(tmp_path / "journal.txt", records=[message(1), member, CommitRecord(5, 1, 0)])
+    rows = rows_of(tmp_path / "journal.txt", kinds="PREPARE", members="true")
+    assert [row["kind"] for row in rows] == ["ACK", "COMMIT"]
 
 
 def test_an_export_that_is_damaged_or_cut_off_is_told(tmp_path: Path) -> None:
