@@ -40,6 +40,7 @@ from vespiary_spec.errors import (
     QuantityError,
     ReconcileError,
     RecordTooLarge,
+    RegistrationRefused,
     RemoteProtocolError,
     SourceChanged,
     SparkUnusable,
@@ -318,6 +319,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "The folder that an import should make holds something, another import into it took this "
         "one's place, or a row cannot be a message. Nothing is to be seen of the import.",
         "Give an empty or a new folder, mend the row that is named, and run one import at a time.",
+    ),
+    CatalogueEntry(
+        RegistrationRefused,
+        "A Delta or Iceberg table cannot take the exports of a folder: its library is missing, its "
+        "catalogue cannot be reached, it is another folder's or somebody else's, or the columns "
+        "differ. The exports are as they were; those that the table has are in it whole.",
+        "Do as the message says, then register again: what the table lacks is added.",
     ),
 )
 """Every error class once, in the order of the reference page."""

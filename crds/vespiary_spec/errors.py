@@ -518,3 +518,9 @@ class ImportRefused(PipelineError):
     """
 
     code = "VSP-D107"
+
+
+class RegistrationRefused(PipelineError):
+    """A table of a lake cannot take the exports of a folder; those that it has are in it whole."""
+
+    code = "VSP-D108"

@@ -18,6 +18,8 @@ import click
 from vespiary_pipeline.cli_common import as_json, opened, show, shown_options, source_options, told
 from vespiary_pipeline.cli_diff import diff
 from vespiary_pipeline.cli_import import import_
+from vespiary_pipeline.cli_register import FORMS, Tables, table_options
+from vespiary_pipeline.cli_register import register as register_
 from vespiary_pipeline.cli_replay import replay
 from vespiary_pipeline.cli_verify import verify
 from vespiary_spec.errors import NativeError
@@ -155,6 +157,14 @@ def _write_whole(target: Path, text: str) -> None:
 @click.option("--to", "target", required=True, help="Folder of the exports.")
 @click.option("--retention", default="", help="Folder of kept copies, which are exported too.")
 @click.option("--no-bodies", is_flag=True, help="Leave bodies out.")
+@click.option(
+    "--register",
+    "forms",
+    type=click.Choice(FORMS),
+    multiple=True,
+    help="Then add what the table of the exports lacks. Repeatable.",
+)
+@table_options
 @told
 def export(
     path: str,
@@ -163,13 +173,16 @@ def export(
     target: str,
     retention: str,
     no_bodies: bool,
+    forms: tuple[str, ...],
     is_json: bool,
+    **named: Any,
 ) -> None:
     """Write the messages that no export to this folder has yet, as Parquet."""
     from vespiary_pipeline.jobs.broker_files import ExportedJournal
     from vespiary_pipeline.jobs.exporting import ExportOptions
     from vespiary_pipeline.jobs.exporting import export as exported
 
+    tables = Tables(Path(target), forms, **named)  # before Spark takes its seconds
     with opened(path, snapshot, on_corrupt) as broker:
         options = ExportOptions(to=Path(target), has_bodies=not no_bodies)
         done = exported(broker.spark, ExportedJournal(broker, retention), options)
@@ -180,9 +193,11 @@ def export(
     else:
         size = f"{done.messages} messages in {done.files} files ({done.size_bytes} B)"
         click.echo(f"{path}: {size} written to {target}/{Path(done.export).name}")
+    tables.register(is_json=is_json)
 
 
 main.add_command(diff)
 main.add_command(import_)
+main.add_command(register_)
 main.add_command(replay)
 main.add_command(verify)

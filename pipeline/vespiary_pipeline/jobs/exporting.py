@@ -8,7 +8,8 @@ command line.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -40,6 +41,7 @@ from vespiary_pipeline.jobs.visible_messages import (
 CONTENT: Final = "messages"
 _NOTHING: Final = -1
 """Position that everything is behind of."""
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _BROADCAST_MAX: Final = 4_000_000
 """Transactions that every executor gets, some 50 bytes each; more of them are shuffled, and with
 them the messages."""
@@ -219,12 +221,27 @@ def _write(
             broadcast=undecided["count"] <= _BROADCAST_MAX,
         )
         rows = written(messages, has_bodies=options.has_bodies, folders=look.folders)
-        rows.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
-            f"file:{run.staging.absolute()}"
-        )
+        with _standard_timestamps(spark):
+            rows.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
+                f"file:{run.staging.absolute()}"
+            )
     finally:
         decided.unpersist()
     return look.last + 1 if undecided["scan_from"] is None else int(undecided["scan_from"])
+
+
+@contextmanager
+def _standard_timestamps(spark: SparkSession) -> Iterator[None]:
+    """Have Spark write times as Parquet defines them: microseconds in UTC.
+
+    Its own INT96 is deprecated, has no statistics, and Iceberg knows no such type.
+    """
+    before = str(spark.conf.get(_TIMESTAMPS))
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(_TIMESTAMPS, before)
 
 
 def _exported(spark: SparkSession, to: Path, journal_id: str) -> DataFrame:

@@ -1,0 +1,1 @@
+"""Exports as tables of a lake: Delta and Iceberg, by their metadata alone."""
