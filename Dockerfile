@@ -32,7 +32,7 @@ COPY --from=wheel /wheel /wheel
 RUN /opt/vespiary/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
 
 FROM dependencies AS build-pipeline
-RUN python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pipeline"], sep="\n")' > /tmp/requirements \
+RUN python3 -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*extras["pipeline"], *extras["lake"], sep="\n")' > /tmp/requirements \
  && /opt/vespiary/bin/pip install --no-cache-dir -r /tmp/requirements
 COPY --from=wheel /wheel /wheel
 RUN /opt/vespiary/bin/pip install --no-cache-dir --no-deps /wheel/*.whl

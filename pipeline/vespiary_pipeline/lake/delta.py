@@ -66,12 +66,10 @@ class DeltaExports:
 
     def look(self) -> LastExport | None:
         """Look at the table; see `LakeTable`."""
-        if self._table is not None:
-            self._table.update_incremental()
-        elif self._library.DeltaTable.is_deltatable(str(self._folder)):
-            self._table = self._library.DeltaTable(str(self._folder))
-        else:
+        if not self._library.DeltaTable.is_deltatable(str(self._folder)):
             return None
+        # Afresh: versions of the library differ in what an update of an open table brings.
+        self._table = self._library.DeltaTable(str(self._folder))
         number = self._table.transaction_version(_NUMBER)
         made_at_s = self._table.transaction_version(_MADE_AT)
         if number is None or made_at_s is None:
@@ -87,7 +85,7 @@ class DeltaExports:
         made_at_s = int(made_at(export.manifest).timestamp())
         properties = self._library.CommitProperties(
             custom_metadata={
-                _NUMBER: export.manifest.number,
+                _NUMBER: str(export.manifest.number),
                 "vespiary.journal": export.manifest.journal_id,
             },
             app_transactions=[

@@ -142,6 +142,12 @@ def register(folder: Path, table: LakeTable) -> RegisterResult:
                 conflicts = 0
                 added.append(manifest)
             last = _look(folder, table, manifests)
+            if added and (last is None or last.number < added[-1].number):
+                raise RegistrationRefused(  # to go on would add it again, for ever
+                    f"the table does not tell of export {added[-1].number}, which was added",
+                    where=f"{table.form} table {table.name}",
+                    cure="see what its catalogue does with properties of tables",
+                )
         if added and table.place is not None:
             _flush(folder, table.place)
     return RegisterResult(
