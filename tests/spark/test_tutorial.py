@@ -20,6 +20,7 @@ RUN_S = 300.0
 VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r"in \d+ files \(\d+ B\)"), "in FILES files (BYTES B)"),
+    (re.compile(r"in \d+ files\)"), "in FILES files)"),
     (re.compile(r"(?<=0       0      0         )\d+"), "BYTES"),
 )
 

@@ -92,7 +92,6 @@ class DeltaExports:
                 self._library.Transaction(_NUMBER, export.manifest.number),
                 self._library.Transaction(_MADE_AT, made_at_s),
             ],
-            max_commit_retries=0,  # whatever came between, we look first
         )
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction

@@ -163,6 +163,10 @@ def test_no_piece_of_a_message_is_in_the_metadata(lake: Path) -> None:
         add(lake, form)
     assert b"orders" in metadata(lake)
     assert b"secret" not in metadata(lake)
+    (task,) = iceberg_table(lake).scan().plan_files()  # manifests are compressed
+    bounds = [*task.file.lower_bounds.values(), *task.file.upper_bounds.values()]
+    assert bounds
+    assert not [bound for bound in bounds if b"secret" in bound]
 
 
 # --- what is refused ------------------------------------------------------------------------------
