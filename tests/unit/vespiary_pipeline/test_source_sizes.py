@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +221,16 @@ def test_a_header_that_promises_more_than_the_file_has_ends_the_count(tmp_path: 
     assert f"{path}:{4096 * 3}: confirmed data is damaged" in file["error"]
     found = rows_of(tmp_path, onCorrupt="report")
     assert [row["block"] for row in found] == [1, 2, None, 4, 5, 6, 7, 8]
+
+
+def test_what_plans_a_read_imports_no_pandas(tmp_path: Path) -> None:
+    """Spark plans in a new process each time, and pandas takes longer than all the rest."""
+    JournalWriter(tmp_path).file(1, [message(1)])
+    plan = (
+        "import sys; from vespiary_pipeline.options import read_options; "
+        "from vespiary_pipeline.source import VespiaryReader; "
+        "(one,) = VespiaryReader(read_options({'path': sys.argv[1]}), ()).partitions(); "
+        "sys.exit(2 if 'pandas' in sys.modules else len(one.parts))"
+    )
+    done = subprocess.run([sys.executable, "-c", plan, str(tmp_path)], check=False)
+    assert done.returncode == 1
