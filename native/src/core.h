@@ -291,6 +291,11 @@ int vespiary_core_page_leave(vespiary_core *core, uint64_t page_id, uint32_t que
 int vespiary_core_page_look(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                             uint32_t footer_length, uint64_t sequence, uint32_t max_messages, uint32_t min_priority,
                             vespiary_look *out, const uint8_t **data);
+/* As copy_range, of a closed extent; nothing of an open one. */
+int vespiary_core_page_copy(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                            uint32_t footer_length, uint64_t sequence, uint64_t end, uint64_t max_bytes,
+                            int is_first_whole, uint64_t *runs, uint32_t runs_room, vespiary_range *out,
+                            const uint8_t **data);
 /* The bodies of the first of some places, which ascend, one behind the other; returns how many. */
 int vespiary_core_page_bodies(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
                               uint32_t footer_length, const uint64_t *sequences, uint32_t count, uint32_t max_bytes,

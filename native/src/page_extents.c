@@ -385,14 +385,18 @@ int vespiary_core_page_leave(vespiary_core *core, uint64_t page_id, uint32_t que
     return 1;
 }
 
-/* --- purging -------------------------------------------------------------------------------------------------- */
+/* --- ending ---------------------------------------------------------------------------------------------------- */
+typedef struct {
+    uint64_t end, left; /* one above the last sequence that ends; how many more may */
+} bound;
+
 /* The next run of places to end from *at on: journalled ones, or with `is_volatile` the others. */
-static uint64_t run_of(const queue *q, const extent *e, uint64_t *at, bool is_volatile)
+static uint64_t run_of(const queue *q, const extent *e, uint64_t *at, bool is_volatile, const bound *to)
 {
     uint64_t from = *at, count = 0;
-    for (;;) {
+    while (count < to->left) {
         uint64_t next = extent_next(e, from);
-        if (next == UINT64_MAX || (count && next != from))
+        if (next >= to->end || (count && next != from))
             break;
         bool is_other = !q->is_durable || extent_is_volatile(e, next);
         bool is_wanted = is_other == is_volatile && !(extent_note(e, next) & NOTE_LOCKED);
@@ -414,13 +418,15 @@ static void run_end(vespiary_core *core, queue *q, extent *e, uint64_t first, ui
 }
 
 /* Stage one ACK record of at most PURGE_RANGES runs, and end what it names. Returns how many, or -errno. */
-static int64_t purge_runs(vespiary_core *core, queue *q, extent *e)
+static int64_t finish_runs(vespiary_core *core, queue *q, extent *e, const bound *to)
 {
     uint64_t runs[PURGE_RANGES][2];
     uint32_t count = 0;
     uint64_t at = e->first;
-    while (count < PURGE_RANGES && (runs[count][1] = run_of(q, e, &at, false))) {
+    bound rest = *to;
+    while (count < PURGE_RANGES && (runs[count][1] = run_of(q, e, &at, false, &rest))) {
         runs[count][0] = at;
+        rest.left -= runs[count][1];
         at += runs[count++][1];
     }
     if (!count)
@@ -440,22 +446,33 @@ static int64_t purge_runs(vespiary_core *core, queue *q, extent *e)
     return done;
 }
 
-int64_t extents_purge(vespiary_core *core, queue *q)
+static int64_t finish_extent(vespiary_core *core, queue *q, extent *e, bound *to)
 {
+    int64_t all = 0, done = extent_make_bits(e, &e->bits, true);
+    while (done >= 0 && (done = finish_runs(core, q, e, to)) > 0) {
+        all += done;
+        to->left -= (uint64_t)done;
+    }
+    uint64_t at = e->first, count;
+    while (done >= 0 && (count = run_of(q, e, &at, true, to))) {
+        run_end(core, q, e, at, count);
+        all += (int64_t)count;
+        to->left -= count;
+        at += count;
+    }
+    return done < 0 ? done : all;
+}
+
+int64_t extents_finish(vespiary_core *core, queue *q, uint64_t end, uint64_t most)
+{
+    bound to = {end, most};
     int64_t all = 0, done = 0;
-    for (uint32_t i = 0; i < q->extents_count && done >= 0; i++) {
+    for (uint32_t i = 0; i < q->extents_count && q->extents[i].first < end && to.left && done >= 0; i++) {
         extent *e = &q->extents[i];
         if (e->is_open || !e->live)
             continue;
-        done = extent_make_bits(e, &e->bits, true);
-        while (done >= 0 && (done = purge_runs(core, q, e)) > 0)
-            all += done;
-        uint64_t at = e->first, count;
-        while (done >= 0 && (count = run_of(q, e, &at, true))) {
-            run_end(core, q, e, at, count);
-            all += (int64_t)count;
-            at += count;
-        }
+        done = finish_extent(core, q, e, &to);
+        all += done;
     }
     extents_update(q);
     return done < 0 ? done : all;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pages.h"
+#include "ranges.h"
 
 enum { LOOK_LIVE_MAX = 16384, LOOK_BYTES_MAX = 1024 * 1024 }; /* values_inspection.py has both */
 
@@ -170,6 +171,45 @@ int vespiary_core_page_look(vespiary_core *core, uint64_t page_id, uint32_t queu
     out->count = (uint32_t)count;
     *data = core->scratch;
     return (int)count;
+}
+
+int vespiary_core_page_copy(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,
+                            uint32_t footer_length, uint64_t sequence, uint64_t end, uint64_t max_bytes,
+                            int is_first_whole, uint64_t *runs, uint32_t runs_room, vespiary_range *out,
+                            const uint8_t **data)
+{
+    *out = (vespiary_range){0};
+    place_walk w;
+    int bad = walk_begin(core, page_id, queue_id, footer, footer_length, &w);
+    if (bad)
+        return bad;
+    const range_room room = {max_bytes, is_first_whole, runs, runs_room};
+    const extent *e = extent_of(w.q, w.f->slot);
+    uint64_t limit = end <= e->last ? end : e->last + 1, found;
+    const uint8_t *row;
+    int put = 0;
+    out->next_sequence = limit;
+    w.f->page->is_looked_at = true;
+    while (!put && (row = walk_next(&w, sequence, &found)) && found < limit) {
+        const entry item = {.properties_length = get16(row + 8),
+                            .body_length = get32(row + 4),
+                            .flags = row[12],
+                            .places = get16(row + 10)};
+        const uint8_t *record = row_memory(&w, row);
+        if (!record)
+            note_absent(&w, row, &out->absent_file, &out->absent_slab);
+        put = record ? range_put(core, w.q, found, &item, record, &room, out) : 1;
+        if (put)
+            out->next_sequence = found;
+    }
+    if (put < 0)
+        return put;
+    if (!out->records && out->next_sequence > e->last) {
+        w.f->page->is_looked_at = false;
+        slabs_release_unused(core, w.f);
+    }
+    *data = core->scratch;
+    return 0;
 }
 
 int vespiary_core_page_bodies(vespiary_core *core, uint64_t page_id, uint32_t queue_id, const uint8_t *footer,

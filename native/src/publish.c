@@ -403,7 +403,7 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
     queue *q = queue_find(core, id);
     if (!q || core->transaction)
         return -EINVAL;
-    int64_t done = q->extents_count ? extents_purge(core, q) : 0;
+    int64_t done = q->extents_count ? extents_finish(core, q, UINT64_MAX, UINT64_MAX) : 0;
     if (done < 0)
         return done;
     uint64_t block;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "state.h"
+#include "ranges.h"
 
 /* A message that a reader may be given: nobody but a prepared branch keeps it from him. */
 static bool is_readable(const entry *item)
@@ -39,17 +39,38 @@ static void copy_record(uint8_t *out, const queue *q, uint64_t sequence, const e
 }
 
 /* Add a sequence to the runs; false: there is no room for another run. */
-static bool note_run(vespiary_range *out, uint64_t *runs, uint32_t room, uint64_t sequence)
+static bool note_run(vespiary_range *out, const range_room *room, uint64_t sequence)
 {
+    uint64_t *runs = room->runs;
     if (out->runs && runs[2 * out->runs - 1] == sequence - 1) {
         runs[2 * out->runs - 1] = sequence;
         return true;
     }
-    if (out->runs == room)
+    if (out->runs == room->runs_room)
         return false;
     runs[2 * out->runs] = runs[2 * out->runs + 1] = sequence;
     out->runs++;
     return true;
+}
+
+int range_put(vespiary_core *core, const queue *q, uint64_t sequence, const entry *item, const uint8_t *record,
+              const range_room *room, vespiary_range *out)
+{
+    uint64_t length = align8((uint64_t)ADD_HEADER + PLACE_BYTES + item->properties_length + item->body_length);
+    bool is_whole = room->is_first_whole && !out->records;
+    if (out->length + length > room->max_bytes && !is_whole) {
+        out->is_full = 1;
+        return 1;
+    }
+    int bad = scratch_room(core, out->length, length);
+    if (bad)
+        return bad;
+    if (!note_run(out, room, sequence))
+        return 1;
+    copy_record(core->scratch + out->length, q, sequence, item, record);
+    out->length += length;
+    out->records++;
+    return 0;
 }
 
 int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t sequence, uint64_t end,
@@ -60,6 +81,7 @@ int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t se
     queue *q = queue_find(core, queue_id);
     if (!q)
         return -EINVAL;
+    const range_room room = {max_bytes, is_first_whole, runs, runs_room};
     uint64_t limit = end < q->available ? end : q->available;
     uint64_t at = begin_of(q, sequence);
     while (at < limit) {
@@ -79,21 +101,11 @@ int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t se
             out->absent_slab = item->offset >> core->slab_shift;
             break;
         }
-        uint64_t length =
-            align8((uint64_t)ADD_HEADER + PLACE_BYTES + item->properties_length + item->body_length);
-        bool is_whole = is_first_whole && !out->records;
-        if (out->length + length > max_bytes && !is_whole) {
-            out->is_full = 1;
+        int put = range_put(core, q, at, item, record, &room, out);
+        if (put < 0)
+            return put;
+        if (put)
             break;
-        }
-        int bad = scratch_room(core, out->length, length);
-        if (bad)
-            return bad;
-        if (!note_run(out, runs, runs_room, at))
-            break;
-        copy_record(core->scratch + out->length, q, at, item, record);
-        out->length += length;
-        out->records++;
         at++;
     }
     out->next_sequence = at < limit ? at : limit;
@@ -101,16 +113,14 @@ int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t se
     return 0;
 }
 
-int vespiary_core_finish_below(vespiary_core *core, uint32_t queue_id, uint64_t end, uint32_t max_messages)
+/* End what stands in the ring below a sequence; returns how many, or -errno. */
+static int64_t finish_in_ring(vespiary_core *core, queue *q, uint64_t end, uint64_t most)
 {
-    queue *q = queue_find(core, queue_id);
-    if (!q || core->transaction || max_messages > INT32_MAX)
-        return -EINVAL;
     uint64_t limit = end < q->available ? end : q->available;
     uint64_t at = begin_of(q, 0), block;
-    uint32_t done = 0;
+    int64_t done = 0;
     int bad = 0;
-    while (at < limit && done < max_messages && !bad) {
+    while (at < limit && (uint64_t)done < most && !bad) {
         entry *item = queue_entry(q, at);
         if (!item) {
             at = first_of_next_segment(at);
@@ -124,5 +134,17 @@ int vespiary_core_finish_below(vespiary_core *core, uint32_t queue_id, uint64_t 
     }
     queue_skip(q);
     queue_advance_head(q);
-    return bad ? bad : (int)done;
+    return bad ? bad : done;
+}
+
+int vespiary_core_finish_below(vespiary_core *core, uint32_t queue_id, uint64_t end, uint32_t max_messages)
+{
+    queue *q = queue_find(core, queue_id);
+    if (!q || core->transaction || max_messages > INT32_MAX)
+        return -EINVAL;
+    int64_t paged = q->paged ? extents_finish(core, q, end, max_messages) : 0;
+    if (paged < 0)
+        return (int)paged;
+    int64_t done = finish_in_ring(core, q, end, max_messages - (uint64_t)paged);
+    return (int)(done < 0 ? done : done + paged);
 }

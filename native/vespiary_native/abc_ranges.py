@@ -1,8 +1,8 @@
 """The part of the core's contract for readers of ranges: queues that are read without being taken.
 
 Owns the Protocol and its value; `abc.Core` has it, and its terms. Both implementations keep it.
-None of it is used on the plain path; each call costs what it touches. What stands in closed pages
-is not seen here (`abc_pages`): the caller looks there first.
+None of it is used on the plain path; each call costs what it touches. `copy_range` sees what stands
+in the ring, `page_copy` what stands in a closed page (`abc_pages`): the caller merges them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RUNS_MAX: Final = 1024
 
 
 class RangeCopy(NamedTuple):
-    """What one `CoreRanges.copy_range` copied.
+    """What one `CoreRanges.copy_range` or `page_copy` copied.
 
     Attributes:
         records: ADD records (journal-format §3.2), each padded with zeros to a multiple of 8.
@@ -66,10 +66,49 @@ class CoreRanges(Protocol):
             runs_max: 1 to `RUNS_MAX`.
         """
 
-    def finish_below(self, queue_id: int, end: int, max_messages: int) -> int:
-        """End the messages below a sequence that no consumer and no branch holds, lowest first.
+    def page_copy(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequence: int,
+        end: int,
+        max_bytes: int,
+        *,
+        is_first_whole: bool = False,
+        runs_max: int = RUNS_MAX,
+    ) -> RangeCopy:
+        """Copy the records of messages of a closed extent where they stand; nothing is entered.
 
-        Deliverable ones and those set aside, as `finish`; not within a transaction.
+        The same bytes as `copy_range` would give, with its bounds. Those that prepared branches
+        acknowledge are passed over. Of an extent that is open there is nothing: its messages stand
+        in the ring. As by `page_look`, slabs of the page stay until a call finds nothing up to the
+        extent's end.
+
+        Args:
+            page_id: A page that is live.
+            queue_id: A queue with an extent there.
+            footer: As for `page_enter`.
+            sequence: Where to begin.
+            end: One above the last sequence that is wanted.
+            max_bytes: Of records, with their padding.
+            is_first_whole: The first one comes even if it is larger.
+            runs_max: 1 to `RUNS_MAX`.
+
+        Returns:
+            `next_sequence` is `end`, or one above the extent's last if that is lower, when all up
+            to there was copied. `absent`: load that slab of the page; the queue is ready when that
+            is done.
+
+        Raises:
+            ValueError: As for `page_enter`.
+        """
+
+    def finish_below(self, queue_id: int, end: int, max_messages: int) -> int:
+        """End the messages below a sequence that no consumer and no branch holds.
+
+        Those that stand in closed pages, which nobody reads for it, then those in the ring, each
+        lowest first; deliverable ones and those set aside, as `finish`; not within a transaction.
 
         Args:
             queue_id: The queue.

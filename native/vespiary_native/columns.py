@@ -142,7 +142,8 @@ def gather(
     starts, lengths = ffi.from_buffer("int64_t[]", at), ffi.from_buffer("int64_t[]", length)
     wanted = ffi.NULL
     if chosen is not None:
-        wanted = ffi.from_buffer("uint8_t[]", bytes(map(bool, chosen)))
+        octets = bytes(map(bool, chosen)) if isinstance(chosen, list | tuple) else chosen
+        wanted = ffi.from_buffer("uint8_t[]", octets)
     if len(lengths) != len(starts) or (chosen is not None and len(wanted) != len(starts)):
         raise ValueError("as many lengths and choices as places are needed")
     out = ffi.new("vespiary_strings *")

@@ -41,7 +41,7 @@ class PagingCalls:
             self.move, self.move, self.fill_page, self.fill_page, self.close_page,
             self.commit_page, self.commit_page, self.enter_page, self.leave_page, self.end_page,
             self.end_page, self.restage_page, self.look_at_page, self.pick_from_page,
-            self.pick_from_page, self.keep_places,
+            self.pick_from_page, self.keep_places, self.copy_from_page,
         ]  # fmt: skip
         self.random.choice(acts)()
 
@@ -178,6 +178,26 @@ class PagingCalls:
                 most = pick.choice([0, 500, 2**40])
                 self.core.page_bodies(extent.page_id, queue, footer, some, most)
             if found.absent is not None and not self.load_slab(*found.absent):
+                return
+
+    def copy_from_page(self) -> None:
+        """Copy records of an extent where they stand, as a reader of ranges does."""
+        pick = self.random
+        if (some := self.some_extent()) is None:
+            return
+        queue, extent = some
+        footer = self.footer(extent.page_id)
+        at = pick.choice([0, extent.first, pick.randint(extent.first, extent.last + 1)])
+        end = pick.choice([extent.last + 1, extent.last + 9, pick.randint(at, extent.last + 1)])
+        for _ in range(6):
+            copied = self.core.page_copy(
+                extent.page_id, queue, footer, at, end, pick.choice([0, 400, 5000, 10**6]),
+                is_first_whole=pick.random() < 0.8, runs_max=pick.choice([1, 2, 1024]),
+            )  # fmt: skip
+            if copied is None:
+                return
+            at = copied.next_sequence
+            if copied.absent is not None and not self.load_slab(*copied.absent):
                 return
 
     def pick_from_page(self) -> None:

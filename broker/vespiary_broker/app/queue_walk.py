@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from vespiary_broker.engine.core import Core, MessageView
-from vespiary_broker.engine.page_walk import PageWalk
+from vespiary_broker.engine.core import RUNS_MAX, Core, MessageView, RangeCopy
+from vespiary_broker.engine.page_walk import PageWalk, Together
 from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_spec.errors import PageDamaged, RemoteProtocolError, VespiaryError
 
@@ -179,6 +179,52 @@ class QueueWalk:
                 await self.load(*seen.absent)
             else:
                 return Step(seen.messages, seen.next_sequence)
+
+    async def copy(
+        self, sequence: int, end: int, max_bytes: int, *, is_first_whole: bool
+    ) -> RangeCopy | None:
+        """Copy the records of the next messages as far as they stand in one place.
+
+        Args:
+            sequence: Where to begin.
+            end: One above the last sequence that is wanted; it is readable.
+            max_bytes: Of records.
+            is_first_whole: The first one comes even if it is larger.
+
+        Returns:
+            None: pages interleave here, and `step` looks at their messages one by one.
+
+        Raises:
+            RemoteProtocolError: The queue was deleted meanwhile.
+            PageDamaged: Messages stand in a page that is.
+        """
+        core, queue = self._core, self._queue
+        while True:
+            self._check_is_there()
+            self._walk.refresh(self._known, core.queue_statistics(queue.id).paged)
+            there = self._walk.together(sequence, end)
+            if there is None:
+                return None
+            if there.extent is None:
+                return self._copy_of_ring(there, sequence, max_bytes, is_first_whole=is_first_whole)
+            copied = self._walk.copy(
+                there.extent, sequence, there.end, max_bytes, is_first_whole=is_first_whole
+            )
+            if copied is not None:
+                return copied
+            await self._read_footer()
+
+    def _copy_of_ring(
+        self, there: Together, sequence: int, max_bytes: int, *, is_first_whole: bool
+    ) -> RangeCopy:
+        copied = self._core.copy_range(
+            self._queue.id, sequence, there.end, max_bytes,
+            is_first_whole=is_first_whole, runs_max=1 if there.is_one_run else RUNS_MAX,
+        )  # fmt: skip
+        behind = copied.runs[0][1] + 1 if copied.runs else sequence
+        if there.is_one_run and copied.next_sequence > behind:
+            return copied._replace(next_sequence=behind, is_full=False, absent=None)
+        return copied
 
     def body(self, sequence: int) -> bytes | None:
         """Return the stored body of a message of the last step, in the turn in which it returned.

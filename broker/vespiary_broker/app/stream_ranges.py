@@ -3,9 +3,9 @@
 Owns the walk for one answer, in short turns of the event loop. Must never change a message. Called
 by `streaming`; owner: the event loop.
 
-What stands in the ring is copied by the core, block by block. While the queue has closed pages, its
-messages are looked at one by one where they stand (`queue_walk`), and the records are made here:
-the same bytes.
+What stands in the ring, or in a page, is copied by the core, block by block. Where pages
+interleave, messages are looked at one by one where they stand (`queue_walk`), and the records are
+made here: the same bytes.
 """
 
 from __future__ import annotations
@@ -79,10 +79,7 @@ class RangeReading:
         at, blocks = max(after, self._stream.acknowledged) + 1, self._blocks
         try:
             while at <= to and not blocks.is_full and len(self._runs) < RUNS_MAX:
-                if self._core.queue_statistics(self._queue_id).paged:
-                    at = await self._step_paged(at, to)
-                else:
-                    at = await self._step(at, to)
+                at = await self._step(at, to)
         finally:
             self._walk.leave()
         through = min(max(at - 1, after), to) if at <= to else to
@@ -92,16 +89,18 @@ class RangeReading:
     async def _step(self, at: int, to: int) -> int:
         """Copy what the block takes yet; return where to go on."""
         blocks = self._blocks
-        copied = self._core.copy_range(
-            self._queue_id, at, to + 1, blocks.room_bytes, is_first_whole=blocks.is_fresh
+        copied = await self._walk.copy(
+            at, to + 1, blocks.room_bytes, is_first_whole=blocks.is_fresh
         )
+        if copied is None:
+            return await self._step_one_by_one(at, to)
         if copied.messages and not self._take(copied):
             return at
         if copied.absent is not None:
             await self._walk.load(*copied.absent)
         elif copied.is_full:
             blocks.close_block()
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         return max(at, copied.next_sequence) if copied.next_sequence <= to else to + 1
 
     def _take(self, copied: RangeCopy) -> bool:
@@ -111,8 +110,8 @@ class RangeReading:
             self._note(first, last)
         return True
 
-    async def _step_paged(self, at: int, to: int) -> int:
-        """Take messages one by one, some of which stand in pages; return where to go on."""
+    async def _step_one_by_one(self, at: int, to: int) -> int:
+        """Take messages of pages that interleave; return where to go on."""
         step = await self._walk.step(at, _LOOKED_AT_ONCE, everything=True)
         for view in step.messages:
             if view.sequence > to:

@@ -36,7 +36,6 @@ PREPARED: Final = "prepared-transaction"
 PAUSED: Final = "paused"
 JOURNAL_FULL: Final = "journal-full"
 _ENDED_AT_ONCE: Final = 8192
-_PAGED_AT_ONCE: Final = 256
 _SPACE_S: Final = 1.0
 
 
@@ -375,33 +374,22 @@ class Streaming:
             through = stream.acknowledged
             if through <= stream.settled or stream.queue.is_deleted:
                 return
-            walk = QueueWalk(self._core, self._journal, self._pages, stream.queue)
-            try:
-                at = 1
-                while at <= through:
-                    at = await self._end_some(stream, walk, at, through)
-            finally:
-                walk.leave()
+            while await self._end_some(stream, through):
+                pass
             await self._cycle.durable()
             stream.settled = through
             stream.gaps.forget(through)
 
-    async def _end_some(self, stream: Stream, walk: QueueWalk, at: int, through: int) -> int:
-        """End some of the messages from one sequence up to another; return where to go on."""
-        core, queue_id = self._core, stream.queue.id
+    async def _end_some(self, stream: Stream, through: int) -> bool:
+        """End some of the messages up to a sequence; return whether there are more."""
+        is_more = True
         try:
-            if core.queue_statistics(queue_id).paged:
-                step = await walk.step(at, _PAGED_AT_ONCE, everything=True)
-                found = [view.sequence for view in step.messages if view.sequence <= through]
-                walk.take_in(found)
-                core.finish(queue_id, found)
-                at = step.next_sequence
-            elif core.finish_below(queue_id, through + 1, _ENDED_AT_ONCE) < _ENDED_AT_ONCE:
-                at = through + 1
+            done = self._core.finish_below(stream.queue.id, through + 1, _ENDED_AT_ONCE)
+            is_more = done >= _ENDED_AT_ONCE
         except NoRoom:
             self._journal.request_space()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._cycle.space(), _SPACE_S)
         self._cycle.touch()
         await asyncio.sleep(0)
-        return at
+        return is_more

@@ -15,11 +15,12 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
-from vespiary_native.abc_ranges import RangeCopy
+from vespiary_native.abc_ranges import RUNS_MAX, RangeCopy
 from vespiary_native.values_inspection import Look, MessageView
 from vespiary_native.values_pages import ExtentFacts
 
 __all__ = [
+    "RUNS_MAX",
     "AccountLimits",
     "AccountStatistics",
     "AckMode",

@@ -17,9 +17,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from vespiary_broker.engine.core import Core, ExtentFacts, Look, MessageView
+from vespiary_broker.engine.core import (
+    Core,
+    ExtentFacts,
+    Look,
+    MessageView,
+    RangeCopy,
+)
 from vespiary_broker.engine.lanes import Lane, Match
 
 _EVERYTHING: Final = (None,)
@@ -86,6 +93,20 @@ class Seen(NamedTuple):
     absent: tuple[int, int] | None
     is_waiting: bool = False
     judged: int = 0
+
+
+class Together(NamedTuple):
+    """Where all messages of a part of a queue stand.
+
+    Attributes:
+        extent: The closed extent; None: the ring.
+        end: One above the part's last sequence.
+        is_one_run: Of the ring: neighbouring sequences alone, as what is between may be in a page.
+    """
+
+    extent: ExtentFacts | None
+    end: int
+    is_one_run: bool = False
 
 
 class PageWalk:
@@ -299,13 +320,19 @@ class PageWalk:
             return Look([], one.last + 1, None)
         begin = found.messages[0].sequence if found.messages else found.next_sequence
         self._gaps[one.page_id, least] = _Gap(at, begin)
-        if found.next_sequence > one.last:
+        self._note_place(one, footer, found.next_sequence, has_messages=bool(found.messages))
+        return found
+
+    def _note_place(
+        self, one: ExtentFacts, footer: bytes, next_sequence: int, *, has_messages: bool
+    ) -> None:
+        """Remember how far a page was looked through, so that `leave` can let go of it."""
+        if next_sequence > one.last:
             self._looked_at.pop(one.page_id, None)
-            if found.messages:
+            if has_messages:
                 self._passed.append((one, footer))
         elif len(self._looked_at) < _LOOKED_AT_MAX:
             self._looked_at[one.page_id] = (one, footer)
-        return found
 
     def _let_go(self) -> None:
         """Have the slabs dropped of pages that were looked through: what was picked has its own."""
@@ -326,6 +353,61 @@ class PageWalk:
         facts = self._core.extent(one.page_id, self._queue_id)
         if facts is not None and facts.places and not facts.is_open:
             self.pages.note_damaged(one.page_id, str(error))
+
+    # --- records as they stand --------------------------------------------------------------------
+
+    def together(self, at: int, end: int) -> Together | None:
+        """Return where the messages from a sequence on stand in one place; None: pages interleave.
+
+        Args:
+            at: The sequence.
+            end: One above the last sequence that is wanted; it is readable.
+        """
+        if self.pages is None or not self._paged:
+            return Together(None, end)
+        first, second = [*islice(self._extents(at), 2), None, None][:2]
+        if first is None or first.first > at:
+            return Together(None, end if first is None else min(end, first.first))
+        end = min(end, first.last + 1)
+        if second is not None:
+            end = min(end, second.first)
+        if end <= at:
+            return None
+        in_ring = self._core.copy_range(self._queue_id, at, end, 0).next_sequence
+        if in_ring > at:
+            return Together(first, min(end, in_ring))
+        return Together(None, end, is_one_run=True)
+
+    def copy(
+        self, facts: ExtentFacts, at: int, end: int, max_bytes: int, *, is_first_whole: bool
+    ) -> RangeCopy | None:
+        """Copy records of a closed extent (`CoreRanges.page_copy`).
+
+        Args:
+            facts: The extent, as `together` named it in this turn of the event loop.
+            at: Where to begin.
+            end: One above the last sequence that is wanted.
+            max_bytes: Of records.
+            is_first_whole: The first one comes even if it is larger.
+
+        Returns:
+            None: its footer is being read.
+        """
+        assert self.pages is not None
+        self._let_go()
+        footer = self.pages.footer(self._queue_id, facts.page_id)
+        if footer is None:
+            return None
+        try:
+            found = self._core.page_copy(
+                facts.page_id, self._queue_id, footer, at, end, max_bytes,
+                is_first_whole=is_first_whole,
+            )  # fmt: skip
+        except ValueError as error:
+            self._note(facts, error)
+            return RangeCopy(b"", 0, [], at, False, None)
+        self._note_place(facts, footer, found.next_sequence, has_messages=found.messages > 0)
+        return found
 
     # --- what the last look saw, in the same turn of the event loop -------------------------------
 

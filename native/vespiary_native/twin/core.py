@@ -235,7 +235,7 @@ class TwinCore(
         queue = self._queue(queue_id)
         if self._staging.transaction:
             raise ValueError("a queue cannot be purged inside a transaction")
-        return self._pages.purge(queue) + delivery.purge(self._staging, queue)
+        return self._pages.finish(queue) + delivery.purge(self._staging, queue)
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics:
         """See `abc.Core.queue_statistics`."""

@@ -1,4 +1,4 @@
-"""Extents are entered and left, and purged (see `pages` for the whole).
+"""Extents are entered and left, and their places ended (see `pages` for the whole).
 
 Owns the way of places from a page's index into a queue's ring and back. Never does I/O. Base class
 of `pages.Pages`, and never used alone.
@@ -21,7 +21,7 @@ from vespiary_codec.journal.record import (
     encode_record,
 )
 from vespiary_native.twin.branches import Branches
-from vespiary_native.twin.extents import Extent
+from vespiary_native.twin.extents import NOWHERE, Extent
 from vespiary_native.twin.image import PAGE
 from vespiary_native.twin.page_writer import Page
 from vespiary_native.twin.staging import Staging
@@ -29,7 +29,7 @@ from vespiary_native.twin.state import Message, Queue, place_bytes
 from vespiary_native.values_pages import PageState
 
 PURGE_RANGES_MAX: Final = 64
-"""Ranges in one ACK record of a purge."""
+"""Ranges in one ACK record."""
 
 KEPT_FLAGS: Final = RecordFlag.ESCAPED | RecordFlag.LARGE | RecordFlag.SPECIAL
 VOLATILE: Final = RecordFlag.VOLATILE.value
@@ -229,9 +229,14 @@ class Entering:
         queue.extents.update()
         return True
 
-    # --- purging ----------------------------------------------------------------------------------
-    def purge(self, queue: Queue) -> int:
-        """Acknowledge what stands in a queue's closed extents; return how many.
+    # --- ending -----------------------------------------------------------------------------------
+    def finish(self, queue: Queue, end: int = NOWHERE, most: int = NOWHERE) -> int:
+        """Acknowledge what stands in a queue's closed extents below a sequence; return how many.
+
+        Args:
+            queue: The queue.
+            end: One above the last sequence that is to end.
+            most: Stop after so many.
 
         Raises:
             NoRoom: For the rest; those before are acknowledged.
@@ -239,15 +244,18 @@ class Entering:
         done = 0
         try:
             for extent in queue.extents.all:
+                if extent.first >= end or done >= most:
+                    break
                 if not extent.is_open:
-                    done += self._purge_extent(queue, extent)
+                    done += self._finish_extent(queue, extent, end, most - done)
         finally:
             queue.extents.update()
         return done
 
-    def _purge_extent(self, queue: Queue, extent: Extent) -> int:
-        every = sorted(extent.live - extent.locked)
+    def _finish_extent(self, queue: Queue, extent: Extent, end: int, most: int) -> int:
+        every = sorted(at for at in extent.live - extent.locked if at < end)
         kept = [at for at in every if at not in extent.volatile] if queue.is_durable else []
+        kept = kept[:most]
         runs: list[list[int]] = []
         for at in kept:
             if runs and runs[-1][-1] == at - 1:
@@ -263,8 +271,10 @@ class Entering:
             blocks.slab.file.cancels.add(extent.page)
             for run in some:
                 self._end(queue, extent, run)
-        self._end(queue, extent, [at for at in every if at in extent.live])
-        return len(every)
+        others = [at for at in every if not queue.is_durable or at in extent.volatile]
+        others = others[: most - len(kept)]
+        self._end(queue, extent, others)
+        return len(kept) + len(others)
 
     def _end(self, queue: Queue, extent: Extent, sequences: list[int]) -> None:
         for at in sequences:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from vespiary_codec.journal.record import RecordFlag
+from vespiary_native.abc_ranges import RangeCopy
 from vespiary_native.twin.extents import Extent
 from vespiary_native.twin.page_entering import VOLATILE, Entering, Found
 from vespiary_native.twin.page_writer import Page
+from vespiary_native.twin.range_copying import RangeCopying
 from vespiary_native.twin.state import Queue
 from vespiary_native.values_inspection import LOOK_BYTES_MAX, Look, MessageView
 from vespiary_native.values_pages import PageState
@@ -65,6 +67,34 @@ class Looking(Entering):
             page.is_looked_at = False
             self._image.release_unused(page)
         return Look(views, extent.last + 1, None)
+
+    def copy(
+        self,
+        page_id: int,
+        queue_id: int,
+        footer: bytes,
+        sequence: int,
+        end: int,
+        copying: RangeCopying,
+    ) -> RangeCopy:
+        """Copy records where they stand (see `CoreRanges.page_copy`)."""
+        page, queue, extent, found = self._open_index(page_id, queue_id, footer)
+        page.is_looked_at = True
+        limit, count = min(end, extent.last + 1), 0
+        for one in found:
+            if not sequence <= one.sequence < limit:
+                continue
+            slab = one.message[0]
+            if slab.view is None:
+                queue.waits_for_slab = True
+                return copying.result(one.sequence, (page.file_id, slab.index))
+            if not copying.put(one.sequence, one.message):
+                return copying.result(one.sequence, None)
+            count += 1
+        if not count and limit > extent.last:
+            page.is_looked_at = False
+            self._image.release_unused(page)
+        return copying.result(limit, None)
 
     def bodies(
         self, page_id: int, queue_id: int, footer: bytes, sequences: list[int], max_bytes: int

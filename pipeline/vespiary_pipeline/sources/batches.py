@@ -280,10 +280,15 @@ class Batch:
     def _address(self) -> pa.Array:
         if self._part.journal in ("bindings", "jms"):
             return self._same(None, pa.string())
-        return pc.replace_substring_regex(self._header(b"destination"), "^/(queue|topic)/", "")
+        names = self._header(b"destination")
+        if not pc.any(pc.starts_with(names, "/"), min_count=0).as_py():
+            return names
+        return pc.replace_substring_regex(names, "^/(queue|topic)/", "")
 
     def _expires(self) -> pa.Array:
         text = self._header(b"expires")
+        if text.null_count == len(text):
+            return self._same(None, TIMESTAMP)
         is_number = pc.fill_null(pc.match_substring_regex(text, "^[0-9]{1,15}$"), False)
         value = self._where(is_number, text).cast(pa.int64())
         return self._time(self._where(pc.fill_null(pc.greater(value, 0), False), value))
@@ -306,7 +311,7 @@ class Batch:
             self._window,
             getattr(self._columns, at),
             getattr(self._columns, length),
-            chosen.to_pylist(),
+            memoryview(chosen.cast(pa.uint8()).buffers()[1])[: len(chosen)],
         )
         return self._strings(strings, kind)
 

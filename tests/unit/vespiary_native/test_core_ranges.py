@@ -14,6 +14,7 @@ from vespiary_native.abc import AckMode, NoRoom
 from vespiary_native.abc_ranges import RUNS_MAX, RangeCopy
 from vespiary_testkit.core_inspecting import PLENTY, REFERENCE, ended, exhaust, filled, give, seen
 from vespiary_testkit.core_rig import KIB, CoreRig
+from vespiary_testkit.page_rig import PageFiles
 
 
 def records(copied: RangeCopy) -> list[AddRecord]:
@@ -132,6 +133,102 @@ def test_what_is_not_in_memory_is_named(rig: CoreRig) -> None:
     assert loaded(filled(rig, 3).restored()).runs == [(1, 3)]
 
 
+# --- in pages -----------------------------------------------------------------------------------
+
+
+def moved(rig: CoreRig, *picked: int, load: bool = True) -> tuple[PageFiles, int]:
+    """Move all that waits to a page, but for what is picked out of it again."""
+    rig.core.grow(8)
+    pages = PageFiles()
+    page_id = pages.move(rig.core, [1])
+    rig.flush()
+    if picked:
+        rig.core.page_pick(page_id, 1, pages.footer(page_id), list(picked))
+    if load:
+        copied = page_copy(rig, pages, page_id)
+        assert (copied.messages, copied.next_sequence) == (0, copied.next_sequence)
+        assert copied.absent is not None
+        assert pages.load(rig.core, *copied.absent)
+    return pages, page_id
+
+
+def page_copy(
+    rig: CoreRig, pages: PageFiles, page_id: int, sequence: int = 1, end: int = 100, **named: Any
+) -> RangeCopy:
+    room = named.pop("max_bytes", PLENTY)
+    footer = named.pop("footer", None) or pages.footer(page_id)
+    return rig.core.page_copy(page_id, 1, footer, sequence, end, room, **named)
+
+
+def test_a_record_in_a_page_is_the_same_bytes(rig: CoreRig) -> None:
+    filled(rig, 3)
+    rig.publish(REFERENCE, large=True)
+    rig.publish(b"loose", persistent=False)
+    rig.flush()
+    before = copy(rig)
+    assert before.messages == 5
+    pages, page_id = moved(rig)
+    assert copy(rig).messages == 0
+    copied = page_copy(rig, pages, page_id)
+    assert copied.records == before.records
+    assert (copied.runs, copied.next_sequence, copied.absent) == ([(1, 5)], 6, None)
+    assert page_copy(rig, pages, page_id, 2, 4).runs == [(2, 3)]
+    assert page_copy(rig, pages, page_id, 2, 4).next_sequence == 4
+    assert rig.core.queue_statistics(1).paged == 5
+
+
+def test_of_a_page_is_copied_what_stands_there_and_no_branch_holds(rig: CoreRig) -> None:
+    filled(rig)
+    consumer = rig.consume(AckMode.INDIVIDUAL)
+    give(rig, consumer, 5)
+    rig.core.begin(7, 1000, 3, branch=True)
+    rig.core.acknowledge(consumer, 5, transaction=7)
+    rig.core.prepare(7, bytes(40))
+    rig.flush()
+    pages, page_id = moved(rig, 2)
+    assert page_copy(rig, pages, page_id).runs == [(1, 1), (3, 4), (6, 6)]
+    assert copy(rig).runs == [(2, 2)]
+    assert rig.core.page_enter(page_id, 1, pages.footer(page_id)) == 4
+    assert page_copy(rig, pages, page_id).messages == 0, "it is open"
+    assert copy(rig).runs == [(1, 4), (6, 6)]
+
+
+@pytest.mark.parametrize(
+    "bound", [Bound(0, False, 0), Bound(0, True, 1), Bound(3 * 64, False, 3), Bound(193, True, 3)]
+)
+def test_a_copy_of_a_page_is_bounded_by_its_bytes(rig: CoreRig, bound: Bound) -> None:
+    filled(rig)
+    pages, page_id = moved(rig)
+    copied = page_copy(
+        rig, pages, page_id, max_bytes=bound.max_bytes, is_first_whole=bound.is_first_whole
+    )
+    assert (copied.messages, copied.is_full) == (bound.expected, True)
+    assert copied.next_sequence == bound.expected + 1
+
+
+def test_a_copy_of_a_page_ends_behind_so_many_runs_and_refuses_what_is_wrong(rig: CoreRig) -> None:
+    filled(rig)
+    pages, page_id = moved(rig, 2, 4)
+    copied = page_copy(rig, pages, page_id, runs_max=2)
+    assert (copied.runs, copied.next_sequence, copied.is_full) == ([(1, 1), (3, 3)], 5, False)
+    with pytest.raises(ValueError):
+        page_copy(rig, pages, page_id, runs_max=RUNS_MAX + 1)
+    with pytest.raises(ValueError):
+        page_copy(rig, pages, page_id, footer=pages.footer(page_id)[:-8])
+    with pytest.raises(ValueError):
+        rig.core.page_copy(page_id + 1, 1, pages.footer(page_id), 1, 9, 9)
+
+
+def test_slabs_of_a_page_stay_until_its_end_was_asked_for(rig: CoreRig) -> None:
+    filled(rig)
+    pages, page_id = moved(rig)
+    assert page_copy(rig, pages, page_id, 1, 4).messages == 3
+    assert page_copy(rig, pages, page_id, 4).messages == 3
+    end = page_copy(rig, pages, page_id, 7)
+    assert (end.messages, end.next_sequence, end.absent) == (0, 7, None)
+    assert page_copy(rig, pages, page_id, 6).absent is not None
+
+
 # --- ending -------------------------------------------------------------------------------------
 
 
@@ -152,6 +249,29 @@ def test_all_below_a_sequence_ends_but_what_is_held(rig: CoreRig) -> None:
     assert again.core.queue_statistics(1).ready == 2
     load_slab(again, 1, 0)
     assert seen(again) == [2, 6]
+
+
+def test_what_stands_in_a_page_ends_there(rig: CoreRig) -> None:
+    filled(rig)
+    rig.publish(b"loose", persistent=False)
+    rig.publish(b"behind")
+    rig.flush()
+    _, page_id = moved(rig, 3, load=False)
+    rig.publish(b"ring")
+    rig.flush()
+    assert rig.core.finish_below(1, 6, 2) == 2
+    assert rig.core.queue_statistics(1).paged == 5
+    assert rig.core.finish_below(1, 8, 100) == 5
+    assert (rig.core.queue_statistics(1).paged, seen(rig)) == (1, [9])
+    rig.flush()
+    assert ended(rig)[:2] == [(1, 2), (4, 3)], "runs, and not one by one"
+    again = rig.restored()
+    again.add_file()
+    assert again.core.queue_statistics(1).paged == 1
+    assert again.core.finish_below(1, 100, 100) == 2
+    again.flush()
+    assert again.core.page_done() == [page_id]
+    assert again.core.queue_statistics(1).acknowledged == 2
 
 
 def test_ends_below_a_sequence_are_not_for_transactions(rig: CoreRig) -> None:

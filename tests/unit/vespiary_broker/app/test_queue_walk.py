@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,9 @@ def body_of(number: int) -> bytes:
 
 
 @asynccontextmanager
-async def filled(folder: Path, count: int) -> AsyncIterator[PagingRig]:
+async def filled(
+    folder: Path, count: int, body: Callable[[int], bytes] = body_of
+) -> AsyncIterator[PagingRig]:
     """A journal with numbered messages in one queue, sequence 1 first."""
     rig = await PagingRig.open(folder, MemoryDisk())
     try:
@@ -38,7 +40,7 @@ async def filled(folder: Path, count: int) -> AsyncIterator[PagingRig]:
             if number % 20 == 0:
                 await until(lambda: rig.core.files_ahead() > 1)
             properties = b"n:%d\nhalf:%d\n" % (number, 2 * number > count)
-            rig.core.publish(route, properties, body_of(number), persistent=True)
+            rig.core.publish(route, properties, body(number), persistent=True)
         await rig.journal.wait_durable()
         yield rig
     finally:
