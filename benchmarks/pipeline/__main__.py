@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pipeline`: journals as columns on one core, then through Spark.
+"""`python -m benchmarks.pipeline`: journals as columns, journals and live queues through Spark.
 
 Owns: the command line, the order of the runs, the floors and the table. Must never: be part of a
 test's verdict on speed. Called by `make bench-pipeline`.
@@ -14,8 +14,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import machine
+from benchmarks.broker import BrokerError
+from benchmarks.generator import GeneratorError
 from benchmarks.journal.__main__ import Figure, show
-from benchmarks.pipeline import frames, scanning
+from benchmarks.pipeline import frames, live_queues, scanning, streaming
 from benchmarks.pipeline.journals import Journal, write_journal
 from vespiary_pipeline.session import local_session
 from vespiary_spec.errors import VespiaryError
@@ -65,6 +67,21 @@ def _scans(folder: Path, body_bytes: int, size_mib: int, rounds: int) -> list[sc
         return [scanning.measure(journal) for _ in range(rounds)]
     finally:
         path.unlink(missing_ok=True)
+
+
+def _all_scans(folder: Path, size_mib: int, rounds: int, console: Console) -> list[Figure]:
+    console.print(
+        f"scan: {size_mib} MiB in the page cache, windows of {scanning.WINDOW_BYTES // _MIB} MiB, "
+        "an ADD and an ACK for each message; by processor time of one thread",
+        highlight=False,
+    )
+    shown: list[Figure] = []
+    for body_bytes, has_floor in ((1024, True), (100, False)):
+        runs = _scans(folder, body_bytes, size_mib, rounds)
+        figures = scan_figures(runs, has_floor=has_floor)
+        show(figures, f"bodies of {body_bytes} bytes", console)
+        shown += figures
+    return shown
 
 
 def _read_figures(journal: Journal, spark: SparkSession, rounds: int) -> list[Figure]:
@@ -169,36 +186,48 @@ def _through_spark(folder: Path, rounds: int, console: Console) -> list[Figure]:
     show_default=True,
     help="Where the file lies while a run lasts.",
 )
+@click.option(
+    "--messages",
+    default=1_000_000,
+    type=click.IntRange(2 * streaming.BATCH_ROWS),
+    show_default=True,
+    help="In the queues that Spark reads, and to the one that it writes.",
+)
 @click.option("--spark/--no-spark", default=True, help="Measure through Spark too.")
+@click.option("--streams-only", is_flag=True, help="Measure live queues alone.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a floor is missed.")
-def main(rounds: int, size_mib: int, directory: Path, spark: bool, strict: bool) -> None:
+def main(
+    rounds: int,
+    size_mib: int,
+    directory: Path,
+    messages: int,
+    spark: bool,
+    streams_only: bool,
+    strict: bool,
+) -> None:
     """Measure how fast a journal becomes columns, on one core and through Spark."""
     console = Console()
     directory.mkdir(parents=True, exist_ok=True)
-    missed: list[str] = []
-    with tempfile.TemporaryDirectory(dir=directory, prefix="pipeline-") as folder:
-        here = machine.describe(Path(folder))
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(dir=directory, prefix="pipeline-") as name:
+        folder = Path(name)
+        here = machine.describe(folder)
         console.print(
             f"machine: {here.cores} x {here.cpu}, {here.memory_bytes >> 30} GiB, Linux "
-            f"{here.kernel}, Python {here.python}, commit {here.commit}\nscan: {size_mib} MiB in "
-            f"the page cache, windows of {scanning.WINDOW_BYTES // _MIB} MiB, an ADD and an ACK "
-            "for each message; by processor time of one thread",
+            f"{here.kernel}, {here.filesystem} on {here.device}, Python {here.python}, commit "
+            f"{here.commit}",
             highlight=False,
         )
-        for body_bytes, has_floor in ((1024, True), (100, False)):
-            try:
-                runs = _scans(Path(folder), body_bytes, size_mib, rounds)
-            except (VespiaryError, scanning.ScanError) as error:
-                raise click.ClickException(str(error)) from error
-            figures = scan_figures(runs, has_floor=has_floor)
-            show(figures, f"bodies of {body_bytes} bytes", console)
-            missed += [figure.name for figure in figures if figure.verdict == "MISSED"]
-        if spark:
-            try:
-                through = _through_spark(Path(folder), rounds, console)
-            except (VespiaryError, scanning.ScanError) as error:
-                raise click.ClickException(str(error)) from error
-            missed += [figure.name for figure in through if figure.verdict == "MISSED"]
+        try:
+            if not streams_only:
+                figures += _all_scans(folder, size_mib, rounds, console)
+            if spark and not streams_only:
+                figures += _through_spark(folder, rounds, console)
+            if spark or streams_only:
+                figures += live_queues.measure(folder, messages, rounds, console)
+        except (VespiaryError, scanning.ScanError, BrokerError, GeneratorError) as error:
+            raise click.ClickException(str(error)) from error
+    missed = [figure.name for figure in figures if figure.verdict == "MISSED"]
     if strict and missed:
         raise click.ClickException(f"floors missed: {', '.join(missed)}")
 

@@ -1,7 +1,7 @@
 """What Spark's processes have used: the JVM, and the Python workers that it starts.
 
 Owns nothing. Must never: count the broker, which is a child of the same process. Called by
-`benchmarks.pipeline.streaming` and `sinking`.
+`benchmarks.pipeline.streaming`.
 """
 
 import os
@@ -17,11 +17,11 @@ _PROC = Path("/proc")
 
 
 class SparkUsage(msgspec.Struct, frozen=True):
-    """Processor time since the processes began; those that ended are counted with their parents.
+    """Processor time so far.
 
     Attributes:
         jvm_s: Of the JVM: the driver, and the tasks' own part.
-        python_s: Of all Python processes below it.
+        python_s: Of all Python processes below it, those that have ended among them.
         worker_peak_bytes: Peak of memory of the largest of those.
     """
 
@@ -36,35 +36,40 @@ class SparkUsage(msgspec.Struct, frozen=True):
         )
 
 
-def spark_usage() -> SparkUsage:
-    """Return what Spark has used that this process has started.
+class SparkProcesses:
+    """The processes of the Spark that this process has started.
+
+    Workers come and go, and nobody counts for those that went: look often.
 
     Raises:
         RuntimeError: It has started none.
     """
-    children = _children()
-    own = os.getpid()
-    jvm = next((pid for pid in children[own] if _name(pid) == "java"), None)
-    if jvm is None:
-        raise RuntimeError("no JVM was started by this process")
-    jvm_s = python_s = 0.0
-    peak_bytes = 0
-    todo = [jvm]
-    while todo:
-        pid = todo.pop()
-        todo += children[pid]
-        try:
-            fields = _stat(pid)
-            is_jvm = pid == jvm
-            # The JVM's own children that have ended were Python's.
-            spent_s = [int(field) * _TICK_S for field in fields[11:15]]
-            jvm_s += sum(spent_s[:2]) if is_jvm else 0.0
-            python_s += sum(spent_s[2:]) if is_jvm else sum(spent_s)
-            if not is_jvm:
-                peak_bytes = max(peak_bytes, usage.sample(pid).rss_peak_bytes)
-        except (FileNotFoundError, ProcessLookupError, KeyError):
-            continue  # it ended meanwhile
-    return SparkUsage(jvm_s, python_s, peak_bytes)
+
+    def __init__(self) -> None:
+        own = _children()[os.getpid()]
+        found = next((pid for pid in own if _name(pid) == "java"), None)
+        if found is None:
+            raise RuntimeError("no JVM was started by this process")
+        self._jvm = found
+        self._spent_s: dict[int, float] = {}
+        self._peak_bytes = 0
+
+    def look(self) -> SparkUsage:
+        """Return what all of them have used so far, as far as they were seen."""
+        children = _children()
+        todo = [self._jvm]
+        while todo:
+            pid = todo.pop()
+            todo += children[pid]
+            try:
+                self._spent_s[pid] = sum(int(field) * _TICK_S for field in _stat(pid)[11:13])
+                if pid != self._jvm:
+                    peak_bytes = usage.sample(pid).rss_peak_bytes
+                    self._peak_bytes = max(self._peak_bytes, peak_bytes)
+            except (FileNotFoundError, ProcessLookupError, KeyError):
+                continue  # it ended meanwhile
+        jvm_s = self._spent_s[self._jvm]
+        return SparkUsage(jvm_s, sum(self._spent_s.values()) - jvm_s, self._peak_bytes)
 
 
 def _stat(pid: int) -> list[str]:

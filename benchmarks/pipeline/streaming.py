@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import generator
 from benchmarks.broker import RunningBroker, running_broker
-from benchmarks.pipeline.processes import SparkUsage, spark_usage
+from benchmarks.pipeline.processes import SparkProcesses, SparkUsage
 from benchmarks.pipeline.scanning import ScanError
 from benchmarks.usage import Usage
 from vespiary_pipeline import register
@@ -31,7 +31,7 @@ PHASES: Final = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "comm
 
 _FILL = generator.Load(window=500, warmup=0.0, seconds=3600.0)
 _PRIME: Final = 1_000_003
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.25
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,15 +194,16 @@ def wait_for_end(query: StreamingQuery, broker: RunningBroker) -> Used:
         StreamingQueryException: It failed.
         ScanError: It had one batch alone.
     """
+    processes = SparkProcesses()
     begun = None
-    while not query.awaitTermination(_LOOK_S):
+    while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # it takes floats
+        spark = processes.look()
         if begun is None and (batches := progress_of(query)):
-            rows = sum(one["numInputRows"] for one in batches)
-            begun = rows, spark_usage(), broker.usage()
+            begun = sum(one["numInputRows"] for one in batches), spark, broker.usage()
     if begun is None:
         raise ScanError("a single batch is no measurement: the first one does not count")
     rows = sum(one["numInputRows"] for one in progress_of(query)) - begun[0]
-    return Used(rows, spark_usage().since(begun[1]), broker.usage().since(begun[2]))
+    return Used(rows, processes.look().since(begun[1]), broker.usage().since(begun[2]))
 
 
 def run_of(batches: list[dict[str, Any]], clock_s: float, used: Used, durability: str) -> StreamRun:
