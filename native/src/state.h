@@ -572,8 +572,7 @@ int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
 file *page_file_find(const vespiary_core *core, uint64_t file_id);
 void extents_drop(queue *q); /* their memory alone */
 void extents_free(vespiary_core *core, queue *q);
-/* End places of closed extents below a sequence, about so many at most; how many, or -errno. */
-int64_t extents_finish(vespiary_core *core, queue *q, uint64_t end, uint64_t most);
+int64_t extents_finish(vespiary_core *core, queue *q, uint64_t end, uint64_t most); /* how many places, or -errno */
 void pages_forget_queue(vespiary_core *core, uint32_t id);
 void page_free(struct page *p);
 bool page_is_looked_at(const file *f); /* its slabs stay without entries of theirs */

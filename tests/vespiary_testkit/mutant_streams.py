@@ -50,6 +50,14 @@ PYTHON_STREAMS: Final[tuple[Mutant, ...]] = (
         "tests/unit/vespiary_broker/engine/test_streams.py::"
         "test_each_claim_has_a_higher_epoch_and_ends_the_run_before_it",
     ),
+    Mutant(
+        "pages passed over",
+        "A range leaves out what stands in a page between messages that are in memory.",
+        "broker/vespiary_broker/app/queue_walk.py",
+        "        if there.is_one_run and copied.next_sequence > behind:\n",
+        "        if there.is_one_run and copied.next_sequence < behind:\n",
+        "tests/unit/vespiary_broker/app/test_stream_ranges.py::test_pages_are_copied_as_they_stand",
+    ),
 )
 
 NATIVE_STREAMS: Final[tuple[Mutant, ...]] = (
@@ -62,5 +70,13 @@ NATIVE_STREAMS: Final[tuple[Mutant, ...]] = (
         "    uint64_t limit = end < q->tail ? end : q->tail;\n"
         "    uint64_t at = begin_of(q, sequence);\n",
         _RANGES + "test_only_durable_messages_that_no_branch_holds_are_read",
+    ),
+    Mutant(
+        "page ended whole",
+        "Messages of a page end that a stream has not acknowledged.",
+        "native/src/page_extents.c",
+        "        if (next >= to->end || (count && next != from))\n",
+        "        if (next == UINT64_MAX || (count && next != from))\n",
+        _RANGES + "test_what_stands_in_a_page_ends_there",
     ),
 )
