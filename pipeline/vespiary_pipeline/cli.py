@@ -2,7 +2,7 @@
 
 Owns the commands. Spark is imported when a command needs it, so help is quick. Results go to
 standard output, everything else to standard error. Exit codes: 0 good, 1 something is wrong, 2
-usage.
+usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Any
 
 import click
 
-from vespiary_pipeline.cli_common import as_json, opened, show, shown_options, source_options, told
+from vespiary_pipeline.cli_common import (
+    QUIET,
+    as_json,
+    opened,
+    show,
+    shown_options,
+    source_options,
+    told,
+)
 from vespiary_pipeline.cli_diff import diff
 from vespiary_pipeline.cli_import import import_
 from vespiary_pipeline.cli_register import FORMS, Tables, table_options
@@ -35,14 +43,16 @@ from vespiary_spec.version import VERSION
     multiple=True,
     help="A setting of Spark. Repeatable.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress on a terminal.")
 @click.pass_context
-def main(context: click.Context, settings: tuple[str, ...]) -> None:
+def main(context: click.Context, settings: tuple[str, ...], quiet: bool) -> None:
     """Show and export what a broker's journals, pages and copies hold."""
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:
         if not equals or not name.startswith("spark."):
             raise click.BadParameter("write spark.NAME=VALUE", param_hint="'--conf'")
     context.obj = {name: value for name, _, value in pairs}
+    context.meta[QUIET] = quiet
 
 
 @main.command()
@@ -51,7 +61,7 @@ def main(context: click.Context, settings: tuple[str, ...]) -> None:
 @told
 def files(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show each file of the message journal: blocks, records, what is torn."""
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
         names = ("file_id", "state", "size_bytes", "used_bytes", "blocks", "records", "adds",
                  "acks", "last_time", "sealed", "torn_at", "error", "path")  # fmt: skip
         found = broker.files().select(*names).persist()
@@ -66,7 +76,7 @@ def files(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
 @told
 def live(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show the messages that a broker would recover from these files."""
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
         show(broker.live(), ("queue_id", "sequence"), **shown)
 
 
@@ -78,7 +88,7 @@ def depth(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show how many messages wait in each queue."""
     from vespiary_pipeline.transform import depth as counted
 
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="counting", is_json=shown["is_json"]) as broker:
         show(counted(broker.live()), ("queue_id",), **shown)
 
 
@@ -91,7 +101,7 @@ def usage(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     from vespiary_pipeline.transform import RECORD_COLUMNS
     from vespiary_pipeline.transform import usage as used
 
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
         records = broker.records(RECORD_COLUMNS)
         show(used(broker.files(), records, broker.live()), ("file_id",), **shown)
 
@@ -105,7 +115,7 @@ def transactions(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> Non
     from vespiary_pipeline.transform import RECORD_COLUMNS
     from vespiary_pipeline.transform import transactions as settled
 
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
         records = broker.records((*RECORD_COLUMNS, "data"))
         show(settled(records), ("first_position",), **shown)
 
@@ -125,7 +135,7 @@ def report(
     from vespiary_pipeline.jobs.reporting import report_tables
     from vespiary_pipeline.report import html_page, text_report
 
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reporting", is_json=is_json) as broker:
         tables = report_tables(broker)
     if is_json:
         click.echo(json.dumps(dataclasses.asdict(tables), default=as_json))
@@ -183,7 +193,7 @@ def export(
     from vespiary_pipeline.jobs.exporting import export as exported
 
     tables = Tables(Path(target), forms, **named)  # before Spark takes its seconds
-    with opened(path, snapshot, on_corrupt) as broker:
+    with opened(path, snapshot, on_corrupt, doing="exporting", is_json=is_json) as broker:
         options = ExportOptions(to=Path(target), has_bodies=not no_bodies)
         done = exported(broker.spark, ExportedJournal(broker, retention), options)
     if is_json:

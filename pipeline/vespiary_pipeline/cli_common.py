@@ -1,8 +1,8 @@
 """What the commands of `vespiary-pipeline` share: options, the session, errors, tables.
 
-Owns how a command starts Spark and shows rows. Results go to standard output, everything else to
-standard error. Must never import Spark before a command needs it. Called by `cli` and the modules
-of its commands.
+Owns how a command starts Spark, how it ends, and how it shows rows. Results go to standard output,
+everything else to standard error. Must never import Spark before a command needs it. Called by
+`cli` and the modules of its commands.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from vespiary_pipeline import progress
 from vespiary_spec.errors import VespiaryError
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from vespiary_pipeline.jobs.broker_files import BrokerFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
-_CELL_CHARACTERS_MAX = 40
+INTERRUPTED: Final = 130
+QUIET: Final = "vespiary_pipeline.is_quiet"
+"""Of the context of click: no progress is shown."""
+
+_LINE: Final = "vespiary_pipeline.line"
+_CELL_CHARACTERS_MAX: Final = 40
 
 
 def start_session() -> AbstractContextManager[SparkSession]:
@@ -35,6 +41,35 @@ def start_session() -> AbstractContextManager[SparkSession]:
     from vespiary_pipeline.session import local_session
 
     return local_session(click.get_current_context().find_root().obj)
+
+
+@contextmanager
+def working(what: str, *, is_json: bool) -> Iterator[SparkSession]:
+    """Start Spark for a command, and show on a terminal what it does until there are results.
+
+    Args:
+        what: What is being done, a few words.
+        is_json: The results are for a program: nothing else is shown.
+    """
+    meta = click.get_current_context().meta
+    is_wanted = not is_json and not meta.get(QUIET) and sys.stderr.isatty()
+    with progress.shown(what, is_wanted=is_wanted) as line, start_session() as spark:
+        if line is None:
+            yield spark
+            return
+        meta[_LINE] = line
+        line.watch(progress.SparkStatus(spark.sparkContext))
+        try:
+            yield spark
+        finally:
+            line.end()  # before Spark ends, which answers no more then
+
+
+def end_progress() -> None:
+    """Take the line of a command's progress away: what follows is its results."""
+    line = click.get_current_context().meta.get(_LINE)
+    if line is not None:
+        line.end()
 
 
 def source_options(function: F) -> F:
@@ -84,9 +119,7 @@ def told(function: F) -> F:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        # PySpark writes an error of a query as JSON with Java's stack beside raising it.
-        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-            logging.getLogger(name).disabled = True
+        _mute()
         try:
             return function(*args, **options)
         except VespiaryError as error:
@@ -94,18 +127,36 @@ def told(function: F) -> F:
             if options.get("is_json"):
                 click.echo(json.dumps({"event": "error", **error.to_dict()}))
             sys.exit(error.exit_code)
+        except KeyboardInterrupt:  # Spark has ended its jobs by then
+            click.echo("vespiary-pipeline: interrupted", err=True)
+            sys.exit(INTERRUPTED)
 
     return run  # type: ignore[return-value]
 
 
+def _mute() -> None:
+    """Have libraries raise their errors, and not log them with stack traces besides."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # PySpark's, as JSON
+        logging.getLogger(name).disabled = True
+    logging.getLogger().addFilter(_is_not_of_py4j)  # which logs what it raises to the root
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
 @contextmanager
-def opened(path: str, snapshot: str, on_corrupt: str) -> Iterator[BrokerFiles]:
+def opened(
+    path: str, snapshot: str, on_corrupt: str, *, doing: str, is_json: bool
+) -> Iterator[BrokerFiles]:
     """Start Spark on the files at a path, if a broker's lie there.
 
     Args:
         path: The path.
         snapshot: Name of a copy; empty: the files themselves.
         on_corrupt: What damage does.
+        doing: What a line of progress says, in front of the path.
+        is_json: The results are for a program, and no progress is shown.
 
     Raises:
         StorageError: Nothing of a broker lies there.
@@ -120,7 +171,7 @@ def opened(path: str, snapshot: str, on_corrupt: str) -> Iterator[BrokerFiles]:
     if snapshot:
         options["snapshot"] = snapshot
     find_places(read_options({**options, "path": path}))  # before Spark takes its seconds
-    with start_session() as spark, spark_failures(path):
+    with working(f"{doing} {path}", is_json=is_json) as spark, spark_failures(path):
         yield BrokerFiles(spark, path, options)
 
 
@@ -133,6 +184,7 @@ def show(
     """Write all rows of a table, or print the first of them and how many there are."""
     if target:
         _write(table, Path(target), form)
+        end_progress()
         click.echo(f"vespiary-pipeline: written to {target}", err=True)
         return
     from vespiary_pipeline.jobs.rows import rows_of
@@ -144,9 +196,11 @@ def show(
         return
     first = list(rows_of(rows.limit(limit + 1)))  # ordered: only the first rows are kept
     cells = [[_cell(value) for value in row.values()] for row in first[:limit]]
+    left = table.count() - limit if len(first) > limit else 0
+    end_progress()
     _print(table.columns, cells)
-    if len(first) > limit:
-        click.echo(f"and {table.count() - limit} more: --limit shows, --to writes them", err=True)
+    if left:
+        click.echo(f"and {left} more: --limit shows, --to writes them", err=True)
 
 
 def _write(table: DataFrame, target: Path, form: str) -> None:

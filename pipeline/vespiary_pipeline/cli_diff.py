@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from vespiary_pipeline.cli_common import show, shown_options, start_session, told
+from vespiary_pipeline.cli_common import show, shown_options, told, working
 
 
 @click.command()
@@ -36,7 +36,7 @@ def diff(a: str, b: str, is_json: bool, by: str, with_rows: bool, **shown: Any) 
 
     for path in (a, b):  # before Spark takes its seconds
         find_places(read_options({"path": path}))
-    with start_session() as spark, spark_failures(a):
+    with working(f"comparing {a}, {b}", is_json=is_json) as spark, spark_failures(a):
         left, right = (contents(BrokerFiles(spark, path)) for path in (a, b))
         rows = differences(left, right, by).persist()
         different = rows.where("kind <> 'same'")

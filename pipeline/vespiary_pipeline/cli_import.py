@@ -64,7 +64,7 @@ def import_(
     }  # fmt: skip
     options = {name: text for name, text in given.items() if text}
     read_import_options({**options, "path": target})
-    with cli_common.start_session() as spark:
+    with cli_common.working(f"importing {path}", is_json=is_json) as spark:
         done = run_import(spark, source, Path(target), options)
     if is_json:
         click.echo(json.dumps({name: getattr(done, name) for name in done.__slots__}))

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from vespiary_pipeline.cli_common import source_options, start_session, told
+from vespiary_pipeline.cli_common import source_options, told, working
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases
@@ -80,8 +80,9 @@ def replay(
     if not dry_run and not (target and url):
         raise click.UsageError("replay needs --target and --url, or --dry-run")
     done = _replayed(
-        path, snapshot, on_corrupt, _sink(target, url, given), given, tasks=tasks, is_dry=dry_run
-    )
+        path, snapshot, on_corrupt, _sink(target, url, given), given, tasks=tasks, is_dry=dry_run,
+        is_json=is_json,
+    )  # fmt: skip
     if is_json:
         click.echo(json.dumps(done._asdict()))
     elif dry_run:
@@ -119,6 +120,7 @@ def _replayed(
     *,
     tasks: int,
     is_dry: bool,
+    is_json: bool,
 ) -> Any:
     from vespiary_pipeline.jobs.replaying import Selection, check_source, replay
     from vespiary_pipeline.sink.sink_options import read_sink_options
@@ -130,5 +132,6 @@ def _replayed(
     wanted = Selection(
         **{name: given[name] for name in ("since", "until", "address", "queue", "header")}
     )
-    with start_session() as spark:
+    doing = "counting" if is_dry else "replaying"
+    with working(f"{doing} {path}", is_json=is_json) as spark:
         return replay(spark, path, wanted, sink, options, tasks=tasks, is_dry=is_dry)

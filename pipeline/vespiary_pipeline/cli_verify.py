@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from vespiary_pipeline.cli_common import start_session, told
+from vespiary_pipeline.cli_common import told, working
 
 
 @click.command()
@@ -30,7 +30,8 @@ def verify(paths: tuple[str, ...], is_json: bool, snapshot: str) -> None:
 
     options = {"snapshot": snapshot} if snapshot else {}
     folders = found_in(paths, options)  # before Spark takes its seconds
-    with start_session() as spark:
+    doing = f"verifying {folders[0]}" if len(folders) == 1 else f"verifying {len(folders)} folders"
+    with working(doing, is_json=is_json) as spark:
         results = verified(spark, folders, options)
     for one in results:
         if is_json:

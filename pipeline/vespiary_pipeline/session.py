@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from vespiary_pipeline.interrupting import ending_children, interruptible
 from vespiary_spec.errors import SparkUnusable
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def local_session(
         os.environ.update(given)
         log = scratch / _LOG
         try:
-            with _standard_error_to(log):
+            with _standard_error_to(log), ending_children():
                 session = builder.getOrCreate()
         except Exception as error:
             raise SparkUnusable(
@@ -255,7 +256,8 @@ def local_session(
                 else:
                     os.environ[name] = before
         try:
-            yield session
+            with interruptible(session.sparkContext.cancelAllJobs):
+                yield session
         finally:
             session.stop()
 

@@ -15,8 +15,11 @@ from pyspark.sql import SparkSession
 
 from vespiary_broker.store import snapshot
 from vespiary_pipeline import cli, cli_common
+from vespiary_pipeline.progress import Counter, Line, SparkStatus
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.terminal import Terminal
+from vespiary_testkit.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -162,3 +165,22 @@ def test_damage_is_a_sentence_and_exit_code_1(run: Any, data: Path, tmp_path: Pa
     assert "confirmed data is damaged" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "VSP-J104" in result.stderr
+
+
+def test_progress_is_what_spark_says(
+    run: Any, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    status, terminal = SparkStatus(spark.sparkContext), Terminal()
+    counter = Counter(status)
+    line = Line("exporting", terminal.file, period_s=0.01)
+    line.start()
+    line.watch(status)
+    wait_for(lambda: "exporting" in terminal.seen, "what was done before is known by now")
+    run("export", data, "--to", tmp_path / "lake")
+    wait_for(lambda: counter.look().rows_written == 30, "Spark has counted what was written")
+    found = counter.look()
+    assert found.tasks == found.done > 2
+    assert found.rows_read > 60  # the end, the transactions and the messages are looked for apart
+    wait_for(lambda: str(found) in terminal.seen, "the line has said so")
+    line.end()
+    assert f"{found.done}/{found.tasks} tasks" in terminal.close()

@@ -59,7 +59,7 @@ def test_settings_of_spark_reach_the_session(monkeypatch: pytest.MonkeyPatch) ->
     given: list[dict[str, str]] = []
     monkeypatch.setattr(session, "local_session", given.append)
     with click.Context(cli.main).scope():
-        cli.main.callback(settings=("spark.a=1", "spark.b=x=y", "spark.a=2"))
+        cli.main.callback(settings=("spark.a=1", "spark.b=x=y", "spark.a=2"), quiet=False)
         cli_common.start_session()
     assert given == [{"spark.a": "2", "spark.b": "x=y"}]
 
