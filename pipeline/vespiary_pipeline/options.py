@@ -1,22 +1,34 @@
-"""The options of the format `vespiary`: names, values, defaults, refusals.
+"""The options of the format `vespiary` for files: names, values, defaults, meanings, refusals.
 
-Owns what users may say. Spark hands keys in lower case and all values as text, so names are found
-without regard to case. Must never look at a path. Called by `source`.
+Owns what users may say. Must never look at a path. Called by `source`.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from vespiary_codec.journal.record_types import RecordType
+from vespiary_pipeline.option_table import (
+    FLAG,
+    NAMES,
+    TEXT,
+    Option,
+    OptionTable,
+    Value,
+    listed,
+    number,
+    one_of,
+    refused,
+    size,
+)
 from vespiary_pipeline.schema import TABLES
-from vespiary_spec import units
-from vespiary_spec.errors import ConfigError, QuantityError, UnknownSetting
+from vespiary_spec.errors import ConfigError
 
 JOURNALS: Final = ("message", "bindings", "jms", "page")
+BODY_BYTES_MAX: Final = 1024**3
+"""Spark's rows and Arrow's columns of bytes end at 2 GiB, and a worker holds a body twice."""
 
 
 class Options(NamedTuple):
@@ -69,79 +81,12 @@ class Options(NamedTuple):
     consistency: str = "snapshot"
 
 
-Read = Callable[[str], Any]
-"""Returns a value for its text; ConfigError if it is none."""
-
-
-class _Option(NamedTuple):
-    """One option as users write it: its field, and how its text is read."""
-
-    field: str
-    read: Read
-
-
-def flag(text: str) -> bool:
-    """Read `true` or `false`."""
-    if text.lower() not in ("true", "false"):
-        raise _refused(text, "true or false")
-    return text.lower() == "true"
-
-
-def _refused(text: object, allowed: str) -> ConfigError:
-    return ConfigError("this is no value of the option", value=text, allowed=allowed)
-
-
-def size(low: int, high: int | None = None) -> Callable[[str], int]:
-    """Return what reads sizes from a lowest one on, up to a highest if there is one, as 8m."""
-    allowed = f"a size of {units.format_size(low)} or more, as 8m or 65536"
-    if high is not None:
-        allowed = f"a size from {units.format_size(low)} to {units.format_size(high)}, as 8m"
-
-    def read(text: str) -> int:
-        try:
-            found = units.parse_size(text)
-        except QuantityError as error:
-            raise _refused(text, allowed) from error
-        if found < low or (high is not None and found > high):
-            raise _refused(text, allowed)
-        return found
-
-    return read
-
-
-def number(low: int) -> Callable[[str], int]:
-    """Return what reads whole numbers from a lowest one on."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < low:
-            raise _refused(text, f"a whole number of {low} or more")
-        return int(text)
-
-    return read
-
-
-def one_of(*values: str) -> Callable[[str], str]:
-    """Return what reads one of some words."""
-
-    def read(text: str) -> str:
-        if text.lower() not in values:
-            raise _refused(text, ", ".join(values))
-        return text.lower()
-
-    return read
-
-
-def listed(text: str) -> list[str]:
-    """Return the words of a list with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _journals(text: str) -> tuple[str, ...]:
     if text.lower() == "auto":
         return ()
-    names = tuple(one_of(*JOURNALS)(name) for name in listed(text))
+    names = tuple(one_of(*JOURNALS).read(name) for name in listed(text))
     if not names:
-        raise _refused(text, "auto, or some of " + ", ".join(JOURNALS))
+        raise refused(text, "auto, or some of " + ", ".join(JOURNALS))
     return names
 
 
@@ -150,34 +95,84 @@ def _kinds(text: str) -> frozenset[int]:
     kinds = [name.upper() for name in listed(text)]
     for name in kinds:
         if name not in known:
-            raise _refused(name, ", ".join(known))
+            raise refused(name, ", ".join(known))
     return frozenset(known[name] for name in kinds)
 
 
-OPTIONS: Final[Mapping[str, _Option]] = {
-    "table": _Option("table", one_of(*TABLES)),
-    "columns": _Option("columns", lambda text: tuple(listed(text))),
-    "journal": _Option("journals", _journals),
-    "kinds": _Option("kinds", _kinds),
-    "members": _Option("members", flag),
-    "dead": _Option("dead", flag),
-    "body": _Option("body", flag),
-    "data": _Option("data", flag),
-    "bindings": _Option("bindings", str),
-    "largeMessages": _Option("large_messages", str),
-    "snapshot": _Option("snapshot", str),
-    "maxBodyBytes": _Option("max_body_bytes", size(0)),
-    "minFileId": _Option("min_file_id", number(0)),
-    "maxFileId": _Option("max_file_id", number(0)),
-    "minPosition": _Option("min_position", number(0)),
-    "batchRows": _Option("batch_rows", number(1)),
-    "batchBytes": _Option("batch_bytes", size(65536, 1024**3)),  # Arrow's offsets have 32 bits
-    "maxPartitionBytes": _Option("max_partition_bytes", size(65536)),
-    "onCorrupt": _Option("on_corrupt", one_of("fail", "stop-file", "report")),
-    "consistency": _Option("consistency", one_of("snapshot", "best-effort")),
+OPTIONS: Final[Mapping[str, Option]] = {
+    "table": Option(
+        "table", one_of(*TABLES), "`files`: one row for each file, counted in the tasks"
+    ),
+    "columns": Option("columns", NAMES, "columns wanted: others are not decoded; without it all"),
+    "journal": Option(
+        "journals",
+        Value("auto, or some of " + ", ".join(JOURNALS), _journals, lambda _: "auto"),
+        "which journals of a data folder; `auto`: all but pages, or what lies at the path",
+    ),
+    "kinds": Option(
+        "kinds",
+        Value("types of records, with commas, such as ADD,ACK", _kinds),
+        "types of records wanted; without it all",
+    ),
+    "members": Option(
+        "members",
+        FLAG,
+        "`true`: beside `kinds`, records of transactions, whatever their type",
+    ),
+    "dead": Option(
+        "dead",
+        FLAG,
+        "`false`: leave out messages, with their acknowledgements, that came and went within one"
+        " partition",
+    ),
+    "body": Option("body", FLAG, "give bodies"),
+    "data": Option("data", FLAG, "give records as they are"),
+    "maxBodyBytes": Option(
+        "max_body_bytes", size(0, BODY_BYTES_MAX), "a larger body is null, and `error` says so"
+    ),
+    "bindings": Option(
+        "bindings", TEXT, "folder of the names of queues; without it the one beside the journal"
+    ),
+    "largeMessages": Option(
+        "large_messages", TEXT, "folder of large bodies; without it the one beside the journal"
+    ),
+    "snapshot": Option(
+        "snapshot", TEXT, "name of a copy of the files, which is read instead of them"
+    ),
+    "minFileId": Option("min_file_id", number(0), "leave out files with a lower id"),
+    "maxFileId": Option("max_file_id", number(0), "leave out files with a higher id"),
+    "minPosition": Option(
+        "min_position",
+        number(0),
+        "leave out records of journals in front of this position; files that end in front of it"
+        " are not read",
+    ),
+    "batchRows": Option(
+        "batch_rows", number(1), "rows of one batch, but that those of one block stay together"
+    ),
+    "batchBytes": Option(
+        "batch_bytes", size(65536, 1024**3), "bytes of a file, or of large bodies, of one batch"
+    ),
+    "maxPartitionBytes": Option(
+        "max_partition_bytes",
+        size(65536),
+        "small files are packed into one partition up to it; one of more than twice that is split",
+    ),
+    "onCorrupt": Option(
+        "on_corrupt",
+        one_of("fail", "stop-file", "report"),
+        "what damage does: an error; the file ends there; a row with `error` stands for it, and"
+        " what follows is read",
+    ),
+    "consistency": Option(
+        "consistency",
+        one_of("snapshot", "best-effort"),
+        "`best-effort`: a file that its broker used again meanwhile is a row with `error`",
+    ),
 }
 """By the names that users write. Beside these there are Spark's own `path` and `paths`."""
 
+TABLE: Final = OptionTable("the format vespiary", OPTIONS, Options)
 _PATHS: Final = ("path", "paths")
 
 
@@ -191,27 +186,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         UnknownSetting: A name is none of ours; the nearest one is told.
         ConfigError: A value is not allowed, or there is no path.
     """
-    spelled = {name.lower(): name for name in OPTIONS}
-    fields: dict[str, Any] = {"paths": _paths(given)}
-    for key, text in given.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            if key.lower() in _PATHS:
-                continue
-            near = difflib.get_close_matches(key.lower(), spelled, 1)
-            raise UnknownSetting(
-                "this is no option of the format vespiary",
-                path=key,
-                allowed=", ".join(OPTIONS),
-                cure=f"did you mean {spelled[near[0]]}?" if near else "",
-            )
-        option = OPTIONS[name]
-        try:
-            fields[option.field] = option.read(text)
-        except ConfigError as error:
-            raise ConfigError(
-                error.what, path=name, value=error.measured, allowed=error.allowed
-            ) from error
+    fields = {"paths": _paths(given), **TABLE.read(given, _PATHS)}
     _check_columns(fields)
     if not fields.get("dead", True) and fields.get("kinds") is not None:
         raise ConfigError(

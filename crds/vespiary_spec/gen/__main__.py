@@ -29,6 +29,7 @@ PLUGS: dict[str, str] = {
     "docs/reference/operator-rights.md": "vespiary_operator.rbac:rights_page",
     "docs/reference/cli.md": "vespiary_broker.cli.reference:page",
     "docs/reference/kubectl.md": "vespiary_operator.kubectl.reference:page",
+    "docs/reference/pipeline.md": "vespiary_pipeline.reference:page",
     "docs/reference/upgrade-stages.md": "vespiary_operator.upgrade_stages:page",
 }
 """File → `module:function` of a generator in a package above this one; it returns the text."""

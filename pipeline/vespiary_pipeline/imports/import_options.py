@@ -6,13 +6,12 @@ a path. Called by `writer` and `source`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from vespiary_pipeline.options import Read, one_of, size
+from vespiary_pipeline.option_table import TEXT, Option, OptionTable, Value, one_of, refused, size
 from vespiary_spec import limits
-from vespiary_spec.errors import ConfigError, UnknownSetting
+from vespiary_spec.errors import ConfigError
 
 FILE_BYTES_DEFAULT: Final = 10 * 1024 * 1024
 LARGE_BYTES_DEFAULT: Final = 102_400
@@ -47,25 +46,50 @@ def is_import(given: Mapping[str, str]) -> bool:
     return "path" in names and "url" not in names
 
 
+_ROUTING: Final = one_of("anycast", "multicast")
+_FILE_SIZE: Final = size(limits.JOURNAL_FILE_BYTES_MIN, limits.JOURNAL_FILE_BYTES_MAX)
+
+
 def _file_size(text: str) -> int:
-    found = size(limits.JOURNAL_FILE_BYTES_MIN, limits.JOURNAL_FILE_BYTES_MAX)(text)
+    found: int = _FILE_SIZE.read(text)
     if found % 4096:
-        raise ConfigError(
-            "this is no value of the option", value=text, allowed="a multiple of 4096 bytes"
-        )
+        raise refused(text, "a multiple of 4096 bytes")
     return found
 
 
-OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
-    "path": ("path", str),
-    "address": ("address", str),
-    "queue": ("queue", str),
-    "routingType": ("routing_type", lambda text: one_of("anycast", "multicast")(text).upper()),
-    "bindings": ("bindings", str),
-    "fileSize": ("file_bytes", _file_size),
-    "largeMessageSize": ("large_bytes", size(1024, limits.JOURNAL_WRITE_BYTES_MAX)),
+OPTIONS: Final[Mapping[str, Option]] = {
+    "path": Option(
+        "path", TEXT, "the folder to make, missing or empty, as `save` takes it; needed"
+    ),
+    "address": Option("address", TEXT, "address of rows that do not say theirs"),
+    "queue": Option(
+        "queue", TEXT, "queue of rows that do not say theirs; without it that of the address' name"
+    ),
+    "routingType": Option(
+        "routing_type",
+        Value(_ROUTING.allowed, lambda text: _ROUTING.read(text).upper(), lambda _: "anycast"),
+        "of queues whose rows have neither a `destination-type` nor a destination `/topic/…`",
+    ),
+    "bindings": Option(
+        "bindings",
+        TEXT,
+        "a data folder, or its `bindings`: addresses and queues are taken over as they are, with"
+        " their ids and settings",
+    ),
+    "fileSize": Option(
+        "file_bytes",
+        Value(f"{_FILE_SIZE.allowed}, a multiple of 4096", _file_size, _FILE_SIZE.shown),
+        "size of each file of the message journal",
+    ),
+    "largeMessageSize": Option(
+        "large_bytes",
+        size(1024, limits.JOURNAL_WRITE_BYTES_MAX),
+        "a longer body becomes a large message, with a file of its own",
+    ),
 }
 """By the names that users write."""
+
+TABLE: Final = OptionTable("an import", OPTIONS, ImportOptions)
 
 
 def read_import_options(given: Mapping[str, str]) -> ImportOptions:
@@ -78,25 +102,7 @@ def read_import_options(given: Mapping[str, str]) -> ImportOptions:
         UnknownSetting: A name is none of ours; the nearest one is told.
         ConfigError: A value is not allowed, or `path` is missing.
     """
-    spelled = {name.lower(): name for name in OPTIONS}
-    fields: dict[str, Any] = {}
-    for key, text in given.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            near = difflib.get_close_matches(key.lower(), spelled, 1)
-            raise UnknownSetting(
-                "this is no option of an import",
-                path=key,
-                allowed=", ".join(OPTIONS),
-                cure=f"did you mean {spelled[near[0]]}?" if near else "",
-            )
-        field, read = OPTIONS[name]
-        try:
-            fields[field] = read(text)
-        except ConfigError as error:
-            raise ConfigError(
-                error.what, path=name, value=error.measured, allowed=error.allowed
-            ) from error
+    fields = TABLE.read(given)
     return ImportOptions(**{**fields, "path": _local(fields.get("path", ""))})
 
 

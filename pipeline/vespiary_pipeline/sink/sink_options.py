@@ -5,13 +5,21 @@ Owns what `format("vespiary").option(…)` may say when a broker's `url` is give
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from vespiary_pipeline.options import Read, flag, number, one_of, size
-from vespiary_spec.errors import ConfigError, UnknownSetting
+from vespiary_pipeline.option_table import (
+    FLAG,
+    TEXT,
+    Option,
+    OptionTable,
+    Value,
+    number,
+    one_of,
+    size,
+)
+from vespiary_spec.errors import ConfigError
 
 PORT_STOMP: Final = 61613
 MODES: Final = ("fenced", "dedup", "plain")
@@ -45,20 +53,45 @@ class SinkOptions(NamedTuple):
     timeout_s: int = 300
 
 
-OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
-    "url": ("url", str),
-    "stompUrl": ("stomp_url", str),
-    "passwordFile": ("password_file", str),
-    "address": ("address", str),
-    "routingType": ("routing_type", one_of("anycast", "multicast")),
-    "delivery": ("delivery", one_of(*MODES)),
-    "writeId": ("write_id", str),
-    "persistent": ("is_persistent", flag),
-    "transactionBytes": ("transaction_bytes", size(4096, 4 * 1024 * 1024)),
-    "timeout": ("timeout_s", number(1)),
+OPTIONS: Final[Mapping[str, Option]] = {
+    "url": Option("url", TEXT, "HTTP listener of the broker, `http://user@host:port`; needed"),
+    "stompUrl": Option(
+        "stomp_url",
+        TEXT,
+        "STOMP listener, `stomp://host:port` or `stomp+ssl://host:port`; without it port"
+        f" {PORT_STOMP} of the same host, with TLS where `url` is `https`",
+    ),
+    "passwordFile": Option(
+        "password_file", TEXT, "the user's password, in a file that is there on executors too"
+    ),
+    "address": Option("address", TEXT, "where rows go that do not say so"),
+    "routingType": Option(
+        "routing_type",
+        one_of("anycast", "multicast"),
+        "`multicast`: to all subscriptions; with none the message is dropped",
+    ),
+    "delivery": Option("delivery", one_of(*MODES), "what is promised if something is killed"),
+    "writeId": Option(
+        "write_id",
+        Value("up to 43 of `A-Z a-z 0-9 . _ -`", str),
+        "name of a write of a DataFrame: another run with this name writes nothing",
+    ),
+    "persistent": Option("is_persistent", FLAG, "messages survive a restart of the broker"),
+    "transactionBytes": Option(
+        "transaction_bytes",
+        size(4096, 4 * 1024 * 1024),
+        "of one transaction; a larger row goes alone",
+    ),
+    "timeout": Option(
+        "timeout_s",
+        number(1),
+        "seconds in which the broker has to take or answer something; a full address may hold a"
+        " task that long",
+    ),
 }
 """By the names that users write. Beside these there is Spark's own `checkpointLocation`."""
 
+TABLE: Final = OptionTable("a sink", OPTIONS, SinkOptions)
 _SPARKS: Final = frozenset({"checkpointlocation"})
 
 
@@ -72,27 +105,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         UnknownSetting: A name is none of ours; the nearest one is told.
         ConfigError: A value is not allowed, or `url` is missing.
     """
-    spelled = {name.lower(): name for name in OPTIONS}
-    fields: dict[str, Any] = {}
-    for key, text in given.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            if key.lower() in _SPARKS:
-                continue
-            near = difflib.get_close_matches(key.lower(), spelled, 1)
-            raise UnknownSetting(
-                "this is no option of a sink",
-                path=key,
-                allowed=", ".join(OPTIONS),
-                cure=f"did you mean {spelled[near[0]]}?" if near else "",
-            )
-        field, read = OPTIONS[name]
-        try:
-            fields[field] = read(text)
-        except ConfigError as error:
-            raise ConfigError(
-                error.what, path=name, value=error.measured, allowed=error.allowed
-            ) from error
+    fields = TABLE.read(given, _SPARKS)
     if not fields.get("url"):
         raise ConfigError(
             "a sink needs this option", path="url", allowed="such as http://127.0.0.1:8161"

@@ -5,12 +5,21 @@ Owns what users may say of a stream. Must never call the broker. Called by `sour
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from vespiary_pipeline.options import Read, flag, listed, number, one_of, size
-from vespiary_spec.errors import ConfigError, UnknownSetting
+from vespiary_pipeline.option_table import (
+    FLAG,
+    NAMES,
+    TEXT,
+    Option,
+    OptionTable,
+    number,
+    one_of,
+    size,
+)
+from vespiary_pipeline.options import BODY_BYTES_MAX
+from vespiary_spec.errors import ConfigError
 
 
 class StreamOptions(NamedTuple):
@@ -46,21 +55,41 @@ class StreamOptions(NamedTuple):
     max_body_bytes: int = 64 * 1024 * 1024
 
 
-OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
-    "url": ("url", str),
-    "queues": ("queues", lambda text: tuple(listed(text))),
-    "stream": ("stream", str),
-    "passwordFile": ("password_file", str),
-    "maxMessagesPerTrigger": ("rows_max", number(1)),
-    "rangeBytes": ("range_bytes", size(65536)),
-    "partitionRows": ("partition_rows", number(1)),
-    "failOnDataLoss": ("fails_on_data_loss", flag),
-    "ackMode": ("acknowledges", one_of("eager", "commit")),
-    "lease": ("lease_s", number(1)),
-    "body": ("body", flag),
-    "maxBodyBytes": ("max_body_bytes", size(0)),
+OPTIONS: Final[Mapping[str, Option]] = {
+    "url": Option("url", TEXT, "HTTP listener of the broker, `http://user@host:port`; needed"),
+    "queues": Option("queues", NAMES, "queues to read, one or more; needed"),
+    "stream": Option("stream", TEXT, "name of the streams in the broker: `NAME.QUEUE`"),
+    "passwordFile": Option(
+        "password_file", TEXT, "the user's password, in a file that is there on executors too"
+    ),
+    "maxMessagesPerTrigger": Option(
+        "rows_max",
+        number(1),
+        "messages of a batch, at most, shared out among the queues; without it all",
+    ),
+    "rangeBytes": Option(
+        "range_bytes", size(65536), "of one answer of the broker, which gives 16 MiB at most"
+    ),
+    "partitionRows": Option("partition_rows", number(1), "sequences that one task reads"),
+    "failOnDataLoss": Option(
+        "fails_on_data_loss", FLAG, "a message that is gone and was never read ends the query"
+    ),
+    "ackMode": Option(
+        "acknowledges",
+        one_of("eager", "commit"),
+        "`commit`: acknowledge only when Spark calls `commit`, which it does a batch late",
+    ),
+    "lease": Option(
+        "lease_s", number(1), "seconds that another query waits after this one's last call"
+    ),
+    "body": Option("body", FLAG, "give bodies"),
+    "maxBodyBytes": Option(
+        "max_body_bytes", size(0, BODY_BYTES_MAX), "a larger body is null, and `error` says so"
+    ),
 }
 """By the names that users write."""
+
+TABLE: Final = OptionTable("a stream", OPTIONS, StreamOptions)
 
 
 def read_stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -73,25 +102,7 @@ def read_stream_options(given: Mapping[str, str]) -> StreamOptions:
         UnknownSetting: A name is none of ours; the nearest one is told.
         ConfigError: A value is not allowed, or `url` or `queues` is missing.
     """
-    spelled = {name.lower(): name for name in OPTIONS}
-    fields: dict[str, Any] = {}
-    for key, text in given.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            near = difflib.get_close_matches(key.lower(), spelled, 1)
-            raise UnknownSetting(
-                "this is no option of a stream",
-                path=key,
-                allowed=", ".join(OPTIONS),
-                cure=f"did you mean {spelled[near[0]]}?" if near else "",
-            )
-        field, read = OPTIONS[name]
-        try:
-            fields[field] = read(text)
-        except ConfigError as error:
-            raise ConfigError(
-                error.what, path=name, value=error.measured, allowed=error.allowed
-            ) from error
+    fields = TABLE.read(given)
     for name, cure in (("url", "http://127.0.0.1:8161"), ("queues", "orders,payments")):
         if not fields.get(name):
             raise ConfigError("a stream needs this option", path=name, allowed=f"such as {cure}")
