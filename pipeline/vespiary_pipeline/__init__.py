@@ -21,7 +21,13 @@ def register(spark: SparkSession) -> None:
 
     Args:
         spark: The session.
+
+    Raises:
+        SparkUnusable: PySpark is of a version that the pipeline is not made for.
     """
+    from vespiary_pipeline.session import check_pyspark
+
+    check_pyspark()
     # Not at the top: the transforms and the schema are of use without a session.
     from vespiary_pipeline.source import VespiarySource
 

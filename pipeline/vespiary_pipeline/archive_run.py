@@ -79,6 +79,8 @@ def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
     message = "Nothing was new."
     if said.get("export"):
         message = f"{rows} messages were written in {files} files ({size} B)."
+        if missing := int(said.get("bodies_missing") or 0):
+            message += f" {missing} of them have no body: it is too large, lost or damaged."
     return RunResult(is_good=True, message=message, rows=rows, size_bytes=size)
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import click
 
+from vespiary_pipeline import targets
 from vespiary_pipeline.cli_common import (
     QUIET,
     as_json,
+    max_body_option,
     opened,
     show,
     shown_options,
@@ -30,7 +32,6 @@ from vespiary_pipeline.cli_register import FORMS, Tables, table_options
 from vespiary_pipeline.cli_register import register as register_
 from vespiary_pipeline.cli_replay import replay
 from vespiary_pipeline.cli_verify import verify
-from vespiary_spec.errors import NativeError
 from vespiary_spec.version import VERSION
 
 
@@ -55,13 +56,17 @@ def main(context: click.Context, settings: tuple[str, ...], quiet: bool) -> None
     context.meta[QUIET] = quiet
 
 
+def _target(shown: dict[str, Any]) -> dict[str, Any]:
+    return {name: shown[name] for name in ("is_json", "target")}
+
+
 @main.command()
 @source_options
 @shown_options
 @told
 def files(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show each file of the message journal: blocks, records, what is torn."""
-    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", **_target(shown)) as broker:
         names = ("file_id", "state", "size_bytes", "used_bytes", "blocks", "records", "adds",
                  "acks", "last_time", "sealed", "torn_at", "error", "path")  # fmt: skip
         found = broker.files().select(*names).persist()
@@ -76,7 +81,7 @@ def files(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
 @told
 def live(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show the messages that a broker would recover from these files."""
-    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", **_target(shown)) as broker:
         show(broker.live(), ("queue_id", "sequence"), **shown)
 
 
@@ -88,7 +93,7 @@ def depth(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     """Show how many messages wait in each queue."""
     from vespiary_pipeline.transform import depth as counted
 
-    with opened(path, snapshot, on_corrupt, doing="counting", is_json=shown["is_json"]) as broker:
+    with opened(path, snapshot, on_corrupt, doing="counting", **_target(shown)) as broker:
         show(counted(broker.live()), ("queue_id",), **shown)
 
 
@@ -101,7 +106,7 @@ def usage(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> None:
     from vespiary_pipeline.transform import RECORD_COLUMNS
     from vespiary_pipeline.transform import usage as used
 
-    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", **_target(shown)) as broker:
         records = broker.records(RECORD_COLUMNS)
         show(used(broker.files(), records, broker.live()), ("file_id",), **shown)
 
@@ -115,7 +120,7 @@ def transactions(path: str, snapshot: str, on_corrupt: str, **shown: Any) -> Non
     from vespiary_pipeline.transform import RECORD_COLUMNS
     from vespiary_pipeline.transform import transactions as settled
 
-    with opened(path, snapshot, on_corrupt, doing="reading", is_json=shown["is_json"]) as broker:
+    with opened(path, snapshot, on_corrupt, doing="reading", **_target(shown)) as broker:
         records = broker.records((*RECORD_COLUMNS, "data"))
         show(settled(records), ("first_position",), **shown)
 
@@ -135,6 +140,8 @@ def report(
     from vespiary_pipeline.jobs.reporting import report_tables
     from vespiary_pipeline.report import html_page, text_report
 
+    if target:
+        targets.file(target)
     with opened(path, snapshot, on_corrupt, doing="reporting", is_json=is_json) as broker:
         tables = report_tables(broker)
     if is_json:
@@ -142,21 +149,20 @@ def report(
     elif not target:
         click.echo(text_report(tables))
     if target:
-        _write_whole(Path(target), html_page(tables))
+        _write_whole(targets.file(target), html_page(tables))
         click.echo(f"vespiary-pipeline: written to {target}", err=True)
 
 
 def _write_whole(target: Path, text: str) -> None:
     """Write a file that is there whole or as it was."""
     staged = target.with_name(f".{target.name}.part")
-    try:
-        staged.write_text(text, encoding="utf-8")
-        staged.replace(target)
-    except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise NativeError(
-            "the report can't be written", error.errno or 0, where=str(target)
-        ) from error
+    with targets.disk_errors("the report can't be written", target, "report"):
+        try:
+            staged.write_text(text, encoding="utf-8")
+            staged.replace(target)
+        except OSError:
+            staged.unlink(missing_ok=True)
+            raise
 
 
 # --- export ---------------------------------------------------------------------------------------
@@ -175,6 +181,7 @@ def _write_whole(target: Path, text: str) -> None:
     help="Then add what the table of the exports lacks. Repeatable.",
 )
 @table_options
+@max_body_option
 @told
 def export(
     path: str,
@@ -183,6 +190,7 @@ def export(
     target: str,
     retention: str,
     no_bodies: bool,
+    max_body_bytes: str,
     forms: tuple[str, ...],
     is_json: bool,
     **named: Any,
@@ -192,9 +200,11 @@ def export(
     from vespiary_pipeline.jobs.exporting import ExportOptions
     from vespiary_pipeline.jobs.exporting import export as exported
 
-    tables = Tables(Path(target), forms, **named)  # before Spark takes its seconds
-    with opened(path, snapshot, on_corrupt, doing="exporting", is_json=is_json) as broker:
-        options = ExportOptions(to=Path(target), has_bodies=not no_bodies)
+    folder = targets.folder(target)
+    tables = Tables(folder, forms, **named)  # before Spark takes its seconds
+    more = {"maxBodyBytes": max_body_bytes}
+    with opened(path, snapshot, on_corrupt, more, doing="exporting", is_json=is_json) as broker:
+        options = ExportOptions(to=folder, has_bodies=not no_bodies)
         done = exported(broker.spark, ExportedJournal(broker, retention), options)
     if is_json:
         click.echo(json.dumps({name: getattr(done, name) for name in done.__slots__}))
@@ -203,6 +213,13 @@ def export(
     else:
         size = f"{done.messages} messages in {done.files} files ({done.size_bytes} B)"
         click.echo(f"{path}: {size} written to {target}/{Path(done.export).name}")
+    if done.bodies_missing:
+        click.echo(
+            f"vespiary-pipeline: {path}: {done.bodies_missing} messages were written without their"
+            f" bodies, which are larger than {max_body_bytes}, lost or damaged; to have the larger"
+            " ones, export to another folder with a higher --max-body-bytes",
+            err=True,
+        )
     tables.register(is_json=is_json)
 
 

@@ -11,15 +11,19 @@ import datetime
 import functools
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from vespiary_pipeline import progress
+from vespiary_pipeline import progress, targets
+from vespiary_pipeline.options import local_path
+from vespiary_pipeline.session import check_pyspark
 from vespiary_spec.errors import VespiaryError
 
 if TYPE_CHECKING:
@@ -29,11 +33,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 INTERRUPTED: Final = 130
+DEBUG_VARIABLE: Final = "VESPIARY_DEBUG"
 QUIET: Final = "vespiary_pipeline.is_quiet"
 """Of the context of click: no progress is shown."""
 
 _LINE: Final = "vespiary_pipeline.line"
 _CELL_CHARACTERS_MAX: Final = 40
+_DEFECT_CHARACTERS_MAX: Final = 300
 
 
 def start_session() -> AbstractContextManager[SparkSession]:
@@ -90,6 +96,15 @@ def source_options(function: F) -> F:
     return function
 
 
+max_body_option = click.option(
+    "--max-body-bytes",
+    default="64m",
+    show_default=True,
+    help="Leave larger bodies out; 1g at most, and Spark needs several times that.",
+)
+"""Of commands that take bodies along."""
+
+
 def shown_options(function: F) -> F:
     """Add the options of tables that may be long."""
     for option in (
@@ -116,22 +131,55 @@ def shown_options(function: F) -> F:
 
 def told(function: F) -> F:
     """Print an error of ours as its sentence, and end with its exit code."""
+    return _told(function, needs_spark=True)
 
+
+def told_without_spark(function: F) -> F:
+    """Do as `told` for a command that needs no Spark."""
+    return _told(function, needs_spark=False)
+
+
+def _told(function: F, *, needs_spark: bool) -> F:
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
+        is_json = bool(options.get("is_json"))
         _mute()
         try:
+            if needs_spark:
+                check_pyspark()
             return function(*args, **options)
         except VespiaryError as error:
-            click.echo(f"vespiary-pipeline: {error}", err=True)
-            if options.get("is_json"):
-                click.echo(json.dumps({"event": "error", **error.to_dict()}))
+            _fail(str(error), {"event": "error", **error.to_dict()}, is_json=is_json)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:  # Spark has ended its jobs by then
             click.echo("vespiary-pipeline: interrupted", err=True)
             sys.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click ends with these as it should
+        except Exception as error:
+            sentence = _defect(error)
+            _fail(sentence, {"event": "error", "message": sentence}, is_json=is_json)
+            sys.exit(1)
 
     return run  # type: ignore[return-value]
+
+
+def _fail(sentence: str, event: dict[str, Any], *, is_json: bool) -> None:
+    end_progress()
+    if os.environ.get(DEBUG_VARIABLE):
+        click.echo(traceback.format_exc(), err=True, nl=False)
+    click.echo(f"vespiary-pipeline: {sentence}", err=True)
+    if is_json:
+        click.echo(json.dumps(event))
+
+
+def _defect(error: Exception) -> str:
+    """Return what is said of what nobody expected."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:_DEFECT_CHARACTERS_MAX]
+    return (
+        f"this is a defect of Vespiary: {what}. Please report it with what you did;"
+        f" {DEBUG_VARIABLE}=1 shows the details."
+    )
 
 
 def _mute() -> None:
@@ -147,7 +195,14 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def opened(
-    path: str, snapshot: str, on_corrupt: str, *, doing: str, is_json: bool
+    path: str,
+    snapshot: str,
+    on_corrupt: str,
+    more: Mapping[str, str] | None = None,
+    *,
+    doing: str,
+    is_json: bool,
+    target: str = "",
 ) -> Iterator[BrokerFiles]:
     """Start Spark on the files at a path, if a broker's lie there.
 
@@ -155,11 +210,15 @@ def opened(
         path: The path.
         snapshot: Name of a copy; empty: the files themselves.
         on_corrupt: What damage does.
+        more: Further options of the format.
         doing: What a line of progress says, in front of the path.
         is_json: The results are for a program, and no progress is shown.
+        target: Folder that is to be made for the results; empty: none.
 
     Raises:
         StorageError: Nothing of a broker lies there.
+        ExportRefused: The target is there already.
+        NativeError: It can't be made.
         JobFailed: Spark ended what was done.
     """
     from vespiary_pipeline.jobs.broker_files import BrokerFiles
@@ -167,11 +226,13 @@ def opened(
     from vespiary_pipeline.layout import find_places
     from vespiary_pipeline.options import read_options
 
-    options = {"onCorrupt": on_corrupt}
+    options = {"onCorrupt": on_corrupt, **(more or {})}
     if snapshot:
         options["snapshot"] = snapshot
     find_places(read_options({**options, "path": path}))  # before Spark takes its seconds
-    with working(f"{doing} {path}", is_json=is_json) as spark, spark_failures(path):
+    if target:
+        targets.new_folder(target)
+    with working(f"{doing} {path}", is_json=is_json) as spark, spark_failures(path, target):
         yield BrokerFiles(spark, path, options)
 
 
@@ -183,7 +244,7 @@ def show(
 ) -> None:
     """Write all rows of a table, or print the first of them and how many there are."""
     if target:
-        _write(table, Path(target), form)
+        _write(table, Path(local_path(target)), form)
         end_progress()
         click.echo(f"vespiary-pipeline: written to {target}", err=True)
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from vespiary_pipeline import targets
 from vespiary_pipeline.cli_common import show, shown_options, told, working
 
 
@@ -36,7 +37,12 @@ def diff(a: str, b: str, is_json: bool, by: str, with_rows: bool, **shown: Any) 
 
     for path in (a, b):  # before Spark takes its seconds
         find_places(read_options({"path": path}))
-    with working(f"comparing {a}, {b}", is_json=is_json) as spark, spark_failures(a):
+    if shown["target"]:
+        targets.new_folder(shown["target"])
+    with (
+        working(f"comparing {a}, {b}", is_json=is_json) as spark,
+        spark_failures(a, shown["target"]),
+    ):
         left, right = (contents(BrokerFiles(spark, path)) for path in (a, b))
         rows = differences(left, right, by).persist()
         different = rows.where("kind <> 'same'")

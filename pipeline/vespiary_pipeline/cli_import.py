@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from vespiary_pipeline import cli_common
+from vespiary_pipeline import cli_common, targets
 
 _FORMS = ("parquet", "json", "csv")
 
@@ -32,6 +32,7 @@ _FORMS = ("parquet", "json", "csv")
 @click.option("--snapshot", default="", help="Read the copy of this name.")
 @click.option("--format", "form", type=click.Choice(_FORMS), help="How rows are written.")
 @click.option("--order-by", multiple=True, help="Column that rows are sorted by. Repeatable.")
+@cli_common.max_body_option
 @click.option("--json", "is_json", is_flag=True, help="An object a line.")
 @cli_common.told
 def import_(
@@ -45,6 +46,7 @@ def import_(
     snapshot: str,
     form: str | None,
     order_by: tuple[str, ...],
+    max_body_bytes: str,
     is_json: bool,
 ) -> None:
     """Make the data folder of a broker from SOURCE.
@@ -53,19 +55,25 @@ def import_(
     an import, or the files of another broker, of which the messages that it would recover are
     taken. The folder is there whole or not at all.
     """
+    from vespiary_pipeline.imports.folder import check_empty
     from vespiary_pipeline.imports.import_options import read_import_options
     from vespiary_pipeline.jobs.importing import ImportSource, kind_of, run_import
 
-    source = ImportSource(path=path, snapshot=snapshot, form=form or "", order_by=order_by)
+    source = ImportSource(
+        path=path, snapshot=snapshot, form=form or "", order_by=order_by,
+        max_body_bytes=max_body_bytes,
+    )  # fmt: skip
     kind_of(source)  # before Spark takes its seconds
     given = {
         "address": address, "queue": queue, "routingType": routing_type, "bindings": bindings,
         "fileSize": file_size,
     }  # fmt: skip
     options = {name: text for name, text in given.items() if text}
-    read_import_options({**options, "path": target})
+    folder = Path(read_import_options({**options, "path": target}).path)
+    check_empty(folder)
+    targets.folder(target)
     with cli_common.working(f"importing {path}", is_json=is_json) as spark:
-        done = run_import(spark, source, Path(target), options)
+        done = run_import(spark, source, folder, options)
     if is_json:
         click.echo(json.dumps({name: getattr(done, name) for name in done.__slots__}))
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from vespiary_pipeline import cli_common
+from vespiary_pipeline.options import local_path
 
 if TYPE_CHECKING:
     from vespiary_pipeline.lake.registering import LakeTable, RegisterResult
@@ -129,10 +130,10 @@ def _line(result: RegisterResult) -> str:
 @click.option("--format", "form", type=click.Choice(FORMS), required=True, help="Of the table.")
 @table_options
 @click.option("--json", "is_json", is_flag=True, help="An object a line.")
-@cli_common.told
+@cli_common.told_without_spark
 def register(folder: str, form: str, is_json: bool, **named: Any) -> None:
     """Add the exports in DIR that a Delta or Iceberg table lacks to it.
 
     The files stay where they are: only metadata is written, and Spark is not needed.
     """
-    Tables(Path(folder), (form,), **named).register(is_json=is_json)
+    Tables(Path(local_path(folder)), (form,), **named).register(is_json=is_json)

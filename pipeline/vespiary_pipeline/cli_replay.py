@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from vespiary_pipeline.cli_common import source_options, told, working
+from vespiary_pipeline.cli_common import max_body_option, source_options, told, working
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases
@@ -58,6 +58,7 @@ def _header(_ctx: click.Context, _param: click.Parameter, text: str | None) -> A
 @click.option("--write-id", default="", help="Name: another replay of this name sends nothing.")
 @click.option("--tasks", type=click.IntRange(1), default=1, show_default=True,
               help="How many tasks send; one keeps the order.")  # fmt: skip
+@max_body_option
 @click.option("--dry-run", is_flag=True, help="Count, and send nothing.")
 @told
 def replay(
@@ -91,7 +92,8 @@ def replay(
         click.echo(f"{path}: {done.sent} of {done.selected} messages sent to {target}")
     if done.lost:
         click.echo(
-            f"vespiary-pipeline: {done.lost} messages have no body any more and cannot be sent",
+            f"vespiary-pipeline: {path}: {done.lost} messages cannot be sent, as their bodies are"
+            f" lost, damaged or larger than {given['max_body_bytes']} (--max-body-bytes)",
             err=True,
         )
         sys.exit(1)
@@ -123,12 +125,15 @@ def _replayed(
     is_json: bool,
 ) -> Any:
     from vespiary_pipeline.jobs.replaying import Selection, check_source, replay
+    from vespiary_pipeline.sink.connection import check_broker
     from vespiary_pipeline.sink.sink_options import read_sink_options
 
-    options = {"onCorrupt": on_corrupt} | ({"snapshot": snapshot} if snapshot else {})
+    options = {"onCorrupt": on_corrupt, "maxBodyBytes": given["max_body_bytes"]} | (
+        {"snapshot": snapshot} if snapshot else {}
+    )
     check_source(path, options)  # before Spark takes its seconds
     if not is_dry:
-        read_sink_options(sink)
+        check_broker(read_sink_options(sink))
     wanted = Selection(
         **{name: given[name] for name in ("since", "until", "address", "queue", "header")}
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,7 +46,13 @@ from vespiary_spec.errors import (
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 _MAGIC: Final = MAGIC.to_bytes(4, "little")
 _LOCKS: Final = {"message": "server.lock", "bindings": "server.lock", "jms": "jms.lock"}
-_CURE: Final = "run as a user who may read it; nothing is ever written there"
+_CURES: Final = {
+    errno.EACCES: "run as a user who may read it; nothing is ever written there",
+    errno.EPERM: "run as a user who may read it; nothing is ever written there",
+    errno.EIO: "look at the disk and the kernel log, then read a copy",
+    errno.ENOENT: "has something removed it meanwhile? Look at the path, and at what is mounted",
+}
+_LOOK: Final = "look at what lies there, and at how it is mounted"
 _READ_COPY: Final = "read a copy (`vespiary journal snapshot`), or say consistency=best-effort"
 _KEEP_COPY: Final = (
     "keep a copy of the folder, run `vespiary journal verify`, then restore the volume"
@@ -113,18 +120,36 @@ class CheckedBlock(NamedTuple):
     record_crc: int
 
 
+def unreadable(what: str, error: OSError, where: object) -> NativeError:
+    """Return what is said of a path that can't be read.
+
+    Args:
+        what: What was attempted.
+        error: Why it failed.
+        where: The path.
+    """
+    number = error.errno or 0
+    return NativeError(what, number, where=str(where), cure=_CURES.get(number, _LOOK))
+
+
 def open_file(path: Path) -> int:
     """Open a file for reading.
 
     Raises:
-        NativeError: It can't be opened: which file, why.
+        NativeError: It can't be opened, or is no file: which one, why.
     """
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Of a pipe that nobody writes to, an open that waits would never end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
+        raise unreadable("the file can't be opened", error, path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise NativeError(
-            "the file can't be opened", error.errno or 0, where=str(path), cure=_CURE
-        ) from error
+            "this has the name of a broker's file and is none", where=str(path),
+            cure="move it out of the folder",
+        )  # fmt: skip
+    return descriptor
 
 
 def read_at(descriptor: int, size_bytes: int, offset: int, path: Path) -> bytes:
@@ -138,9 +163,7 @@ def read_at(descriptor: int, size_bytes: int, offset: int, path: Path) -> bytes:
         try:
             part = os.pread(descriptor, size_bytes, offset)
         except OSError as error:
-            raise NativeError(
-                "the file can't be read", error.errno or 0, where=f"{path}:{offset}", cure=_CURE
-            ) from error
+            raise unreadable("the file can't be read", error, f"{path}:{offset}") from error
         if not part:
             break
         parts.append(part)
@@ -161,7 +184,7 @@ def is_locked(folder: Path, journal: str) -> bool:
         journal: Its kind.
     """
     try:
-        descriptor = os.open(folder / _LOCKS[journal], os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / _LOCKS[journal], os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:

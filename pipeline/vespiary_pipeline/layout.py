@@ -6,10 +6,13 @@ by `plan`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from vespiary_codec.journal.file_forms import FORMS, copy_parts, page_number
+from vespiary_pipeline.files import unreadable
 from vespiary_pipeline.options import Options
 from vespiary_spec.errors import NativeError, StorageError
 
@@ -48,7 +51,8 @@ def find_places(options: Options) -> list[Place]:
     """
     places = []
     for text in options.paths:
-        found = _at(Path(text), options)
+        with _looked_at(text):
+            found = _at(Path(text), options)
         if not found:
             raise StorageError(
                 "nothing of a broker lies here",
@@ -59,6 +63,17 @@ def find_places(options: Options) -> list[Place]:
             )
         places += found
     return places
+
+
+@contextmanager
+def _looked_at(path: str) -> Iterator[None]:
+    """Say in a sentence why a path can't be looked at."""
+    try:
+        yield
+    except NativeError:
+        raise
+    except OSError as error:
+        raise unreadable("the path can't be looked at", error, error.filename or path) from error
 
 
 def _at(path: Path, options: Options) -> list[Place]:
@@ -158,12 +173,12 @@ def _names(folder: Path, *, is_needed: bool) -> list[str]:
     except (FileNotFoundError, NotADirectoryError) as error:
         if not is_needed:
             return []
-        raise StorageError("there is no such folder", where=str(folder)) from error
-    except OSError as error:
-        raise NativeError(
-            "the folder can't be read", error.errno or 0, where=str(folder),
-            cure="run as a user who may read it; nothing is ever written there",
+        raise StorageError(
+            "there is no such folder", where=str(folder),
+            cure="look at the path, and at what is mounted",
         ) from error  # fmt: skip
+    except OSError as error:
+        raise unreadable("the folder can't be read", error, folder) from error
 
 
 def _begins_as_text(path: Path) -> bool:
@@ -171,4 +186,4 @@ def _begins_as_text(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(_TEXT_BEGIN)) == _TEXT_BEGIN
     except OSError as error:
-        raise NativeError("the file can't be read", error.errno or 0, where=str(path)) from error
+        raise unreadable("the file can't be read", error, path) from error

@@ -6,6 +6,7 @@ Owns what users may say. Must never look at a path. Called by `source`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +44,7 @@ class Options(NamedTuple):
         members: Beside `kinds` records of transactions too, whatever their type.
         dead: Give messages, and their acknowledgements, that came and went within a partition.
         body: Give bodies.
+        verify_large: Read bodies of large messages and compare them; none is given.
         data: Give records as they are.
         bindings: Where names of queues come from; empty: beside the journal.
         large_messages: Folder of large bodies; empty: beside the journal.
@@ -66,6 +68,7 @@ class Options(NamedTuple):
     members: bool = False
     dead: bool = True
     body: bool = False
+    verify_large: bool = False
     data: bool = False
     bindings: str = ""
     large_messages: str = ""
@@ -126,6 +129,12 @@ OPTIONS: Final[Mapping[str, Option]] = {
         " partition",
     ),
     "body": Option("body", FLAG, "give bodies"),
+    "verifyLarge": Option(
+        "verify_large",
+        FLAG,
+        "read the bodies of large messages piece by piece and compare them with their records:"
+        " `error` says what is wrong, and none is given",
+    ),
     "data": Option("data", FLAG, "give records as they are"),
     "maxBodyBytes": Option(
         "max_body_bytes", size(0, BODY_BYTES_MAX), "a larger body is null, and `error` says so"
@@ -174,6 +183,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
 
 TABLE: Final = OptionTable("the format vespiary", OPTIONS, Options)
 _PATHS: Final = ("path", "paths")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -205,9 +215,27 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         raise ConfigError(
             "no path is given", path="path", cure='say which folder to read: .load("data")'
         )
-    return tuple(
-        path.removeprefix("file://") if path.startswith("file:///") else path for path in paths
-    )
+    return tuple(local_path(path) for path in paths)
+
+
+def local_path(text: str) -> str:
+    """Return a path of this machine's file systems.
+
+    Args:
+        text: As users write it: a path, or a URL with `file:`.
+
+    Raises:
+        ConfigError: It is empty, or of something else.
+    """
+    path = text.removeprefix("file://") if text.startswith("file:///") else text
+    path = path.removeprefix("file:") if path.startswith("file:/") else path
+    if not path or "\0" in path or _SCHEME.match(path):
+        raise ConfigError(
+            "this is no path of a file system", path="path", value=text,
+            allowed="a path that driver and executors share, such as /srv/broker/data",
+            cure="mount what holds the files, or copy them to where it is",
+        )  # fmt: skip
+    return path
 
 
 def _check_columns(fields: Mapping[str, Any]) -> None:

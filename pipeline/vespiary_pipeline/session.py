@@ -72,6 +72,22 @@ def check_spark(version: str) -> None:
         )
 
 
+def check_pyspark() -> None:
+    """Refuse a Python without PySpark, or with one that the pipeline is not made for.
+
+    Raises:
+        SparkUnusable: There is none, or of another version.
+    """
+    try:
+        import pyspark
+    except ImportError as error:
+        raise SparkUnusable(
+            "PySpark is not installed", where=sys.executable,
+            cure="install it: pip install 'vespiary[pipeline]'",
+        ) from error  # fmt: skip
+    check_spark(pyspark.__version__)
+
+
 def java_release(text: str) -> int:
     """Return the number of a Java release from what `java -version` prints; 0 if it says none."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
@@ -182,7 +198,13 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     place = parent or Path(named or tempfile.gettempdir())
     _sweep(place)
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=place))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=place))
+    except OSError as error:
+        raise SparkUnusable(
+            f"Spark's temporary files can't be made here: {error.strerror}", where=str(place),
+            cure="set SPARK_LOCAL_DIRS to a folder with room in which this user may write",
+        ) from error  # fmt: skip
     with (folder / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
@@ -216,15 +238,10 @@ def local_session(
     Raises:
         SparkUnusable: Wrong Spark, wrong Java, or Spark does not start.
     """
-    try:
-        import pyspark
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkUnusable(
-            "PySpark is not installed", cure="install it: pip install 'vespiary[pipeline]'"
-        ) from error
-    check_spark(pyspark.__version__)
+    check_pyspark()
     check_java()
+    from pyspark.sql import SparkSession
+
     with scratch_folder(parent) as scratch:
         (scratch / "log4j2.properties").write_text(_LOG4J)
         builder = SparkSession.builder
@@ -246,7 +263,7 @@ def local_session(
                 session = builder.getOrCreate()
         except Exception as error:
             raise SparkUnusable(
-                f"Spark does not start: {_last_line(log, error)}",
+                f"Spark does not start: {_last_line(log, error).rstrip('.')}",
                 cure="set VESPIARY_DEBUG=1 to see all of it",
             ) from error
         finally:
@@ -255,11 +272,21 @@ def local_session(
                     del os.environ[name]
                 else:
                     os.environ[name] = before
+        # It prints a stack trace when its Java ends, the reason of which whoever waits says.
+        session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         try:
             with interruptible(session.sparkContext.cancelAllJobs):
                 yield session
         finally:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    """End Spark, if it has not ended by itself."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, ConnectionError):  # a Java that was killed has nothing to stop
+        session.stop()
 
 
 @contextmanager
@@ -285,6 +312,7 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 def _last_line(log: Path, error: Exception) -> str:
     with suppress(OSError):
         for line in reversed(log.read_text(errors="replace").splitlines()):
-            if line.strip() and not line.startswith(("\t", " ")):
+            # Spark's own script complains last, of what Java has said before.
+            if line.strip() and not line.startswith(("\t", " ")) and "/spark-class:" not in line:
                 return line.strip()
     return str(error).splitlines()[0] if str(error) else type(error).__name__

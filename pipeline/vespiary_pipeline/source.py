@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from vespiary_codec.journal.columns import POSITION_BITS
+from vespiary_pipeline.brief import brief
 from vespiary_pipeline.imports.import_options import is_import, read_import_options
 from vespiary_pipeline.imports.rows import check_columns as check_import_columns
 from vespiary_pipeline.imports.writer import ImportWriter
@@ -42,6 +43,7 @@ from vespiary_pipeline.stream.stream_options import StreamOptions, read_stream_o
 from vespiary_spec.errors import ConfigError
 
 
+@brief
 class VespiarySource(DataSource):
     """The format `vespiary`. Owner: Spark."""
 
@@ -190,6 +192,7 @@ class Files(InputPartition):
         self.names = names
 
 
+@brief
 class VespiaryReader(DataSourceReader):
     """Reads one table.
 
@@ -279,9 +282,10 @@ class VespiaryReader(DataSourceReader):
         }
         stretches: dict[Path, Stretch] = {}  # of each message journal
         for part in partition.parts:
+            bodies = LargeBodies(part.large_messages)
             wanted = Wanted(
                 self._columns, options.max_body_bytes, names.get(part.bindings, none),
-                LargeBodies(part.large_messages), options.batch_bytes,
+                bodies, options.batch_bytes, bodies.check if options.verify_large else None,
             )  # fmt: skip
             if isinstance(part, TextPart):
                 yield from read_text(part, options, wanted)

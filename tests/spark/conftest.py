@@ -6,27 +6,28 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from vespiary_pipeline.session import check_java
+from vespiary_spec.errors import SparkUnusable
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = f"{home}/bin/java" if home else shutil.which("java")
-    if not found or not Path(found).exists():
-        reason = "Spark needs a Java runtime of version 17 or newer, and none was found"
+
+def _need_java() -> None:
+    """Skip where Spark's Java is missing or too old; in CI that is a failure."""
+    try:
+        check_java()
+    except SparkUnusable as unusable:
         if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+            pytest.fail(str(unusable))
+        pytest.skip(str(unusable))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores on loopback, whose files go with it."""
-    _java()
+    _need_java()
     home = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from vespiary_broker.store import snapshot
-from vespiary_pipeline import cli, cli_common
+from vespiary_pipeline import cli, cli_common, register
+from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.progress import Counter, Line, SparkStatus
+from vespiary_spec.errors import JobFailed
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.terminal import Terminal
@@ -165,6 +168,26 @@ def test_damage_is_a_sentence_and_exit_code_1(run: Any, data: Path, tmp_path: Pa
     assert "confirmed data is damaged" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "VSP-J104" in result.stderr
+
+
+def test_bodies_that_an_export_leaves_out_are_told(run: Any, data: Path, tmp_path: Path) -> None:
+    result = run("export", data, "--to", tmp_path / "lake", "--json", "--max-body-bytes", 2)
+    (done,) = objects(result)
+    assert (done["messages"], done["bodies_missing"]) == (30, 20)  # m10 to m29
+    assert "20 messages were written without their bodies, which are larger than 2" in result.stderr
+
+
+def test_a_program_is_shown_the_sentence_and_little_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    register(spark)
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("vespiary").load(str(tmp_path)).count()
+    lines = str(caught.value).strip().splitlines()
+    assert len(lines) <= 6
+    assert any(f"{tmp_path}: nothing of a broker lies here" in line for line in lines)
+    with pytest.raises(JobFailed, match="nothing of a broker lies here"), spark_failures("x"):
+        raise caught.value
 
 
 def test_progress_is_what_spark_says(

@@ -63,8 +63,7 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
     def session() -> Iterator[SparkSession]:
         yield spark
 
-    for name in ("cli_diff", "cli_common"):
-        monkeypatch.setattr(f"vespiary_pipeline.{name}.start_session", session)
+    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
 
     def invoke(code: int, *words: object) -> list[dict[str, Any]]:
         result = CliRunner().invoke(cli.main, ["diff", "--json", *map(str, words)])

@@ -63,7 +63,7 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield spark
 
     monkeypatch.setattr(cli_common, "start_session", session)
-    monkeypatch.setattr("vespiary_pipeline.cli_replay.start_session", session)
+    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
 
     def invoke(*words: object, code: int = 0) -> Result:
         result = CliRunner().invoke(cli.main, [str(word) for word in words])

@@ -60,7 +60,7 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
     def session() -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("vespiary_pipeline.cli_verify.start_session", session)
+    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
 
     def invoke(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
         words = ["verify", "--json", *map(str, paths)]

@@ -28,11 +28,11 @@ from vespiary_pipeline.imports.rows import QueueName, two_addresses
 from vespiary_pipeline.imports.settling import JournalChain, Numbering, flush_file, flush_folder
 from vespiary_pipeline.imports.staged import (
     body_path,
-    disk_errors,
     file_path,
     read_index,
 )
 from vespiary_pipeline.sources.keys import read_values
+from vespiary_pipeline.targets import disk_errors
 from vespiary_spec import limits
 from vespiary_spec.errors import ImportRefused, StorageError
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from vespiary_pipeline.imports.settling import flush_folder
-from vespiary_pipeline.imports.staged import disk_errors
+from vespiary_pipeline.targets import disk_errors
 from vespiary_spec.errors import ImportRefused
 
 _VOID: Final = ".void"
@@ -57,7 +57,7 @@ class Staging:
             for found in sorted(self.target.parent.iterdir()):
                 if found.name.startswith(prefix):
                     _clear(found)
-            self._check_empty()
+            check_empty(self.target)
             for folder in (self.folder, self.tasks, self.data):
                 folder.mkdir(mode=0o750)
 
@@ -70,13 +70,6 @@ class Staging:
     def data(self) -> Path:
         """What becomes the folder."""
         return self.folder / "data"
-
-    def _check_empty(self) -> None:
-        if not self.target.exists():
-            return
-        first = next(self.target.iterdir(), None) if self.target.is_dir() else self.target
-        if first is not None:
-            raise _in_the_way(self.target, first.name)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -135,6 +128,21 @@ class Staging:
         if self.folder.is_dir():
             with disk_errors("what was staged can't be removed", self.folder):
                 _clear(self.folder)
+
+
+def check_empty(target: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        ImportRefused: It does, or something else has its name.
+        NativeError: It can't be looked at.
+    """
+    with disk_errors("the folder can't be looked at", target):
+        if not target.exists():
+            return
+        first = next(target.iterdir(), None) if target.is_dir() else target
+    if first is not None:
+        raise _in_the_way(target, first.name)
 
 
 def _clear(found: Path) -> None:

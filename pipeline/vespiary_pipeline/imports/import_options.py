@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from vespiary_pipeline.option_table import TEXT, Option, OptionTable, Value, one_of, refused, size
+from vespiary_pipeline.options import local_path
 from vespiary_spec import limits
-from vespiary_spec.errors import ConfigError
 
 FILE_BYTES_DEFAULT: Final = 10 * 1024 * 1024
 LARGE_BYTES_DEFAULT: Final = 102_400
@@ -103,14 +103,4 @@ def read_import_options(given: Mapping[str, str]) -> ImportOptions:
         ConfigError: A value is not allowed, or `path` is missing.
     """
     fields = TABLE.read(given)
-    return ImportOptions(**{**fields, "path": _local(fields.get("path", ""))})
-
-
-def _local(path: str) -> str:
-    found = path.removeprefix("file://") if path.startswith("file:///") else path
-    if not found or "://" in found:
-        raise ConfigError(
-            "an import makes a folder of a file system that driver and executors share",
-            path="path", value=path, allowed="such as /srv/broker/data",
-        )  # fmt: skip
-    return found
+    return ImportOptions(**{**fields, "path": local_path(fields.get("path", ""))})

@@ -172,7 +172,8 @@ class RowEncoder:
         if body is None:
             raise ImportRefused(
                 "a message has no body", allowed="an empty one at least",
-                cure="where an export was made with --no-bodies, make another with bodies",
+                cure="an export with --no-bodies has none, and one that is lost, damaged or larger"
+                " than --max-body-bytes is left out",
             )  # fmt: skip
         if persistent is False:
             raise ImportRefused(

@@ -45,9 +45,9 @@ from vespiary_codec.journal.record import (
 from vespiary_pipeline.imports.staged import (
     LISTED_BYTES,
     Index,
-    disk_errors,
     record_bytes_max,
 )
+from vespiary_pipeline.targets import disk_errors
 from vespiary_spec.errors import NativeError, RecordTooLarge
 
 _CRC: Final = struct.Struct("<I")

@@ -8,11 +8,8 @@ never flush anything: `settling` changes these files and flushes them. Called by
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,7 +27,7 @@ from vespiary_codec.journal.large_reference import (
 from vespiary_codec.journal.record import ADD, PLACE, align8
 from vespiary_native.abc import BLOCK_BYTES, SLAB_BYTES
 from vespiary_pipeline.imports.rows import Encoded
-from vespiary_spec.errors import DiskFull, NativeError
+from vespiary_pipeline.targets import disk_errors
 
 LISTED_BYTES: Final = align4k(HEADER_BYTES + 32)
 """Room for the FILES record in front of the seal: one run."""
@@ -66,27 +63,6 @@ class Index(NamedTuple):
     blocks: Numbers
     places: Numbers
     bodies: Numbers
-
-
-@contextmanager
-def disk_errors(what: str, path: Path) -> Iterator[None]:
-    """Say in a sentence why a call on files failed.
-
-    Raises:
-        DiskFull: There is no room.
-        NativeError: Another reason.
-    """
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, NativeError):
-            raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(
-                "there is no room for the import", where=str(path),
-                cure="free space, or import to another volume; nothing is to be seen of it",
-            ) from error  # fmt: skip
-        raise NativeError(what, error.errno or 0, where=str(path)) from error
 
 
 def record_bytes_max(file_bytes: int) -> int:

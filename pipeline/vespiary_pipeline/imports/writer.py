@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from vespiary_pipeline.brief import brief
 from vespiary_pipeline.imports.assembly import Assembly, Task
 from vespiary_pipeline.imports.folder import Staging
 from vespiary_pipeline.imports.import_options import ImportOptions
@@ -35,6 +36,7 @@ class Written(WriterCommitMessage):
         self.task = task
 
 
+@brief
 class ImportWriter(DataSourceArrowWriter):
     """Writes one DataFrame.
 

@@ -31,6 +31,8 @@ from typing import Final
 import msgspec
 import pyarrow.parquet as pq
 
+from vespiary_pipeline.files import unreadable
+from vespiary_pipeline.targets import disk_errors
 from vespiary_spec.errors import ExportRefused
 
 PRIVATE: Final = "_vespiary"
@@ -136,10 +138,16 @@ class ExportFolder:
 
         Raises:
             ExportRefused: A manifest cannot be read, or is of a newer version.
+            NativeError: The folder can't be read.
         """
-        if not self.folder.is_dir():
+        try:
+            names = [entry.name for entry in self.folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [_read_manifest(path) for path in self.folder.glob(f"{_EXPORT}*/{MANIFEST}")]
+        except OSError as error:
+            raise unreadable("the folder can't be read", error, self.folder) from error
+        paths = [self.folder / name / MANIFEST for name in names if name.startswith(_EXPORT)]
+        found = [manifest for path in paths if (manifest := _read_manifest(path)) is not None]
         return sorted(found, key=lambda manifest: manifest.number)
 
     def last_of(self, journal_id: str, content: str, *, has_bodies: bool) -> Manifest | None:
@@ -250,10 +258,16 @@ class ExportRun:
 
         Raises:
             ExportRefused: An export of this number is there: somebody wrote in spite of the lock.
+            DiskFull: There is no room.
+            NativeError: A call failed.
 
         Durability: on return files, manifest and name survive a power cut; before the rename
             nothing is visible.
         """
+        with disk_errors("the export can't be made visible", self.folder, "export"):
+            return self._published(manifest)
+
+    def _published(self, manifest: Manifest) -> Path:
         target = self.folder / folder_name(self.number)
         path = self.staging / MANIFEST
         self.steps.write(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -292,7 +306,8 @@ def _kind(content: str, has_bodies: bool) -> str:
     return f"{content} {'with' if has_bodies else 'without'} bodies"
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _read_manifest(path: Path) -> Manifest | None:
+    """Return a manifest; None if there is none."""
     cure = "restore the file, or export everything anew to another folder"
     try:
         data = path.read_bytes()
@@ -307,7 +322,11 @@ def _read_manifest(path: Path) -> Manifest:
                     cure="use that version",
                 )
         return msgspec.json.decode(data, type=Manifest)
+    except FileNotFoundError:
+        return None
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            cure = "run as a user who may read it"
         raise ExportRefused(
             f"a manifest cannot be read: {error.strerror}", where=str(path), cure=cure
         ) from error

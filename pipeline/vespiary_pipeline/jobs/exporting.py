@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
 
 from vespiary_pipeline.jobs.export_folder import (
@@ -100,6 +100,8 @@ class ExportResult:
         files: Files that it wrote.
         size_bytes: Their size.
         reached: All that became visible up to this position of the journal is in the folder.
+        bodies_missing: Messages without their body: it is too large, lost or damaged. 0 for an
+            export without bodies.
     """
 
     to: str
@@ -109,6 +111,7 @@ class ExportResult:
     files: int
     size_bytes: int
     reached: int
+    bodies_missing: int = 0
 
 
 def export(
@@ -134,14 +137,14 @@ def export(
     Durability: on return the export survives a power cut; before that nothing of it is visible.
     """
     folder = ExportFolder(options.to, steps)
-    with spark_failures(journal.source), folder.writing() as run:
+    with spark_failures(journal.source, str(options.to)), folder.writing() as run:
         last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
         after = _NOTHING if last is None else last.reached
         look = _look(spark, journal, after)
         reached = look.last
         files: tuple[ExportedFile, ...] = ()
         if reached > after:
-            scan_from = _write(spark, journal, options, run, last, look)
+            scan_from, missing = _write(spark, journal, options, run, last, look)
             files = staged(run.staging)
         if not any(file.rows for file in files):
             return _result(options, journal, (), after, None)
@@ -157,7 +160,7 @@ def export(
             files=files,
         )
         target = run.publish(manifest)
-    return _result(options, journal, files, reached, target)
+    return _result(options, journal, files, reached, target, missing)
 
 
 class _Look(NamedTuple):
@@ -198,8 +201,12 @@ def _write(
     run: ExportRun,
     last: Manifest | None,
     look: _Look,
-) -> int:
-    """Write the new messages to the staging folder; return where the next export has to begin."""
+) -> tuple[int, int]:
+    """Write the new messages to the staging folder.
+
+    Returns:
+        Where the next export has to begin, and how many messages have no body.
+    """
     first, after = (0, _NOTHING) if last is None else (last.scan_from, last.reached)
 
     def read(columns: tuple[str, ...], which: Mapping[str, str]) -> DataFrame:
@@ -221,13 +228,17 @@ def _write(
             broadcast=undecided["count"] <= _BROADCAST_MAX,
         )
         rows = written(messages, has_bodies=options.has_bodies, folders=look.folders)
+        counted = Observation()
+        no_body = F.col("body").isNull() if options.has_bodies else F.lit(False)
+        observed = rows.observe(counted, F.count_if(no_body).alias("missing"))
         with _standard_timestamps(spark):
-            rows.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
+            observed.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
                 f"file:{run.staging.absolute()}"
             )
     finally:
         decided.unpersist()
-    return look.last + 1 if undecided["scan_from"] is None else int(undecided["scan_from"])
+    scan_from = look.last + 1 if undecided["scan_from"] is None else int(undecided["scan_from"])
+    return scan_from, int(counted.get["missing"])
 
 
 @contextmanager
@@ -261,6 +272,7 @@ def _result(
     files: tuple[ExportedFile, ...],
     reached: int,
     target: Path | None,
+    bodies_missing: int = 0,
 ) -> ExportResult:
     return ExportResult(
         to=str(options.to),
@@ -270,4 +282,5 @@ def _result(
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
         reached=reached,
+        bodies_missing=bodies_missing,
     )

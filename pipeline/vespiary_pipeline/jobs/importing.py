@@ -6,6 +6,8 @@ Owns which rows are imported, and in which order; what a row becomes, and the fo
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.export_folder import ExportFolder
 from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.layout import find_places
-from vespiary_pipeline.options import read_options
+from vespiary_pipeline.options import local_path, read_options
 from vespiary_pipeline.transform import RECORD_COLUMNS
 from vespiary_spec.errors import ConfigError, StorageError
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMS: Final = ("parquet", "json", "csv")
+_CORRUPT: Final = "_corrupt_record"
+"""Column that Spark adds where a line could not be read."""
+
 _TAKEN: Final = ("address", "arrival", "expires", "priority", "properties", "body")
 
 
@@ -39,12 +44,14 @@ class ImportSource:
         snapshot: Of a data folder: read the copy of this name.
         form: How rows are written, of `FORMS`; empty: as the names of the files end.
         order_by: Columns that rows of files are sorted by; none: as Spark reads them.
+        max_body_bytes: Of a broker's files: size of the largest body that is taken.
     """
 
     path: str
     snapshot: str = ""
     form: str = ""
     order_by: tuple[str, ...] = ()
+    max_body_bytes: str = "64m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +73,24 @@ def kind_of(source: ImportSource) -> str:
     """Return what lies there: `broker`, `export`, or one of `FORMS`.
 
     Raises:
+        ConfigError: It is no path.
         StorageError: Nothing that can be imported.
         ExportRefused: An export's manifest cannot be read.
         NativeError: It can't be looked at.
     """
-    path = Path(source.path)
-    if source.form:
-        return source.form
+    path = Path(local_path(source.path))
     try:
-        find_places(read_options({"path": source.path, "snapshot": source.snapshot}))
+        given = {"snapshot": source.snapshot, "maxBodyBytes": source.max_body_bytes}
+        find_places(read_options({**given, "path": source.path}))
     except StorageError:
+        if not path.exists():
+            raise
+        if source.form:
+            return source.form
         if ExportFolder(path).manifests():
             return "export"
         return _form_of(path)
-    return "broker"
+    return source.form or "broker"
 
 
 def run_import(
@@ -103,15 +114,17 @@ def run_import(
     register(spark)
     chosen = dict(options)
     kind = kind_of(source)
-    with spark_failures(source.path):
+    path = Path(local_path(source.path)).absolute()
+    with spark_failures(source.path, str(to)):
         if kind == "broker":
-            broker = BrokerFiles(spark, source.path, {"snapshot": source.snapshot})
+            given = {"snapshot": source.snapshot, "maxBodyBytes": source.max_body_bytes}
+            broker = BrokerFiles(spark, source.path, given)
             rows = _live_messages(broker)
             chosen = {**_bindings(broker), **chosen}
         elif kind == "export":
-            rows = _exported(spark, Path(source.path))
+            rows = _exported(spark, path)
         else:
-            rows = _written(spark, source, kind)
+            rows = _written(spark, path, source.order_by, kind)
         counted = Observation()
         observed = rows.observe(counted, F.count(F.lit(1)).alias("messages"))
         target = observed.write.format("vespiary").mode("append").options(**chosen)
@@ -191,28 +204,34 @@ def _exported(spark: SparkSession, folder: Path) -> DataFrame:
 # --- files of rows --------------------------------------------------------------------------------
 
 
-def _written(spark: SparkSession, source: ImportSource, form: str) -> DataFrame:
+def _written(spark: SparkSession, path: Path, order_by: tuple[str, ...], form: str) -> DataFrame:
     """Return the rows of files.
 
     Raises:
         ConfigError: There is no column to sort by.
+        StorageError: Some lines are not of this form.
     """
-    uri = f"file:{Path(source.path).absolute()}"
+    uri = f"file:{path}"
     reader = spark.read.option("header", "true")
     found = reader.format(form).load(uri)
+    if _CORRUPT in found.columns:
+        raise StorageError(
+            f"not every line of these files is {form.upper()}", where=str(path),
+            cure="mend the files, one object a line, or say how they are written with --format",
+        )  # fmt: skip
     if form != "parquet":  # these say too little of the types
         ddl = ", ".join(
             f"`{name}` {_typed(name, form) if name in COLUMNS else kind}"
             for name, kind in found.dtypes
         )
         found = reader.schema(ddl).format(form).load(uri)
-    for name in source.order_by:
+    for name in order_by:
         if name not in found.columns:
             raise ConfigError(
                 "there is no column to sort by", path="order-by", value=name,
                 allowed=", ".join(found.columns),
             )  # fmt: skip
-    return found.orderBy(*source.order_by) if source.order_by else found
+    return found.orderBy(*order_by) if order_by else found
 
 
 def _typed(name: str, form: str) -> str:
@@ -227,8 +246,7 @@ def _form_of(path: Path) -> str:
     Raises:
         StorageError: No file's name says it.
     """
-    files = [path] if path.is_file() else sorted(path.rglob("*"))
-    for file in files:
+    for file in [path] if path.is_file() else _files_in(path):
         for form in FORMS:
             if f".{form}" in file.suffixes and not file.name.startswith(("_", ".")):
                 return form
@@ -238,3 +256,10 @@ def _form_of(path: Path) -> str:
         allowed="an export, a broker's data folder, or files in .parquet, .json or .csv",
         cure="say how the files are written with --format, or name another folder",
     )
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files that Spark would read: in the folder itself, and in NAME=VALUE below it."""
+    for inner, folders, files in os.walk(folder):
+        folders[:] = [name for name in sorted(folders) if "=" in name and name[0] not in "_."]
+        yield from (Path(inner) / name for name in sorted(files))

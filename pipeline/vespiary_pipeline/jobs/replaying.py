@@ -22,7 +22,7 @@ from vespiary_pipeline.jobs.export_folder import ExportFolder, folder_name
 from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.jobs.visible_messages import MESSAGE, VISIBLE, settled, visible
 from vespiary_pipeline.layout import find_places
-from vespiary_pipeline.options import read_options
+from vespiary_pipeline.options import local_path, read_options
 from vespiary_spec.errors import BrokerRefused
 
 ORIGINAL: Final = "original-destination"
@@ -69,7 +69,7 @@ def check_source(path: str, options: Mapping[str, str]) -> None:
     Raises:
         StorageError: Nothing does.
     """
-    if not ExportFolder(Path(path)).manifests():
+    if not ExportFolder(Path(local_path(path))).manifests():
         find_places(read_options({**options, "path": path}))
 
 
@@ -85,7 +85,7 @@ def messages_at(spark: SparkSession, path: str, options: Mapping[str, str]) -> D
         StorageError: Neither lies there.
         BrokerRefused: The exports have no bodies.
     """
-    folder = Path(path).absolute()
+    folder = Path(local_path(path)).absolute()
     if manifests := ExportFolder(folder).manifests():
         parts = [f"file:{folder / folder_name(one.number)}" for one in manifests]
         found = spark.read.option("basePath", f"file:{folder}").parquet(*parts)

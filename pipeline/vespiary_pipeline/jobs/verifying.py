@@ -22,9 +22,9 @@ from vespiary_pipeline import register
 from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.jobs.stray_bytes import SCHEMA, look
 from vespiary_pipeline.layout import find_places
-from vespiary_pipeline.options import read_options
+from vespiary_pipeline.options import local_path, read_options
 from vespiary_pipeline.transform import RECORD_COLUMNS, transactions
-from vespiary_spec.errors import ConfigError, NativeError, StorageError, VespiaryError
+from vespiary_spec.errors import ConfigError, JobFailed, NativeError, StorageError, VespiaryError
 
 GOOD: Final = "good"
 TORN: Final = "torn"
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 8
 _COLUMNS: Final = (
     "path", "journal", "file_id", "state", "used_bytes", "blocks", "records", "torn_at", "error",
 )  # fmt: skip
-_MORE: Final = ("path", "large", "error", "body")
+_MORE: Final = ("path", "large", "error")
 
 
 class Damage(NamedTuple):
@@ -94,12 +94,12 @@ def folders_in(paths: Iterable[str], options: Mapping[str, str]) -> list[str]:
         try:
             find_places(read_options({**options, "path": path}))
         except StorageError:
-            inner = _below(Path(path), options)
+            inner = _below(Path(local_path(path)), options)
             if not inner:
                 raise
             found += inner
         else:
-            if Path(path).is_file():
+            if Path(local_path(path)).is_file():
                 raise ConfigError(
                     "this is the text of an export, and not a journal", path="PATH", value=path,
                     cure="read it with spark.read.format('vespiary'), or import it",
@@ -150,6 +150,8 @@ def _look(spark: SparkSession, folder: str, options: Mapping[str, str]) -> Verif
             broken += [row.asDict() for row in _strays(files).collect()]
             files.unpersist()
     except VespiaryError as error:
+        if type(error) is JobFailed:  # a reason of Spark's own, such as a full disk: no damage
+            raise
         return Verified(folder, DAMAGED, 0, 0, 0, (Damage(folder, str(error)),))
     return _verdict(folder, rows, broken)
 
@@ -190,7 +192,7 @@ def _broken(spark: SparkSession, folder: str, options: Mapping[str, str]) -> Dat
     if not _has(folder, "message", options):
         return spark.createDataFrame([], "path string, what string")
     columns = ",".join(dict.fromkeys((*RECORD_COLUMNS, *_MORE)))
-    read = {"journal": "message", "columns": columns, "body": "true"}
+    read = {"journal": "message", "columns": columns, "verifyLarge": "true"}
     records = _read(spark, folder, options, **read)
     bodies = records.where("large AND error IS NOT NULL").select(
         "path", F.concat_ws(": ", F.lit("a large message"), "error").alias("what")

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from vespiary_codec.wire.stomp import NEED_DATA
 from vespiary_codec.wire.stomp.client import Connected, Receipt, ServerError, StompClient
 from vespiary_codec.wire.stomp.errors import LocalProtocolError, RemoteProtocolError
-from vespiary_pipeline.broker_api import read_password
+from vespiary_pipeline.broker_api import BrokerApi, read_password
 from vespiary_pipeline.sink.frames import Outgoing
 from vespiary_pipeline.sink.sink_options import SinkOptions, stomp_place
 from vespiary_spec.errors import BrokerRefused, NativeError, VespiaryError
@@ -28,8 +28,12 @@ from vespiary_spec.errors import BrokerRefused, NativeError, VespiaryError
 OPEN_MAX: Final = 4
 """Transactions that are on their way at once."""
 
+LOGIN_TIMEOUT_S: Final = 30
+"""A broker answers a login at once, however full its addresses are."""
+
 _READ_BYTES: Final = 65536
 _NAME: Final = "t"
+_CURE: Final = "is it running? stompUrl names its STOMP listener"
 
 
 class SinkConnection:
@@ -46,7 +50,8 @@ class SinkConnection:
     def __init__(self, options: SinkOptions) -> None:
         place = stomp_place(options)
         self._place = str(place)
-        self._timeout_s = options.timeout_s
+        self._timeout_s = min(LOGIN_TIMEOUT_S, options.timeout_s)
+        self._is_logged_in = False
         user = urlsplit(options.url).username
         self._client = StompClient(
             host=place.host,
@@ -56,7 +61,7 @@ class SinkConnection:
         self._open: deque[str] = deque()
         self._done: set[str] = set()
         try:
-            self._socket = socket.create_connection((place.host, place.port), options.timeout_s)
+            self._socket = socket.create_connection((place.host, place.port), self._timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if place.is_tls:
                 context = ssl.create_default_context()
@@ -66,6 +71,9 @@ class SinkConnection:
         try:
             self._out(self._client.connect())
             self._wait(is_login=True)
+            self._is_logged_in = True
+            self._timeout_s = options.timeout_s
+            self._socket.settimeout(self._timeout_s)
         except BaseException:
             self._socket.close()
             raise
@@ -233,10 +241,28 @@ class SinkConnection:
             return NativeError(
                 f"the broker took and answered nothing for {self._timeout_s} s",
                 where=self._place,
-                cure="is the address full? Consume some of it, or raise timeout",
+                cure="is the address full? Consume some of it, or raise timeout"
+                if self._is_logged_in
+                else _CURE,
             )
         return NativeError(
             f"the broker can't be reached ({error or 'it closed the connection'})",
             where=self._place,
-            cure="is it running? stompUrl names its STOMP listener",
+            cure=_CURE,
         )
+
+
+def check_broker(options: SinkOptions) -> None:
+    """Refuse a broker that messages could not be sent to.
+
+    Args:
+        options: Where it is, and who would send.
+
+    Raises:
+        BrokerRefused: It refused the login, or is no broker.
+        NativeError: It can't be reached.
+    """
+    if options.delivery == "fenced":  # the other ways do without
+        BrokerApi(options.url, options.password_file).json("GET", "/brokers")
+    with SinkConnection(options):
+        pass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from vespiary_pipeline.option_table import (
     FLAG,
@@ -139,12 +139,29 @@ def stomp_place(options: SinkOptions) -> StompPlace:
         ConfigError: The URL is none of STOMP.
     """
     if not options.stomp_url:
-        parts = urlsplit(options.url)
+        parts = _split("url", options.url)
         return StompPlace(parts.hostname or "", PORT_STOMP, parts.scheme == "https")
-    parts = urlsplit(options.stomp_url)
+    parts = _split("stompUrl", options.stomp_url)
     if parts.scheme not in ("stomp", "stomp+ssl") or not parts.hostname or parts.path.strip("/"):
-        raise ConfigError(
-            "this is no STOMP listener", path="stompUrl", value=options.stomp_url,
-            allowed="stomp://host:port or stomp+ssl://host:port",
-        )  # fmt: skip
+        raise _no_place("stompUrl", options.stomp_url)
     return StompPlace(parts.hostname, parts.port or PORT_STOMP, parts.scheme == "stomp+ssl")
+
+
+def _split(name: str, url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:  # a port that is none, a bracket too many
+        raise _no_place(name, url) from error
+    return parts
+
+
+def _no_place(name: str, url: str) -> ConfigError:
+    if name == "url":
+        return ConfigError(
+            "this is no URL of a broker", path="url", value=url, allowed="http://user@host:port"
+        )
+    return ConfigError(
+        "this is no STOMP listener", path="stompUrl", value=url,
+        allowed="stomp://host:port or stomp+ssl://host:port",
+    )  # fmt: skip

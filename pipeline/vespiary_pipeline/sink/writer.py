@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from vespiary_pipeline.brief import brief
 from vespiary_pipeline.broker_api import BrokerApi
 from vespiary_pipeline.sink.connection import SinkConnection
 from vespiary_pipeline.sink.frames import Outgoing, RowReader
@@ -175,6 +176,7 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
+@brief
 class StreamSink(DataSourceStreamArrowWriter):
     """Writes the batches of a query.
 
@@ -211,6 +213,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Leave what was staged: it goes with the next decision, as after a driver's death."""
 
 
+@brief
 class BatchSink(DataSourceArrowWriter):
     """Writes one DataFrame.
 
@@ -230,7 +233,9 @@ class BatchSink(DataSourceArrowWriter):
                 "the name of a write is too long", path="writeId", value=self._write,
                 allowed=f"at most {WRITE_ID_CHARACTERS_MAX} characters",
             )  # fmt: skip
-        self._is_done = bool(options.write_id) and self._fence() >= 0
+        # Asked for also where the name is new: who can't decide is told before anything is sent.
+        is_asked = options.delivery == "fenced" or bool(options.write_id)
+        self._is_done = is_asked and self._fence() >= 0
 
     def _fence(self) -> int:
         """Return the batch that is decided; -1: none is."""

@@ -22,6 +22,9 @@ from vespiary_pipeline.schema import PLACE, RECORDS, TIMESTAMP
 BodyReader = Callable[[bytes, int], bytes | str]
 """Returns a large body for its reference and row, or a sentence: why it can't be given."""
 
+BodyCheck = Callable[[bytes], str]
+"""Returns what is wrong with a large body for its reference; empty: nothing."""
+
 _ENDS: Final = (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK)
 _PAGES: Final = (RecordType.PAGE, RecordType.PAGE_DONE)
 _KEYED: Final = (RecordType.PUT, RecordType.REMOVE)
@@ -56,6 +59,7 @@ class Wanted(NamedTuple):
         names: Names of queues.
         read_body: Reads large bodies; None: they are left out.
         batch_bytes: Bytes of large bodies in one batch, at most, but for a single one.
+        check_body: Compares large bodies that are not given; None: nobody does.
     """
 
     columns: tuple[str, ...]
@@ -63,6 +67,7 @@ class Wanted(NamedTuple):
     names: Names
     read_body: BodyReader | None = None
     batch_bytes: int = 8 * 1024 * 1024
+    check_body: BodyCheck | None = None
 
 
 class Batch:
@@ -130,11 +135,22 @@ class Batch:
         if "body" in pieces:
             pieces["body"] = self._with_large(pieces["body"], begin, end)
         if "error" in self._wanted.columns:
+            self._compare(begin, end)
             pieces["error"] = self._told(begin, end)
         names = self._wanted.columns
         return pa.RecordBatch.from_arrays(
             [pieces[name] for name in names], schema=RECORDS.arrow(names)
         )
+
+    def _compare(self, begin: int, end: int) -> None:
+        """Have large bodies of a piece compared with their records, where that is wanted."""
+        if self._wanted.check_body is None:
+            return
+        large = pc.and_(self._is_add, self._has_flag(RecordFlag.LARGE))
+        references = self._cut("body_at", "body_bytes", large, pa.binary())
+        for row in pc.indices_nonzero(large.slice(begin, end - begin)).to_pylist():
+            if wrong := self._wanted.check_body(references[begin + row].as_py()):
+                self._errors[begin + row] = wrong
 
     def _told(self, begin: int, end: int) -> pa.Array:
         if not self._errors:

@@ -7,12 +7,26 @@ sentence for its row. Called by `sources.batches`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.file_forms import kept_body_parts
-from vespiary_codec.journal.large_reference import body_name, decode_large_reference
+from vespiary_codec.journal.large_reference import (
+    LargeReference,
+    body_name,
+    decode_large_reference,
+)
+from vespiary_pipeline.files import open_file, read_at
+from vespiary_spec.errors import NativeError
+
+_PIECE_BYTES: Final = 1024 * 1024
+_NO_FOLDER: Final = "no folder of large bodies is there: name it with largeMessages"
+
+
+class _Wrong(Exception):  # noqa: N818 (a state of a body, and never raised to a caller)
+    """Something is wrong with a body: a sentence."""
 
 
 class LargeBodies:
@@ -30,23 +44,57 @@ class LargeBodies:
         """Return a body, or a sentence that says why it can't be given.
 
         Args:
-            reference: The 24 bytes that a record has in its place.
+            reference: The 24 bytes that the record has in its place.
+        """
+        found = decode_large_reference(reference)
+        try:
+            return b"".join(self._pieces(found, found.size_bytes))
+        except _Wrong as wrong:
+            return str(wrong)
+
+    def check(self, reference: bytes) -> str:
+        """Return what is wrong with a body, empty if nothing; it is never in memory whole.
+
+        Args:
+            reference: The 24 bytes that the record has in its place.
+        """
+        try:
+            for _ in self._pieces(decode_large_reference(reference), _PIECE_BYTES):
+                pass
+        except _Wrong as wrong:
+            return str(wrong)
+        return ""
+
+    def _pieces(self, found: LargeReference, piece_bytes: int) -> Iterator[bytes]:
+        """Yield the pieces of a body.
+
+        Raises:
+            _Wrong: It can't be read, or is not what its record says; told behind the last piece.
         """
         if not self._folders:
-            return "no folder of large bodies is there: name it with largeMessages"
-        found = decode_large_reference(reference)
+            raise _Wrong(_NO_FOLDER)
         path = self._path(found.large_id)
+        crc = done = 0
         try:
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                body = file.read(found.size_bytes) if size == found.size_bytes else b""
-        except OSError as error:
-            return f"{path}: the body can't be read: {os.strerror(error.errno or 0)}"
-        if len(body) != found.size_bytes:
-            return f"{path}: the body has {size} bytes, and its record says {found.size_bytes}"
-        if crc32c(body) != found.crc:
-            return f"{path}: the body is damaged: its checksum is not that of its record"
-        return body
+            descriptor = open_file(path)
+            try:
+                size = os.fstat(descriptor).st_size
+                while size == found.size_bytes and done < size:
+                    piece = read_at(descriptor, min(piece_bytes, size - done), done, path)
+                    if not piece:
+                        size = done  # it was cut off meanwhile
+                    crc, done = crc32c(piece, crc), done + len(piece)
+                    yield piece
+            finally:
+                os.close(descriptor)
+        except NativeError as error:
+            raise _Wrong(f"{path}: the body can't be read: {error.strerror}") from error
+        if size != found.size_bytes:
+            raise _Wrong(
+                f"{path}: the body has {size} bytes, and its record says {found.size_bytes}"
+            )
+        if crc != found.crc:
+            raise _Wrong(f"{path}: the body is damaged: its checksum is not that of its record")
 
     def _path(self, large_id: int) -> Path:
         paths = [folder / body_name(large_id) for folder in self._folders]

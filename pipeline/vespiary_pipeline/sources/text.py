@@ -21,12 +21,16 @@ from vespiary_codec.journal.record import align8
 from vespiary_codec.journal.record_types import RecordFlag, RecordType
 from vespiary_codec.journal.text import LineKind, TextFormError, TextReader
 from vespiary_native.columns import scan
+from vespiary_pipeline.files import unreadable
 from vespiary_pipeline.layout import Place
 from vespiary_pipeline.options import Options
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.schema import RECORDS
 from vespiary_pipeline.sources.batches import Batch, Wanted, error_row
-from vespiary_spec.errors import BadExport, ConfigError, NativeError
+from vespiary_spec.errors import BadExport, ConfigError
+
+_LINE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""More than any record has; what has no ends of lines is not taken into memory."""
 
 _ENDS: Final = (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK)
 _JOURNALS: Final = {
@@ -187,8 +191,10 @@ def _is_wanted(record: bytes, options: Options) -> bool:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; one that is too long is cut off, which is seen by its form."""
     try:
         with path.open("rb") as file:
-            yield from file
+            while line := file.readline(_LINE_BYTES_MAX):
+                yield line
     except OSError as error:
-        raise NativeError("the file can't be read", error.errno or 0, where=str(path)) from error
+        raise unreadable("the file can't be read", error, path) from error

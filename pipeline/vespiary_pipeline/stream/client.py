@@ -121,7 +121,10 @@ class StreamClient:
         """Return an answer and where its trailer begins."""
         query = {"epoch": claim.epoch, "after": after, "to": to, "maxBytes": max_bytes}
         data, headers = self._api.call("GET", f"{_path(claim)}/range?{urlencode(query)}")
-        return data, int(headers[_BLOCKS_LENGTH])
+        length = headers[_BLOCKS_LENGTH]
+        if length is None or not length.isdecimal():
+            raise self._api.foreign()
+        return data, int(length)
 
     def body(self, claim: Claim, sequence: int, size_bytes: int, piece_bytes: int) -> bytes:
         """Return the body of a large message."""

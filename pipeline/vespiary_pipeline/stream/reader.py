@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.ranges import SALT, RangeAnswer, RangeGap, decode_trailer
 from vespiary_native.columns import scan
+from vespiary_pipeline.brief import brief
 from vespiary_pipeline.plan import Part
 from vespiary_pipeline.sources.batches import Batch, Wanted, names_of
 from vespiary_pipeline.stream.bodies import StreamBodies
@@ -56,6 +57,7 @@ class _Held(NamedTuple):
     acknowledged: int
 
 
+@brief
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues. Owner: the query; one lives in the driver, tasks get copies.
 

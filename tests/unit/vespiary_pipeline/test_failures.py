@@ -22,7 +22,7 @@ DISK = """\
 An error occurred while calling o93.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure
 \tat org.apache.spark.Some.where(Some.scala:5)
-Caused by: java.io.IOException: No space left on device
+Caused by: java.io.IOException: Input/output error
 \tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native Method)
 """
 
@@ -37,7 +37,7 @@ def test_an_error_of_ours_is_found_again() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (DISK, "IOException: No space left on device"),
+        (DISK, "IOException: Input/output error"),
         ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03", "[PATH_NOT_FOUND] Path"),
         ("", "it gave no reason"),
     ],
@@ -57,3 +57,11 @@ def test_the_cause_is_chained_and_other_errors_pass() -> None:
     assert caught.value.__cause__ is cause
     with pytest.raises(KeyError), spark_failures("/data"):
         raise KeyError("ours to find")
+
+
+@pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_is_told_of_the_place_that_is_written(reason: str) -> None:
+    text = DISK.replace("Input/output error", reason)
+    assert str(failure_of(text, "/data", "/lake")).startswith("/lake: there is no room for what is")
+    assert str(failure_of(text, "/data")).startswith("/data: there is no room for what is written")
+    assert "SPARK_LOCAL_DIRS" in str(failure_of(text, "/data"))

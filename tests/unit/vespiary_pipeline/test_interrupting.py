@@ -11,7 +11,7 @@ import pytest
 
 from vespiary_pipeline import interrupting
 from vespiary_pipeline.interrupting import ending_children, interruptible
-from vespiary_testkit.waiting import WAIT_S
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 
 def interrupt() -> None:
@@ -82,9 +82,14 @@ def begin(error: type[BaseException]) -> subprocess.Popen[bytes]:
 
 def test_what_an_interrupted_start_has_begun_goes_with_it() -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
-        assert begin(KeyboardInterrupt).wait(WAIT_S) == -signal.SIGTERM
-        assert other.poll() is None
-        other.kill()
+        begun = begin(KeyboardInterrupt)
+        try:
+            wait_for(lambda: begun.poll() is not None, "what was begun has ended")
+            assert begun.returncode == -signal.SIGTERM
+            assert other.poll() is None
+        finally:
+            begun.kill()
+            other.kill()
 
 
 def test_a_start_that_fails_by_itself_ends_nothing() -> None:

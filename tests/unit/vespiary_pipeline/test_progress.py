@@ -98,6 +98,7 @@ def test_a_stage_of_two_jobs_counts_once() -> None:
     status.known = {0: Job(is_over=True, stages=(0,)), 1: Job(is_over=False, stages=(0, 1))}
     status.stages = {0: Stage(8, 8, is_begun=True), 1: Stage(2, 1, is_begun=True)}
     assert counter.look() == Work(tasks=10, done=9)
+    assert status.asked == [0, 1]
 
 
 # --- the line -------------------------------------------------------------------------------------

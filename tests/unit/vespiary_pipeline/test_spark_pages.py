@@ -106,3 +106,20 @@ def test_the_columns_of_a_stream_are_all_there() -> None:
 
 def test_the_columns_of_a_sink_are_all_there() -> None:
     assert first_cells("spark-sink.md", "column") == set(COLUMNS)
+
+
+def test_what_is_said_when_something_is_wrong_is_said_by_the_code() -> None:
+    sources = (PAGES.parents[1] / "pipeline").rglob("*.py")
+    code = " ".join(path.read_text() for path in sources)
+    for joint in (r'"\s+f?"', r"\s+"):  # sentences that go on in the next line
+        code = re.sub(joint, "" if '"' in joint else " ", code)
+    quoted = [
+        phrase
+        for cells in rows_below("spark-errors.md", "what is wrong")
+        for phrase in cells[1].split("`")[1::2]
+        if " " in phrase
+    ]
+    assert len(quoted) > 25
+    # A cure begins in lower case in the code; its first sentence is the system's.
+    missing = [one for one in quoted if one.split(". ")[-1].lower() not in code.lower()]
+    assert missing == []
