@@ -124,7 +124,11 @@ def test_an_export_takes_each_message_once(
 ) -> None:
     (first,) = objects(run("export", data, "--to", tmp_path / "lake", "--json"))
     assert first["messages"] == 30
-    assert "nothing new" in run("export", data, "--to", tmp_path / "lake").stdout
+    tables = ("--register", "delta", "--register", "iceberg")
+    shown = objects(run("export", data, "--to", tmp_path / "lake", "--json", *tables))
+    assert [each["messages"] for each in shown] == [0, 30, 30]  # as if killed before it registered
+    again = run("export", data, "--to", tmp_path / "lake", "--register", "delta").stdout
+    assert again.count("nothing new") == 2
     rows = spark.read.parquet(str(tmp_path / "lake")).collect()
     assert sorted(bytes(row["body"]) for row in rows) == sorted(b"m%d" % n for n in range(30))
     assert {row["address"] for row in rows} == {"orders"}
