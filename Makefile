@@ -14,6 +14,8 @@ PYTEST := $(BIN)/python -m pytest -q --durations=25 --durations-min=2 --maxfail=
 SPREAD := -n $(WORKERS) --dist worksteal
 # The other packages touch neither a ring nor the core.
 ON_EVERY_ENGINE := tests/unit/vespiary_broker tests/unit/vespiary_native tests/integration
+# The ring alone differs there. The other unit tests have theirs in memory (tests/unit/vespiary_broker/conftest.py).
+ON_NIO := $(addprefix tests/unit/vespiary_broker/,app cli store/volumes) tests/unit/vespiary_native tests/integration
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
@@ -55,7 +57,7 @@ test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, NIO, and the pur
 	$(MAKE) native-test || failed+=" native-test"; \
 	$(PYTEST) $(SPREAD) -m "not e2e and not spark" || failed+=" AIO"; \
 	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
-	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" NIO"; \
+	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_NIO) || failed+=" NIO"; \
 	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
