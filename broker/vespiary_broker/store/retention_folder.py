@@ -11,6 +11,7 @@ of its last block and the file's id.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from vespiary_codec.journal.file_forms import copy_parts
 from vespiary_codec.journal.file_header import HEADER_BYTES, FileHeader, decode_file_header
 from vespiary_native.abc import BlockFacts, BlockVerifier
 from vespiary_native.memory import AlignedBuffer
-from vespiary_spec.errors import CorruptRecord, VespiaryError
+from vespiary_spec.errors import CorruptRecord, NativeError, VespiaryError
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,13 @@ class RetentionFolder:
         self._disk.flush_folder(folder)
         self.bodies.survey()
         return found
+
+    def _remove(self, path: Path) -> None:
+        try:
+            self._disk.remove(path)
+        except NativeError as error:
+            if error.errno != errno.ENOENT:
+                raise
 
     def _header_of(self, path: Path) -> FileHeader | None:
         handle = self._disk.open(path, is_direct=False, is_readonly=True)
@@ -244,6 +252,8 @@ class RetentionFolder:
     def prune(self) -> int:
         """Remove the copies, also of bodies, that are too old or too many; return how many.
 
+        One that somebody took out of the folder, such as a damaged one, is gone already.
+
         Raises:
             NativeError: One can't be removed.
         """
@@ -257,7 +267,7 @@ class RetentionFolder:
             return 0
         files = set(self.copies)
         for copy in gone:
-            self._disk.remove(copy.path)
+            self._remove(copy.path)
             if copy in files:
                 self.copies.remove(copy)
             else:

@@ -310,6 +310,20 @@ async def test_a_file_that_is_too_old_is_not_copied(tmp_path: Path):
 
 
 @run
+async def test_a_copy_that_somebody_took_out_of_the_folder_is_gone_when_it_grows_old(
+    tmp_path: Path,
+):
+    disk = MemoryDisk()
+    file = await sealed_file(tmp_path, disk)
+    folder = folder_of(disk, storage_limit_bytes=0)
+    made = folder.copy(file)
+    assert made is not None
+    disk.rename(made.path, made.path.with_name("damaged"))
+    assert folder.prune() == 1
+    assert folder.copies == []
+
+
+@run
 async def test_a_damaged_copy_is_put_aside_and_one_of_another_journal_does_not_count(
     tmp_path: Path,
 ):
