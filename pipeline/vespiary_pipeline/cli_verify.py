@@ -22,9 +22,9 @@ def verify(paths: tuple[str, ...], is_json: bool, snapshot: str) -> None:
     """Look at every block, chain and transaction of journals, pages and large bodies.
 
     PATH is a data folder, a journal, kept copies, or a folder of such. Nothing is changed. A torn
-    tail is the end of unconfirmed work, and no damage. Exit codes: 0 good or torn, 1 damaged.
+    tail is the end of unconfirmed work, and no damage. Exit codes: 0 good or torn, 1 damaged, or
+    unread: it could not be looked at.
     """
-    from vespiary_pipeline.jobs.verifying import DAMAGED
     from vespiary_pipeline.jobs.verifying import folders_in as found_in
     from vespiary_pipeline.jobs.verifying import verify as verified
 
@@ -39,8 +39,8 @@ def verify(paths: tuple[str, ...], is_json: bool, snapshot: str) -> None:
             continue
         click.echo(f"{one.folder}: {one.message}")
         for damage in one.damage:
-            click.echo(f"  {damage.path}: {damage.what}")
-    damaged = [one for one in results if one.verdict == DAMAGED]
+            click.echo(f"  {damage.place}: {damage.what}")
+    bad = [one for one in results if one.is_bad]
     if not is_json and len(results) > 1:
-        click.echo(f"{len(results) - len(damaged)} of {len(results)} are good")
-    sys.exit(1 if damaged else 0)
+        click.echo(f"{len(results) - len(bad)} of {len(results)} are good")
+    sys.exit(1 if bad else 0)

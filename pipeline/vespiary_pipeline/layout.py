@@ -92,7 +92,13 @@ def _at(path: Path, options: Options) -> list[Place]:
         # JMS objects may lie in the bindings' folder; pages are read only when they are asked for.
         wanted = options.journals or ("message", "bindings", "jms")
         return [place for place in found if place.journal in wanted]
-    own = _one_folder(_in_snapshot(path, options), options, is_in_data=False)
+    folder = _in_snapshot(path, options)
+    if options.snapshot and path.is_dir() and not folder.is_dir():
+        raise StorageError(
+            "there is no snapshot of this name", where=str(path), measured=options.snapshot,
+            cure="`vespiary journal snapshots` lists those that there are",
+        )  # fmt: skip
+    own = _one_folder(folder, options, is_in_data=False)
     return [place for place in own if not options.journals or place.journal in options.journals]
 
 

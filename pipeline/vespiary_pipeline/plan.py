@@ -148,6 +148,8 @@ def _planned(place: Place, *, is_live: bool, is_strict: bool) -> list[Part]:
 def plan_copies(place: Place, *, is_strict: bool = True) -> list[Part]:
     """Return the parts of a folder of kept copies, by file id; some may be missing.
 
+    Its broker removes old ones at any time, so where one goes meanwhile it looks again.
+
     Args:
         place: The folder.
         is_strict: Damage is an error; else it becomes a part that says so.
@@ -157,6 +159,13 @@ def plan_copies(place: Place, *, is_strict: bool = True) -> list[Part]:
         ForeignJournal: A copy is of another journal than the first, or of a newer version.
         NativeError: A file can't be read.
     """
+    for _ in range(_LIVE_TRIES):
+        with suppress(NativeError):
+            return _planned_copies(place, is_strict=is_strict)
+    return _planned_copies(place, is_strict=is_strict)
+
+
+def _planned_copies(place: Place, *, is_strict: bool) -> list[Part]:
     files, damaged = survey_copies(place, is_strict=is_strict)
     return _parts(place, files, None) + damaged
 

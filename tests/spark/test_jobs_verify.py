@@ -15,9 +15,13 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from vespiary_codec.journal.large_reference import body_name
+from vespiary_codec.journal.record import AckRecord, AddRecord, CommitRecord, SequenceRange
 from vespiary_pipeline import cli
+from vespiary_pipeline.jobs import verifying
 from vespiary_testkit.broker_process import BrokerProcess, environment
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.written_files import JournalWriter, large_message, message
 
 pytestmark = pytest.mark.spark
 FIRST = "journal/activemq-data-1.hq"
@@ -143,3 +147,91 @@ def test_good_journals_are_good(run: Any, good: Path) -> None:
     assert (code, found["verdict"], found["damage"]) == (0, "good", [])
     assert found["records"] > 12
     assert found["files"] >= 3
+
+
+def large(folder: Path, sequence: int, body: bytes) -> AddRecord:
+    """Return a message of an address with a body that lies in the folder beside."""
+    return large_message(folder / "large-messages", sequence, body)
+
+
+def acknowledged(sequence: int) -> AckRecord:
+    return AckRecord(1, (SequenceRange(sequence, 1),))
+
+
+def a_copy(file_id: int) -> str:
+    return f"activemq-data-2026112207180{file_id}-{file_id}.hq"
+
+
+def test_what_a_broker_took_away_is_no_damage_and_what_cannot_be_read_is_none_either(
+    run: Any, tmp_path: Path
+) -> None:
+    home = tmp_path / "brokers"
+    journals = {name: home / name for name in ("acked", "hidden", "locked", "lost")}
+    for name, folder in journals.items():
+        writer = JournalWriter(folder / "journal")
+        records = [message(1), large(folder, 2, b"L" * 99)]
+        writer.file(1, records, [acknowledged(2)] if name == "acked" else [acknowledged(1)])
+        if name in ("acked", "lost"):
+            (folder / "large-messages" / body_name(2)).unlink()
+    hidden = journals["hidden"] / "large-messages" / body_name(2)
+    hidden.unlink()
+    hidden.mkdir()
+    (journals["locked"] / "journal/activemq-data-2.hq").mkdir()
+
+    copies = {name: home / name for name in ("copies", "flipped")}
+    for folder in copies.values():
+        writer = JournalWriter(folder)
+        begin, end = message(1, transaction=5), CommitRecord(5, 2, 0)
+        for file_id, records in enumerate(
+            ([begin], [message(2), end], [large(folder, 3, b"L")]), 1
+        ):
+            writer.file(file_id, records, name=a_copy(file_id), is_sealed=True)
+        (folder / a_copy(1)).unlink()  # with the member of the transaction
+        shutil.rmtree(folder / "large-messages")  # it grew old
+    flip(copies["flipped"] / a_copy(3), 4096 + 64 + 9)
+
+    code, found = run(home)
+    verdicts = {Path(one["folder"]).name: one["verdict"] for one in found}
+    assert code == 1
+    assert verdicts == {
+        "acked": "good",
+        "copies": "good",
+        "flipped": "damaged",
+        "hidden": "unread",
+        "locked": "unread",
+        "lost": "damaged",
+    }
+    by_name = {Path(one["folder"]).name: one for one in found}
+    (lost,) = by_name["lost"]["damage"]
+    assert lost["path"].endswith(FIRST)
+    assert lost["offset"] > 4096
+    assert lost["what"].endswith("the body can't be read: No such file or directory")
+    (flipped,) = by_name["flipped"]["damage"]
+    assert (flipped["path"], flipped["offset"]) == (str(copies["flipped"] / a_copy(3)), 4096)
+    assert by_name["copies"]["files"] == 2
+    assert by_name["copies"]["size_bytes"] == 4 * 4096
+    assert by_name["flipped"]["size_bytes"] == 2 * 4096
+    (unread,) = by_name["locked"]["damage"]
+    assert "has the name of a broker's file and is none" in unread["what"]
+
+
+def test_damage_that_is_found_while_copies_go_is_looked_for_again(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(tmp_path)
+    for file_id in (1, 2, 3):
+        writer.file(file_id, [message(file_id)], name=a_copy(file_id), is_sealed=True)
+    looked = verifying._looked
+    looks: list[int] = []
+
+    def removing(spark: SparkSession, folder: str, options: Any) -> verifying.Verified:
+        found = looked(spark, folder, options)
+        looks.append(found.files)
+        if len(looks) < 2:
+            (tmp_path / a_copy(1)).unlink()
+            return found._replace(verdict="damaged", damage=(verifying.Damage("1", 1, "gone"),))
+        return found
+
+    monkeypatch.setattr(verifying, "_looked", removing)
+    code, (found,) = run(tmp_path)
+    assert (code, found["verdict"], looks) == (0, "good", [3, 2])

@@ -60,6 +60,7 @@ def _record(message: Message) -> AddRecord:
         priority=message.priority,
         has_escapes=bool(message.flags & RecordFlag.ESCAPED),
         is_special=bool(message.flags & RecordFlag.SPECIAL),
+        is_large=bool(message.flags & RecordFlag.LARGE),
         is_moved=True,
     )
 

@@ -106,7 +106,8 @@ class BrokerFiles:
         folder = message[0].bindings if message else None
         if folder is None:
             return None
-        options = {"journal": "bindings", "columns": "journal,kind,key,value,position"}
+        options = {"journal": "bindings", "columns": "journal,kind,key,value,position",
+                   "onCorrupt": self.on_corrupt}  # fmt: skip
         return queues(self.spark.read.format("vespiary").options(**options).load(str(folder)))
 
     def live(self) -> DataFrame:

@@ -6,6 +6,7 @@ sentence for its row. Called by `sources.batches`.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,10 @@ from vespiary_pipeline.files import open_file, read_at
 from vespiary_spec.errors import NativeError
 
 _PIECE_BYTES: Final = 1024 * 1024
-_NO_FOLDER: Final = "no folder of large bodies is there: name it with largeMessages"
+NO_FOLDER: Final = "no folder of large bodies is there: name it with largeMessages"
+UNREADABLE: Final = "the body can't be read"
+NOT_THERE: Final = f"{UNREADABLE}: {os.strerror(errno.ENOENT)}"
+"""In the sentences of bodies of which nothing is known, and of those that are missing."""
 
 
 class _Wrong(Exception):  # noqa: N818 (a state of a body, and never raised to a caller)
@@ -72,7 +76,7 @@ class LargeBodies:
             _Wrong: It can't be read, or is not what its record says; told behind the last piece.
         """
         if not self._folders:
-            raise _Wrong(_NO_FOLDER)
+            raise _Wrong(NO_FOLDER)
         path = self._path(found.large_id)
         crc = done = 0
         try:
@@ -88,7 +92,7 @@ class LargeBodies:
             finally:
                 os.close(descriptor)
         except NativeError as error:
-            raise _Wrong(f"{path}: the body can't be read: {error.strerror}") from error
+            raise _Wrong(f"{path}: {UNREADABLE}: {error.strerror}") from error
         if size != found.size_bytes:
             raise _Wrong(
                 f"{path}: the body has {size} bytes, and its record says {found.size_bytes}"

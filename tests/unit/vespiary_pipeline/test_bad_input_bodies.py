@@ -13,10 +13,12 @@ from vespiary_codec.journal.large_reference import (
     body_name,
     encode_large_reference,
 )
+from vespiary_codec.journal.record_types import RecordFlag
 from vespiary_pipeline.sources import bodies
 from vespiary_spec.errors import ConfigError
+from vespiary_testkit.page_builder import Message
 from vespiary_testkit.source_rows import rows_of
-from vespiary_testkit.written_files import JournalWriter, large_message, message
+from vespiary_testkit.written_files import JournalWriter, large_message, message, write_page
 
 GIB = 1024**3
 MIB = 1024**2
@@ -118,6 +120,19 @@ def test_a_body_that_is_cut_off_while_it_is_read_is_told(
     monkeypatch.setattr(bodies, "read_at", cutting)
     (_, row) = rows_of(data, verifyLarge="true")
     assert row["error"] == f"{body}: the body has {MIB} bytes, and its record says {3 * MIB}"
+
+
+def test_the_body_of_a_message_in_a_page_is_compared(tmp_path: Path) -> None:
+    large = tmp_path / "large-messages"
+    reference = large_message(large, 2, b"L" * 300).body
+    paged = Message(reference, ((1, 2),), flags=RecordFlag.LARGE)
+    write_page(tmp_path / "paging", 1, [Message(b"small"), paged])
+    options = {"journal": "page", "verifyLarge": "true"}
+    assert [row["error"] for row in rows_of(tmp_path, **options)][:2] == [None, None]
+    (large / body_name(2)).unlink()
+    told = [row["error"] for row in rows_of(tmp_path, **options)]
+    assert told[0] is None
+    assert bodies.NOT_THERE in told[1]
 
 
 def test_an_empty_body_is_one(tmp_path: Path) -> None:

@@ -103,6 +103,27 @@ def test_a_file_that_can_not_be_opened_is_told(data: Path, monkeypatch: pytest.M
     assert caught.value.where == str(data / "journal" / "activemq-data-1.hq")
 
 
+def test_a_kept_copy_that_is_removed_while_it_is_planned_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(tmp_path)
+    names = {number: f"activemq-data-2026112207180{number}-{number}.hq" for number in (1, 2)}
+    oldest, _ = (
+        writer.file(number, [message(number)], name=name, is_sealed=True)
+        for number, name in names.items()
+    )
+    survey = plan.survey_copies
+
+    def surveyed(*arguments: Any, **named: Any) -> Any:
+        found = survey(*arguments, **named)
+        oldest.unlink(missing_ok=True)  # it is too old now
+        return found
+
+    monkeypatch.setattr(plan, "survey_copies", surveyed)
+    rows = rows_of(tmp_path)
+    assert [row["block"] for row in rows if row["kind"] == "ADD"] == [3]
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 

@@ -173,7 +173,7 @@ def test_a_copy_of_the_files_is_read_instead_of_them(data: Path) -> None:
     folder = data / "journal" / ".vespiary-snapshot-nightly"
     assert rows_of(folder) == rows_of(folder / "files") == copied
     assert [row["arrival"].microsecond for row in rows_of(data, journal="message")] == [50_000]
-    with pytest.raises(StorageError, match="there is no such folder"):
+    with pytest.raises(StorageError, match="there is no snapshot of this name"):
         rows_of(data, snapshot="weekly")
 
 
