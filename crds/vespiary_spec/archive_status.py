@@ -45,8 +45,24 @@ class ArchiveRun(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     outcome: Annotated[RunOutcome, setting("What became of it.")]
     start_time: Annotated[str, setting("When it began, RFC 3339.")] = ""
     completion_time: Annotated[str, setting("When it ended, RFC 3339.")] = ""
-    rows: Annotated[int | None, setting("Messages that it wrote.")] = None
-    bytes: Annotated[int | None, setting("Size of what it wrote.")] = None
+    rows: Annotated[
+        int | None,
+        setting("Messages that it wrote; of a verification, records that it looked at."),
+    ] = None
+    bytes: Annotated[
+        int | None,
+        setting("Size of what it wrote; of a verification, of the blocks that it looked at."),
+    ] = None
+    files: Annotated[
+        int | None, setting("Files that it wrote; of a verification, that it looked at.")
+    ] = None
+    damages: Annotated[
+        int | None,
+        setting(
+            "Damages that a verification found. Missing if it could not look at everything, and "
+            "of an export."
+        ),
+    ] = None
     message: Annotated[str, setting("What it did, or why it failed, as one sentence.")] = ""
 
 
@@ -61,13 +77,18 @@ class JournalArchiveStatus(Part, frozen=True, kw_only=True, rename="camel", omit
     ] = ()
     last_run: Annotated[ArchiveRun | None, setting("The run that began last.")] = None
     last_success_time: Annotated[
-        str, setting("When the last run began that succeeded, RFC 3339.")
+        str,
+        setting(
+            "When the last run began that succeeded, RFC 3339; of verifications, that looked at "
+            "everything, whatever it found."
+        ),
     ] = ""
     lag_seconds: Annotated[
         int | None,
         setting(
-            "Seconds since the last run began that succeeded: what came later is not archived yet. "
-            "Whole minutes in the first hour, tens of minutes in the first day, then hours."
+            "Seconds since the run of `lastSuccessTime` began: what came later is not archived, or "
+            "not verified, yet. Whole minutes in the first hour, tens of minutes in the first day, "
+            "then hours."
         ),
     ] = None
 
@@ -79,8 +100,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         schema: Version of this message.
         is_good: Whether it did all that it was asked for.
         message: One sentence for people.
-        rows: Messages that it wrote; None if it does not count any.
-        size_bytes: Size of what it wrote.
+        rows: Messages that it wrote, or records that it looked at; None if it does not count any.
+        size_bytes: Size of what it wrote or looked at.
+        files: Files that it wrote or looked at.
+        damages: What a verification found; None if it could not look at everything, and of others.
     """
 
     schema: int = RESULT_SCHEMA
@@ -88,6 +111,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     rows: int | None = None
     size_bytes: int | None = None
+    files: int | None = None
+    damages: int | None = None
 
 
 def encode(result: RunResult) -> bytes:

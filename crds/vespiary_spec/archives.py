@@ -30,6 +30,7 @@ class ArchiveJob(enum.StrEnum):
     """What a run does."""
 
     EXPORT = "export"
+    VERIFY = "verify"
 
 
 class ArchiveSourceKind(enum.StrEnum):
@@ -129,12 +130,15 @@ class JournalArchiveSpec(Part, frozen=True, kw_only=True, rename="camel", omit_d
         ArchiveJob,
         setting(
             "export: write the messages that no run has written yet as Parquet, by address and "
-            "day; a run is visible whole or not at all."
+            "day; a run is visible whole or not at all. verify: look at every block, transaction, "
+            "page and large body, and write nothing; a run that finds damage has failed, for the "
+            "reason `DamageFound`."
         ),
     ] = ArchiveJob.EXPORT
     source: Annotated[ArchiveSource, setting("What of it is read.")] = ArchiveSource()
     target: Annotated[
-        ArchiveTarget | None, setting("Where an export goes; needed for `export`.")
+        ArchiveTarget | None,
+        setting("Where an export goes; needed for `export`, and refused for `verify`."),
     ] = None
     schedule: Annotated[
         str,
@@ -223,6 +227,10 @@ ARCHIVE_RULES: tuple[tuple[str, str], ...] = (
         "spec.target is missing: an export needs a claim, in spec.target.claimName",
     ),
     (
+        "self.spec.?job.orValue('export') != 'verify' || !has(self.spec.target)",
+        "spec.target is not for job: verify, which writes nothing: take it out",
+    ),
+    (
         "(self.spec.?source.?kind.orValue('retention') == 'snapshot') == "
         "(self.spec.?source.?name.orValue('') != '')",
         "spec.source.name is needed with source.kind: snapshot, and with nothing else",
@@ -245,7 +253,9 @@ def check_archive(spec: JournalArchiveSpec) -> None:
         ConfigError: With the path to the field that is wrong.
     """
     if spec.job is ArchiveJob.EXPORT and spec.target is None:
-        raise ConfigError(_message("spec.target is"), path="spec.target")
+        raise ConfigError(_message("spec.target is missing"), path="spec.target")
+    if spec.job is ArchiveJob.VERIFY and spec.target is not None:
+        raise ConfigError(_message("spec.target is not"), path="spec.target")
     if (spec.source.kind is ArchiveSourceKind.SNAPSHOT) != bool(spec.source.name):
         raise ConfigError(_message("spec.source.name"), path="spec.source.name")
     if spec.time_zone and not spec.schedule:

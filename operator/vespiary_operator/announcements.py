@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from vespiary_operator import names, storage_status
+from vespiary_operator import archive_status, names, storage_status
 from vespiary_operator.apply import Outcome
 from vespiary_spec.archive_status import ArchiveConditionType, JournalArchiveStatus, RunOutcome
 from vespiary_spec.resources import API_VERSION, Broker, BrokerNodeTuning, JournalArchive
@@ -132,9 +132,8 @@ def of_run(before: JournalArchiveStatus, after: JournalArchiveStatus) -> Iterato
     run = after.last_run
     if run is None or run == before.last_run or run.outcome is RunOutcome.RUNNING:
         return
-    is_failed = run.outcome is RunOutcome.FAILED
-    reason = "RunFailed" if is_failed else "RunSucceeded"
-    yield Announcement(reason, f"{run.name}: {run.message}", is_failed)
+    _, reason, said = archive_status.ended(run)
+    yield Announcement(reason, said, run.outcome is RunOutcome.FAILED)
 
 
 def _step(upgrade: UpgradeStatus) -> tuple[str, str, str]:

@@ -32,13 +32,20 @@ class ArchiveMetrics:
         )
         self._rows = Gauge(
             "vespiary_operator_archive_last_run_rows",
-            "Messages that the last run of a JournalArchive wrote, if it succeeded.",
+            "Messages that the last run of a JournalArchive wrote, or records that it looked at.",
+            labels,
+            registry=registry,
+        )
+        self._damages = Gauge(
+            "vespiary_operator_archive_last_run_damages",
+            "Damages that the last verification found that looked at everything.",
             labels,
             registry=registry,
         )
         self._succeeded = Gauge(
             "vespiary_operator_archive_last_success_timestamp_seconds",
-            "When the last run of a JournalArchive began that succeeded, in seconds since 1970.",
+            "When the last run of a JournalArchive began that succeeded, or of verifications that "
+            "looked at everything, in seconds since 1970.",
             labels,
             registry=registry,
         )
@@ -50,12 +57,19 @@ class ArchiveMetrics:
             self._outcome.labels(namespace, name).set(_VALUES[run.outcome])
             if run.rows is not None:
                 self._rows.labels(namespace, name).set(run.rows)
+            if run.damages is not None:
+                self._damages.labels(namespace, name).set(run.damages)
+            elif run.outcome is RunOutcome.SUCCEEDED:
+                self._remove(self._damages, namespace, name)  # it exports now
         if status.last_success_time:
             began = datetime.fromisoformat(status.last_success_time).timestamp()
             self._succeeded.labels(namespace, name).set(began)
 
     def forget(self, namespace: str, name: str) -> None:
         """Stop showing a JournalArchive that is gone."""
-        for gauge in (self._outcome, self._rows, self._succeeded):
-            with suppress(KeyError):  # not every gauge has one of it
-                gauge.remove(namespace, name)
+        for gauge in (self._outcome, self._rows, self._damages, self._succeeded):
+            self._remove(gauge, namespace, name)
+
+    def _remove(self, gauge: Gauge, namespace: str, name: str) -> None:
+        with suppress(KeyError):  # not every gauge has one of it
+            gauge.remove(namespace, name)

@@ -85,6 +85,14 @@ def result_of(pod: Pod) -> RunResult | None:
         return None
 
 
+def has_done_its_work(job: Object, pods: Iterable[Pod]) -> bool:
+    """Return whether a run succeeded, or is a verification that looked and found damage."""
+    if outcome_of(job) is RunOutcome.SUCCEEDED:
+        return True
+    results = filter(None, map(result_of, pods_of(job, pods)))
+    return any(result.damages is not None for result in results)
+
+
 def run_of(job: Object, pods: Iterable[Pod], known: ArchiveRun | None) -> ArchiveRun:
     """Return the run of a Job.
 
@@ -105,13 +113,16 @@ def run_of(job: Object, pods: Iterable[Pod], known: ArchiveRun | None) -> Archiv
         message = result.message if result else "It succeeded; its pod is gone, and its count."
     elif outcome is RunOutcome.FAILED:
         message = _why_failed(job, ended, own, result)
+    counted = result if has_done_its_work(job, own) else None
     return ArchiveRun(
         name=name,
         outcome=outcome,
         start_time=begun(job),
         completion_time=str(completed or ""),
-        rows=result.rows if result and outcome is RunOutcome.SUCCEEDED else None,
-        bytes=result.size_bytes if result and outcome is RunOutcome.SUCCEEDED else None,
+        rows=counted.rows if counted else None,
+        bytes=counted.size_bytes if counted else None,
+        files=counted.files if counted else None,
+        damages=counted.damages if counted else None,
         message=message,
     )
 

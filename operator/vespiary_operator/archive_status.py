@@ -25,6 +25,9 @@ from vespiary_spec.archive_status import (
 from vespiary_spec.archives import ArchiveBroker, ArchiveSourceKind, JournalArchiveSpec
 from vespiary_spec.resources import JournalArchive, Metadata
 
+DAMAGE_FOUND = "DamageFound"
+"""Reason of a verification that looked at everything and found damage."""
+
 _STEPS_S = ((3600, 60), (86400, 600))
 """Up to so many seconds, lag is told in such steps: a status is not written for each second."""
 _LARGEST_STEP_S = 3600
@@ -44,16 +47,14 @@ def compute(
     before = archive.status
     run = last_run(observed)
     succeeded = before.last_success_time
-    if run is not None and run.outcome is RunOutcome.SUCCEEDED:
-        succeeded = max(succeeded, run.start_time)
     for job in observed.jobs:
-        if archive_runs.outcome_of(job) is RunOutcome.SUCCEEDED:
+        if archive_runs.has_done_its_work(job, observed.pods):
             succeeded = max(succeeded, archive_runs.begun(job))
-    stuck = _stuck(observed, run)
+    bad = _stuck(observed, run) or _failed(observed, run)
     findings = {
-        ArchiveConditionType.READY: _ready(observed, plan, run, stuck, failure),
+        ArchiveConditionType.READY: _ready(observed, plan, run, bad, failure),
         ArchiveConditionType.SOURCE_READY: _source_ready(observed, plan),
-        ArchiveConditionType.STALLED: _stalled(plan, run, stuck),
+        ArchiveConditionType.STALLED: _stalled(plan, bad),
     }
     return JournalArchiveStatus(
         observed_generation=archive.metadata.generation,
@@ -116,6 +117,16 @@ def lag_s(succeeded: str, now: str) -> int | None:
     return seconds // step * step
 
 
+def ended(run: ArchiveRun) -> Finding:
+    """Return what a run that has ended says of its JournalArchive."""
+    said = f"{run.name}: {run.message}"
+    if run.outcome is RunOutcome.SUCCEEDED:
+        return TRUE, "RunSucceeded", said
+    if run.damages:
+        return FALSE, DAMAGE_FOUND, said
+    return FALSE, "RunFailed", said
+
+
 def is_under_way(observed: ObservedArchive) -> bool:
     """Return whether a Job goes on."""
     return any(not archive_runs.has_ended(job) for job in observed.jobs)
@@ -140,6 +151,31 @@ def _stuck(observed: ObservedArchive, run: ArchiveRun | None) -> Finding | None:
     return None
 
 
+def _failed(observed: ObservedArchive, run: ArchiveRun | None) -> Finding | None:
+    """Say how the last run failed; damage, once found, until another run of this spec has ended."""
+    if run is None or not _is_of_this_spec(observed, run):
+        return None
+    if run.outcome is RunOutcome.FAILED:
+        return ended(run)
+    if run.outcome is RunOutcome.RUNNING:
+        before, metadata = observed.archive.status.conditions, observed.archive.metadata
+        for condition in before:
+            is_new = condition.observed_generation == metadata.generation
+            if condition.reason == DAMAGE_FOUND and is_new:
+                return FALSE, DAMAGE_FOUND, condition.message
+    return None
+
+
+def _is_of_this_spec(observed: ObservedArchive, run: ArchiveRun) -> bool:
+    """Return whether a run is the one of this generation, or one of several by the schedule."""
+    return bool(observed.archive.spec.schedule) or run.name == _wanted(observed)
+
+
+def _wanted(observed: ObservedArchive) -> str:
+    metadata = observed.archive.metadata
+    return names.archive_job(metadata.name, metadata.generation or 0)
+
+
 def _waiting(pod: Pod) -> str:
     if not pods.is_stuck(pod):
         return ""
@@ -156,7 +192,7 @@ def _ready(
     observed: ObservedArchive,
     plan: ArchivePlan,
     run: ArchiveRun | None,
-    stuck: Finding | None,
+    bad: Finding | None,
     failure: str,
 ) -> Finding:
     spec = observed.archive.spec
@@ -164,21 +200,17 @@ def _ready(
         return FALSE, plan.block.reason, plan.block.sentence
     if failure:
         return FALSE, "ApplyFailed", failure
-    if stuck is not None:
-        return stuck
-    wanted = names.archive_job(
-        observed.archive.metadata.name, observed.archive.metadata.generation or 0
-    )
-    if run is not None and (spec.schedule or run.name == wanted):
-        if run.outcome is RunOutcome.FAILED:
-            return FALSE, "RunFailed", f"{run.name}: {run.message}"
-        if run.outcome is RunOutcome.SUCCEEDED and not spec.suspend:
-            return TRUE, "RunSucceeded", f"{run.name}: {run.message}"
+    if bad is not None:
+        return bad
+    is_good = run is not None and run.outcome is RunOutcome.SUCCEEDED
+    if run is not None and is_good and _is_of_this_spec(observed, run) and not spec.suspend:
+        return ended(run)
     if spec.suspend:
         return TRUE, "Suspended", "No run is begun, as spec.suspend asks."
     if spec.schedule and run is None:
         return TRUE, "Scheduled", f"The first run is due by the schedule {spec.schedule}."
-    name = run.name if run is not None and run.outcome is RunOutcome.RUNNING else wanted
+    is_running = run is not None and run.outcome is RunOutcome.RUNNING
+    name = run.name if run is not None and is_running else _wanted(observed)
     return (TRUE if spec.schedule else UNKNOWN), "Running", f"{name} goes on."
 
 
@@ -187,17 +219,15 @@ def _source_ready(observed: ObservedArchive, plan: ArchivePlan) -> Finding:
         return FALSE, plan.source.reason, plan.source.sentence
     spec = observed.archive.spec
     broker = names.pod(spec.broker_ref.name, spec.broker_ref.ordinal)
-    what = "the copies of full journal files"
+    what = "the copies of full journal files are read, where there are any"
     if spec.source.kind is ArchiveSourceKind.SNAPSHOT:
-        what = f"the snapshot {spec.source.name}"
-    return TRUE, "SourceFound", f"Of broker {broker}, {what} are read, where there are any."
+        what = f"the snapshot {spec.source.name} is read, if it is there"
+    return TRUE, "SourceFound", f"Of broker {broker}, {what}."
 
 
-def _stalled(plan: ArchivePlan, run: ArchiveRun | None, stuck: Finding | None) -> Finding:
+def _stalled(plan: ArchivePlan, bad: Finding | None) -> Finding:
     if plan.block is not None:
         return TRUE, plan.block.reason, plan.block.sentence
-    if stuck is not None:
-        return TRUE, stuck[1], stuck[2]
-    if run is not None and run.outcome is RunOutcome.FAILED:
-        return TRUE, "RunFailed", f"{run.name}: {run.message}"
+    if bad is not None:
+        return TRUE, bad[1], bad[2]
     return FALSE, "AsExpected", "Nothing stands in the way of runs."

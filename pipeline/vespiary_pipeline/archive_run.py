@@ -24,7 +24,12 @@ from vespiary_pipeline.named_user import name_user
 from vespiary_spec.archive_status import RunResult, encode
 from vespiary_spec.archives import ArchiveJob
 
-_USAGE: Final = 2
+_WHAT_CHARACTERS: Final = 180
+_CURE_OF_COPIES: Final = (
+    "Look at the disk; replays and exports stop at a damaged copy: put it back from a backup, or "
+    "move it out of the folder."
+)
+_CURE_OF_SNAPSHOT: Final = "Look at the disk, and do not go back to this snapshot: take another."
 
 
 class _Copied(io.TextIOBase):
@@ -58,13 +63,14 @@ def has_copies(folder: Path) -> bool:
     return True  # what is wrong with it, the job says
 
 
-def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
+def result_of(job: ArchiveJob, code: int, line: str, *, is_snapshot: bool = False) -> RunResult:
     """Return the result of a job.
 
     Args:
         job: What was done.
         code: The exit code of its command.
         line: The last line that it printed, an object.
+        is_snapshot: Whether a snapshot was read, and not kept copies.
     """
     try:
         said = json.loads(line)
@@ -72,6 +78,8 @@ def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
         said = {}
     if not isinstance(said, dict):
         said = {}
+    if "verdict" in said:
+        return _of_verification(said, _CURE_OF_SNAPSHOT if is_snapshot else _CURE_OF_COPIES)
     if code or said.get("event") == "error":
         why = said.get("message") or f"{job.value} ended with exit code {code}."
         return RunResult(is_good=False, message=str(why))
@@ -81,7 +89,46 @@ def result_of(job: ArchiveJob, code: int, line: str) -> RunResult:
         message = f"{rows} messages were written in {files} files ({size} B)."
         if missing := int(said.get("bodies_missing") or 0):
             message += f" {missing} of them have no body: it is too large, lost or damaged."
-    return RunResult(is_good=True, message=message, rows=rows, size_bytes=size)
+    return RunResult(is_good=True, message=message, rows=rows, size_bytes=size, files=files)
+
+
+def _of_verification(said: dict[str, Any], cure: str) -> RunResult:
+    """Return the result of a verification of one folder.
+
+    Args:
+        said: What its command said of the folder.
+        cure: What to do about damage.
+    """
+    from vespiary_pipeline.jobs.verifying import TORN, UNREAD, Damage
+
+    found = [Damage(**one) for one in said["damage"]]
+    if said["verdict"] == UNREAD:
+        return RunResult(is_good=False, message=f"It could not look: {found[0].what}")
+    rows, size, files = said["records"], said["size_bytes"], said["files"]
+    looked = f"{rows} records in {files} files ({size} B) were looked at"
+    message = f"{looked}, and nothing is damaged."
+    if said["verdict"] == TORN:
+        message += " What is torn off at the end was never confirmed."
+    if found:
+        count = "1 damage was" if len(found) == 1 else f"{len(found)} damages were"
+        message = (
+            f"{count} found, the first at {found[0].place}: {_cut(found[0].what)} {cure} "
+            f"The log of the run's pod has all that was found; {looked}."
+        )
+    return RunResult(
+        is_good=not found,
+        message=message,
+        rows=rows,
+        size_bytes=size,
+        files=files,
+        damages=len(found),
+    )
+
+
+def _cut(text: str) -> str:
+    """Return as much of a sentence as leaves room for what follows it."""
+    text = text.rstrip(".")
+    return f"{text[:_WHAT_CHARACTERS]}…" if len(text) > _WHAT_CHARACTERS else f"{text}."
 
 
 def _template_settings(executor_pod: str) -> list[str]:
@@ -131,6 +178,8 @@ def main(
             message="No journal file was full yet, so there is no copy to read.",
             rows=0,
             size_bytes=0,
+            files=0,
+            damages=0 if job == ArchiveJob.VERIFY else None,
         )
     else:
         name_user(Path(tempfile.gettempdir()))
@@ -139,7 +188,8 @@ def main(
         arguments += [job, retention or data, "--json"]
         arguments += ["--snapshot", snapshot] if snapshot else []
         arguments += ["--to", target] if target else []
-        found = result_of(ArchiveJob(job), *run_command(arguments))
+        code, line = run_command(arguments)
+        found = result_of(ArchiveJob(job), code, line, is_snapshot=bool(snapshot))
     Path(result_file).write_bytes(encode(found))
     click.echo(found.message, err=True)
     sys.exit(0 if found.is_good else 1)

@@ -25,4 +25,5 @@ def test_the_example_is_understood(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {"archive.yaml", "broker.yaml", "node-tuning.yaml"} <= {path.name for path in EXAMPLES}
+    names = {path.name for path in EXAMPLES}
+    assert {"archive.yaml", "archive-verify.yaml", "broker.yaml", "node-tuning.yaml"} <= names

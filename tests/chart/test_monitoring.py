@@ -38,6 +38,8 @@ def one(series: str, fires: str, quiet: str, at: str) -> Case:
 
 POD = 'namespace="ns",pod="orders-0"'
 BROKER = 'namespace="ns",broker="orders"'
+ARCHIVE = "vespiary_operator_archive_last_run"
+LABELS = '{namespace="ns",archive="weekly"}'
 
 
 def _series(condition: str) -> str:
@@ -150,6 +152,12 @@ CASES = {
         "1m",
     ),
     "VespiaryDrainStuck": _condition("Draining", 1, "31m"),
+    "VespiaryArchiveDamageFound": one(f"{ARCHIVE}_damages{LABELS}", "2x20", "0x20", "1m"),
+    "VespiaryArchiveRunFailed": Case(
+        {f"{ARCHIVE}{LABELS}": "0x20", f"{ARCHIVE}_damages{LABELS}": "0x20"},
+        {f"{ARCHIVE}{LABELS}": "0x20", f"{ARCHIVE}_damages{LABELS}": "2x20"},
+        "6m",
+    ),
     "VespiaryOperatorWatchStale": one(
         'vespiary_operator_watch_age_seconds{kind="Pod"}', "301+60x20", "60x20", "6m"
     ),

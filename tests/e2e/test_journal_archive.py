@@ -1,7 +1,8 @@
 """JournalArchives on a real cluster: Parquet of what a broker held, each message once, by Spark.
 
 The archive reads the retention folder, or a snapshot, of a running broker's volumes, which it
-mounts read-only; what it wrote is read back by a pod.
+mounts read-only; what it wrote is read back by a pod. Another one verifies the same copies, before
+and after one of them is damaged.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ print(json.dumps(numbers))
 """
 
 
+FLIP = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+(byte,) = os.pread(descriptor, 1, int(sys.argv[2]))
+os.pwrite(descriptor, bytes([byte ^ 1]), int(sys.argv[2]))
+os.fsync(descriptor)
+"""
+FIRST_BLOCK = 4096
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _image(cluster: KubernetesCluster) -> None:
     try:
@@ -70,6 +81,12 @@ def archive(name: str, **spec: Any) -> dict[str, Any]:
             **spec,
         },
     }
+
+
+def verification(name: str) -> dict[str, Any]:
+    document = archive(name, job="verify")
+    del document["spec"]["target"]
+    return document
 
 
 def keeping_broker() -> dict[str, Any]:
@@ -139,13 +156,21 @@ def exported(cluster: KubernetesCluster, namespace: str) -> list[int]:
     return found
 
 
+def in_broker(cluster: KubernetesCluster, namespace: str, *command: str) -> str:
+    """Run a command beside the broker, which may write to its volumes; return what it printed."""
+    pod = ("-n", namespace, "exec", "orders-0", "-c", "broker", "--")
+    return cluster.kubectl(*pod, *command).stdout
+
+
+def copies(cluster: KubernetesCluster, namespace: str) -> list[str]:
+    """Return the copies of journal files that the broker has kept."""
+    find = ("find", "/var/lib/vespiary/retention", "-name", "activemq-data-*.hq")
+    return sorted(in_broker(cluster, namespace, *find).split())
+
+
 def kept_files(cluster: KubernetesCluster, namespace: str) -> int:
     """Return how many copies of journal files the broker has kept."""
-    shown = cluster.kubectl(
-        *("-n", namespace, "exec", "orders-0", "-c", "broker", "--"),
-        *("find", "/var/lib/vespiary/retention", "-name", "activemq-data-*.hq"),
-    ).stdout
-    return len(shown.split())
+    return len(copies(cluster, namespace))
 
 
 def test_runs_export_each_message_once(cluster: KubernetesCluster, namespace: str) -> None:
@@ -169,11 +194,12 @@ def test_runs_export_each_message_once(cluster: KubernetesCluster, namespace: st
     assert sorted(written) == sorted(set(written))
     job = cluster.get("job", run["name"], namespace)
     assert job is not None
-    assert_reads_only(job["spec"]["template"]["spec"])
+    assert_reads_only(job["spec"]["template"]["spec"], {"target"})
 
     kept = kept_files(cluster, namespace)
     send(cluster, namespace, range(300, 600))
     wait_for("more copies are kept", lambda: kept_files(cluster, namespace) > kept + 2)
+    cluster.apply(verification("verified"), namespace)  # while the next minute is waited for
     cluster.kubectl(*patch, json.dumps({"spec": {"schedule": "* * * * *"}}))
 
     def has_run_by_cron() -> bool:
@@ -194,6 +220,7 @@ def test_runs_export_each_message_once(cluster: KubernetesCluster, namespace: st
     last = status(cluster, namespace, "history")["lastRun"]
     assert is_by_cron(last["name"])
     assert last["outcome"] == "Succeeded"
+    damaged = damage_a_copy(cluster, namespace)
     after = exported(cluster, namespace)
     assert len(after) == len(set(after)) > len(written) + 50
     assert set(written) < set(after)
@@ -207,6 +234,8 @@ def test_runs_export_each_message_once(cluster: KubernetesCluster, namespace: st
 
     cluster.kubectl(*patch, json.dumps({"spec": {"schedule": None}}))
     wait_for("the CronJob is gone", lambda: not cluster.items("cronjobs", namespace))
+    assert_found(cluster, namespace, damaged)
+    cluster.kubectl("-n", namespace, "delete", ARCHIVE, "verified")
     cluster.kubectl(*patch, json.dumps({"spec": {"successfulJobsHistoryLimit": 0}}))
     wait_for("Jobs that nobody keeps are gone", lambda: not cluster.items("jobs", namespace))
     assert status(cluster, namespace, "history")["lastRun"] == found["lastRun"]
@@ -217,17 +246,64 @@ def is_by_cron(job: str) -> bool:
     return job.startswith("history-archive-2") and len(job) > 20
 
 
-def assert_reads_only(pod: dict[str, Any]) -> None:
+def damage_a_copy(cluster: KubernetesCluster, namespace: str) -> str:
+    """Flip a bit of the oldest copy, which verified before; have it verified again; return it."""
+    found = until(cluster, namespace, "verified", "RunSucceeded")
+    assert "nothing is damaged" in found["message"]
+    run = status(cluster, namespace, "verified")["lastRun"]
+    assert run["damages"] == 0
+    assert run["files"] >= 3
+    assert run["rows"] > 100
+    assert run["bytes"] > 100 * BODY_BYTES
+    job = cluster.get("job", run["name"], namespace)
+    assert job is not None
+    assert_reads_only(job["spec"]["template"]["spec"], set())
+
+    oldest = copies(cluster, namespace)[0]
+    in_broker(cluster, namespace, "python3", "-c", FLIP, oldest, str(FIRST_BLOCK + 100))
+    change = json.dumps({"spec": {"activeDeadlineSeconds": 3600}})
+    cluster.kubectl(
+        *("-n", namespace, "patch", ARCHIVE, "verified", "--type", "merge", "-p"), change
+    )
+    return oldest
+
+
+def assert_found(cluster: KubernetesCluster, namespace: str, damaged: str) -> None:
+    """The verification says which copy is damaged, and where; nothing else is, nor tried again."""
+    found = until(cluster, namespace, "verified", "DamageFound", generation=2)
+    assert f"1 damage was found, the first at {damaged}:{FIRST_BLOCK}: " in found["message"]
+    assert "move it out of the folder" in found["message"]
+    assert found["status"] == "False"
+    assert condition(cluster, namespace, "verified", "Stalled")["reason"] == "DamageFound"
+    said = status(cluster, namespace, "verified")
+    run = said["lastRun"]
+    assert (run["name"], run["outcome"], run["damages"]) == ("verified-archive-2", "Failed", 1)
+    assert run["rows"] > 50
+    assert said["lastSuccessTime"] == run["startTime"], "it has looked"
+
+    def told() -> list[dict[str, Any]]:
+        events = cluster.items("events", namespace)
+        return [event for event in events if event["reason"] == "DamageFound"]
+
+    assert {event["type"] for event in wait_for("the Event of the damage", told)} == {"Warning"}
+    job = cluster.get("job", run["name"], namespace)
+    assert job is not None
+    assert job["status"]["failed"] == 1
+    printed = cluster.kubectl("-n", namespace, "logs", f"job/{run['name']}").stdout
+    assert damaged in printed
+
+
+def assert_reads_only(pod: dict[str, Any], targets: set[str]) -> None:
     """Everything of the broker is mounted read-only, twice over."""
     (container,) = pod["containers"]
     writable = {m["name"] for m in container["volumeMounts"] if not m.get("readOnly")}
-    assert writable == {"target", "scratch", "tmp"}
+    assert writable == {*targets, "scratch", "tmp"}
     claims = {
         volume["name"]: volume["persistentVolumeClaim"]
         for volume in pod["volumes"]
         if "persistentVolumeClaim" in volume
     }
-    assert {name for name, one in claims.items() if not one.get("readOnly")} == {"target"}
+    assert {name for name, one in claims.items() if not one.get("readOnly")} == targets
     assert pod["automountServiceAccountToken"] is False
 
 
@@ -348,8 +424,8 @@ def assert_is_an_executor(pod: dict[str, Any]) -> None:
     }
 
 
-def test_the_example_is_taken(cluster: KubernetesCluster, namespace: str) -> None:
-    example = ROOT / "examples" / "archive.yaml"
-    kinds = {one["kind"] for one in yaml.safe_load_all(example.read_text("utf-8"))}
-    assert "JournalArchive" in kinds
-    cluster.kubectl("-n", namespace, "apply", "--dry-run=server", "-f", str(example))
+def test_the_examples_are_taken(cluster: KubernetesCluster, namespace: str) -> None:
+    for example in sorted((ROOT / "examples").glob("archive*.yaml")):
+        kinds = {one["kind"] for one in yaml.safe_load_all(example.read_text("utf-8"))}
+        assert "JournalArchive" in kinds
+        cluster.kubectl("-n", namespace, "apply", "--dry-run=server", "-f", str(example))

@@ -47,6 +47,7 @@ VARIABLES_OF_THE_IMAGE = (
     "and the operator"
 )
 ARCHIVED = {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}}
+VERIFIED = {"brokerRef": {"name": "orders"}, "job": "verify"}
 SNAPSHOT = {"kind": "snapshot", "name": "before"}
 OUTSIDE = ({"type": "NodePort"}, {"type": "LoadBalancer"})
 
@@ -64,6 +65,10 @@ RESOURCES: dict[str, Examples] = {
     "spec.target is missing: an export needs a claim, in spec.target.claimName": Examples(
         refused=({"brokerRef": {"name": "orders"}}, {"brokerRef": {"name": "a"}, "job": "export"}),
         taken=(ARCHIVED, ARCHIVED | {"job": "export"}),
+    ),
+    "spec.target is not for job: verify, which writes nothing: take it out": Examples(
+        refused=(ARCHIVED | {"job": "verify"},),
+        taken=(VERIFIED, VERIFIED | {"source": SNAPSHOT}, ARCHIVED),
     ),
     "spec.source.name is needed with source.kind: snapshot, and with nothing else": Examples(
         refused=(

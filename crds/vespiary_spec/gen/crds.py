@@ -74,6 +74,8 @@ ARCHIVE_COLUMNS = [
     _column("Rows", ".status.lastRun.rows", "integer"),
     _column("Lag", ".status.lagSeconds", "integer"),
     _AGE,
+    _column("Files", ".status.lastRun.files", "integer", is_wide=True),
+    _column("Damages", ".status.lastRun.damages", "integer", is_wide=True),
     _column("Reason", f"{_READY}.message", is_wide=True),
 ]
 

@@ -19,7 +19,7 @@ from vespiary_operator.builders.pod_template import (
     shared_volume,
 )
 from vespiary_spec import configuration
-from vespiary_spec.archives import ArchiveSourceKind, JournalArchiveSpec
+from vespiary_spec.archives import ArchiveJob, ArchiveSourceKind, JournalArchiveSpec
 from vespiary_spec.conversion import to_plain
 from vespiary_spec.model import Spelling
 from vespiary_spec.resources import Broker, JournalArchive
@@ -34,16 +34,22 @@ _REQUESTS = {"cpu": "250m", "memory": "1Gi"}
 _LIMITS = {"memory": "3Gi"}
 
 _ROLES = {
-    ArchiveSourceKind.RETENTION: (RETENTION, "bindings", "large-messages"),
-    ArchiveSourceKind.SNAPSHOT: ("journal", "bindings", "paging", "large-messages"),
+    (ArchiveJob.EXPORT, ArchiveSourceKind.RETENTION): (RETENTION, "bindings", "large-messages"),
+    (ArchiveJob.EXPORT, ArchiveSourceKind.SNAPSHOT): (
+        *("journal", "bindings", "paging", "large-messages"),
+    ),
+    (ArchiveJob.VERIFY, ArchiveSourceKind.RETENTION): (RETENTION, "large-messages"),
+    (ArchiveJob.VERIFY, ArchiveSourceKind.SNAPSHOT): (
+        *("journal", "bindings", "paging", "large-messages", "jms"),
+    ),
 }
-"""What each source reads: names of queues are in the bindings, large bodies in their folder."""
+"""What each job reads: names of queues are in the bindings, large bodies in their folder."""
 
 
 def source_roles(broker: Broker, spec: JournalArchiveSpec) -> tuple[str, ...]:
     """Return the kinds of a broker's data that a run reads."""
     there = roles_of(broker)
-    return tuple(role for role in _ROLES[spec.source.kind] if role in there)
+    return tuple(role for role in _ROLES[spec.job, spec.source.kind] if role in there)
 
 
 def source_claims(broker: Broker, spec: JournalArchiveSpec) -> dict[str, str]:
@@ -90,7 +96,7 @@ def _mounts(archive: JournalArchive, broker: Broker) -> list[dict[str, Any]]:
         if volume in shared:
             mount["subPath"] = role
         found.append(mount)
-    if archive.spec.target is not None:
+    if archive.spec.target is not None:  # a verification has none
         found.append({"name": "target", "mountPath": TARGET_FOLDER})
     found.append({"name": "scratch", "mountPath": SCRATCH_FOLDER})
     found.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - the pod's own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -69,6 +70,23 @@ def test_a_broker_without_a_copy_yet_is_no_failure(
     assert commands == [], "Spark is not started for nothing"
 
 
+def test_a_verification_of_no_copy_found_no_damage(
+    tmp_path: Path, commands: list[list[str]]
+) -> None:
+    code, answer = run(tmp_path, "verify", "--retention", str(tmp_path))
+    assert (code, answer.is_good, answer.files, answer.damages) == (0, True, 0, 0)
+    assert commands == []
+
+
+def test_a_verification_that_cannot_look_found_no_damage(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    for named in (("--retention", gone), ("--snapshot", "before")):
+        code, answer = run(tmp_path, "verify", *named)
+        assert (code, answer.is_good, answer.damages) == (1, False, None)
+    assert "there is no snapshot of this name (got before)" in answer.message
+    assert "`vespiary journal snapshots`" in answer.message
+
+
 def test_a_retention_folder_that_is_missing_is_told_by_the_job(tmp_path: Path) -> None:
     assert has_copies(tmp_path / "gone")
     code, answer = run(tmp_path, "export", "--retention", str(tmp_path / "gone"), "--to", "/t")
@@ -116,3 +134,55 @@ def test_what_a_command_said_becomes_a_sentence(
 ) -> None:
     found = result_of(ArchiveJob.EXPORT, code, line)
     assert (found.is_good, found.message) == (is_good, message)
+
+
+# --- verifications --------------------------------------------------------------------------------
+
+COUNTS = {"files": 3, "blocks": 9, "records": 40, "size_bytes": 36864}
+HOLE = {"path": f"/r/{COPY}", "offset": 4096, "what": "confirmed data is damaged: a bad checksum"}
+
+
+def verified(verdict: str, *damage: dict[str, Any], is_snapshot: bool = False) -> RunResult:
+    said = {"folder": "/r", "verdict": verdict, "damage": damage, "message": "m", **COUNTS}
+    code = 0 if verdict in ("good", "torn") else 1
+    return result_of(ArchiveJob.VERIFY, code, json.dumps(said), is_snapshot=is_snapshot)
+
+
+def test_a_good_verification_says_what_it_looked_at() -> None:
+    found = verified("good")
+    assert found == RunResult(
+        is_good=True,
+        message="40 records in 3 files (36864 B) were looked at, and nothing is damaged.",
+        rows=40,
+        size_bytes=36864,
+        files=3,
+        damages=0,
+    )
+    torn = verified("torn")
+    assert (torn.is_good, torn.damages) == (True, 0)
+    assert "never confirmed" in torn.message
+
+
+def test_damage_is_said_with_its_first_place_how_many_there_are_and_what_to_do() -> None:
+    found = verified("damaged", HOLE, HOLE | {"offset": None})
+    assert (found.is_good, found.damages, found.rows, found.files) == (False, 2, 40, 3)
+    assert found.message.startswith(f"2 damages were found, the first at /r/{COPY}:4096: confirmed")
+    assert "move it out of the folder" in found.message
+    assert "40 records in 3 files (36864 B)" in found.message
+    of_snapshot = verified("damaged", HOLE, is_snapshot=True).message
+    assert of_snapshot.startswith("1 damage was found")
+    assert "take another" in of_snapshot
+
+
+def test_a_long_sentence_leaves_room_for_what_to_do() -> None:
+    long = HOLE | {"path": "/var/lib/vespiary/journal/" + "f" * 60, "what": "w" * 5000}
+    message = archive_status.decode(archive_status.encode(verified("damaged", long))).message
+    assert "www…" in message
+    assert message.endswith("were looked at.")
+
+
+def test_what_keeps_it_from_looking_is_no_damage() -> None:
+    why = {"path": "/r", "offset": None, "what": "the folder can't be read: Permission denied."}
+    found = verified("unread", why)
+    assert (found.is_good, found.damages, found.rows) == (False, None, None)
+    assert found.message == "It could not look: the folder can't be read: Permission denied."

@@ -33,6 +33,14 @@ def test_what_is_left_out_has_a_default() -> None:
     assert (found.successful_jobs_history_limit, found.failed_jobs_history_limit) == (3, 1)
 
 
+def test_a_verification_has_no_target() -> None:
+    given = document(job="verify")
+    del given["spec"]["target"]
+    found = JournalArchive.from_dict(given)
+    assert found.spec.job is ArchiveJob.VERIFY
+    assert found.to_dict()["spec"] == given["spec"]
+
+
 def test_it_is_written_as_it_was_read() -> None:
     given = document(
         source={"kind": "snapshot", "name": "before-0.2"},
@@ -50,6 +58,7 @@ def test_it_is_written_as_it_was_read() -> None:
     ("spec", "path"),
     [
         ({"target": None}, "spec.target"),
+        ({"job": "verify"}, "spec.target"),
         ({"source": {"kind": "snapshot"}}, "spec.source.name"),
         ({"source": {"name": "a"}}, "spec.source.name"),
         ({"timeZone": "Europe/Berlin"}, "spec.timeZone"),
@@ -95,11 +104,19 @@ def test_a_status_of_another_version_counts_as_none() -> None:
 def test_an_answer_is_read_as_it_was_written() -> None:
     given = RunResult(is_good=True, message="12 messages were written.", rows=12, size_bytes=99)
     assert archive_status.decode(archive_status.encode(given)) == given
+    looked = RunResult(is_good=True, message="All is whole.", rows=9, files=2, damages=0)
+    assert archive_status.decode(archive_status.encode(looked)).damages == 0
+
+
+def test_an_answer_with_more_in_it_is_read_as_far_as_it_is_known() -> None:
+    found = archive_status.decode('{"is_good": true, "message": "a", "colour": "blue"}')
+    assert found.damages is None
 
 
 @pytest.mark.parametrize("character", ["x", "€", "𝄞", '"', "\x01"])
 def test_an_answer_fits_into_a_termination_message(character: str) -> None:
-    given = RunResult(is_good=False, message=character * 10_000, rows=2**62, size_bytes=2**62)
+    counts = {"rows": 2**62, "size_bytes": 2**62, "files": 2**62, "damages": 2**62}
+    given = RunResult(is_good=False, message=character * 10_000, **counts)
     encoded = archive_status.encode(given)
     assert len(encoded) <= TERMINATION_MESSAGE_BYTES
     assert archive_status.decode(encoded).message.endswith("…")

@@ -100,6 +100,19 @@ def test_an_executor_has_the_volumes_of_the_run_and_no_more() -> None:
     assert made["metadata"]["labels"] == names.archive_labels(archive())
 
 
+def test_executors_of_a_verification_write_nothing_but_their_scratch_folders() -> None:
+    spec = executor(pod(executors=2, job="verify", target=None))["spec"]
+    (container,) = spec["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == {
+        "spark-local-dir-1",
+        "tmp",
+    }
+    claimed = [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+    assert {volume["name"] for volume in claimed} == {"retention", "large-messages"}
+    assert all(volume["persistentVolumeClaim"]["readOnly"] for volume in claimed)
+
+
 def test_spark_is_told_who_and_where_its_driver_is() -> None:
     (container,) = pod(executors=2, sparkConf={"spark.executor.memory": "2g"})["containers"]
     found = settings(container)

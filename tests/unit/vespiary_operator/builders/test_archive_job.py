@@ -76,6 +76,43 @@ def test_what_is_read_is_read_only_twice_over(source: dict[str, Any], roles: set
     assert mounts.keys() - roles == {"target", "scratch", "tmp"}
 
 
+def verification(**spec: Any) -> JournalArchive:
+    return archive(job="verify", target=None, **spec)
+
+
+@pytest.mark.parametrize(
+    ("source", "roles"),
+    [
+        ({}, {"retention", "large-messages"}),
+        (SNAPSHOT, {"journal", "bindings", "paging", "large-messages", "jms"}),
+    ],
+)
+def test_a_verification_writes_nothing_but_its_scratch_folders(
+    source: dict[str, Any], roles: set[str]
+) -> None:
+    volumes = {"retention": {"size": "1Gi"}, "jms": {"size": "1Gi"}}
+    spec = pod(verification(**source), broker(storage={"volumes": volumes}))
+    assert claims(spec) == {role: (f"{role}-orders-0", True) for role in roles}
+    (container,) = spec["containers"]
+    writable = [mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["scratch", "tmp"]
+    scratch = {volume["name"]: volume for volume in spec["volumes"] if volume["name"] in writable}
+    assert all("emptyDir" in volume for volume in scratch.values())
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_a_verification_is_told_what_it_looks_at() -> None:
+    assert archive_job.command(verification(sparkConf={"spark.a": "1"})) == [
+        *("python3", "-m", "vespiary_pipeline.archive_run", "verify"),
+        *("--data", "/var/lib/vespiary", "--retention", "/var/lib/vespiary/retention"),
+        *("--result-file", "/dev/termination-log", "--conf", "spark.a=1"),
+    ]
+    found = archive_job.command(verification(**SNAPSHOT))
+    assert found[found.index("--snapshot") + 1] == "before"
+    assert "--to" not in found
+
+
 def test_a_claim_that_several_share_is_mounted_folder_by_folder() -> None:
     volumes = {"retention": {}, "journal": {}, "bindings": {"shareWith": "journal"}}
     shared = broker(storage={"volumes": volumes})
