@@ -7,6 +7,7 @@ DATA ?= data
 PORT ?= 61616
 IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WORKERS ?= 2
+E2E_WORKERS ?= 3
 # Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
 # A machine that fails everything (no space, no AIO) says so after these many failures, not after hours.
 FAILURES_MAX ?= 25
@@ -97,8 +98,11 @@ bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one
 bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines
 	$(BIN)/python -m benchmarks.operator
 
-e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
-	$(PYTEST) tests/e2e -m e2e
+e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository); both halves run
+	@trap 'exit 130' INT; failed=; VESPIARY_E2E_RECORD=$$(mktemp); export VESPIARY_E2E_RECORD; trap 'rm -f "$$VESPIARY_E2E_RECORD"' EXIT; \
+	$(PYTEST) -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder tests/e2e -m "e2e and not alone" || failed+=" beside-others"; \
+	$(PYTEST) tests/e2e -m "e2e and alone" || failed+=" alone"; \
+	if [ -n "$$failed" ]; then echo "make e2e: failed:$$failed" >&2; exit 1; fi
 
 image: ## build vespiary/broker, vespiary/operator and vespiary/pipeline with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \

@@ -19,7 +19,7 @@ from vespiary_testkit.local_operator import (
     installed_operator_stopped,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
 
 SEED = 20261123
 

@@ -79,6 +79,7 @@ def test_the_same_size_and_a_larger_one_are_taken(
     assert apply(cluster, broker(name, after), namespace) == ""
 
 
+@pytest.mark.alone
 def test_a_growth_that_failed_can_be_taken_back_to_what_there_is(
     cluster: KubernetesCluster, namespace: str
 ) -> None:

@@ -109,6 +109,7 @@ def operator_log(cluster: KubernetesCluster) -> str:
     return done.stdout
 
 
+@pytest.mark.alone
 def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -178,6 +179,7 @@ def kill_operator(cluster: KubernetesCluster, moments: random.Random) -> None:
     cluster.signal_container(name, SYSTEM_NAMESPACE, "operator", "KILL")
 
 
+@pytest.mark.alone
 def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -228,6 +230,7 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
     check_log(operator_log(cluster))
 
 
+@pytest.mark.alone
 def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -431,6 +434,7 @@ def follows(cluster: KubernetesCluster, former: str) -> str:
     return found
 
 
+@pytest.mark.alone
 def test_a_standby_takes_over(
     cluster: KubernetesCluster, namespace: str, two_operators: None
 ) -> None:

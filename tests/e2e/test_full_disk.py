@@ -313,6 +313,7 @@ def test_a_journal_on_ext4_is_filled_and_grows_with_one_restart(
     all_there(cluster, namespace, password, wanted)
 
 
+@pytest.mark.alone
 def test_a_journal_that_fills_up_grows_by_itself_as_far_as_it_may(
     cluster: KubernetesCluster, namespace: str
 ) -> None:

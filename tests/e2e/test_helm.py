@@ -28,7 +28,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
 
 PREVIOUS = ROOT / "tests" / "chart" / "previous" / "vespiary-0.1.0-alpha.1.tgz"
 NEW_FIELD = "topology"

@@ -29,6 +29,7 @@ def other(cluster: KubernetesCluster) -> Iterator[str]:
         cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
+@pytest.mark.alone
 def test_a_broker_of_the_namespace_gets_ready_and_others_are_left_alone(
     cluster: KubernetesCluster, namespace: str, other: str
 ) -> None:

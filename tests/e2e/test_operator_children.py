@@ -93,6 +93,7 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
     )
 
 
+@pytest.mark.alone
 def test_nothing_is_written_while_nothing_changes(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -107,6 +108,7 @@ def test_nothing_is_written_while_nothing_changes(
     assert written(cluster, namespace) == before
 
 
+@pytest.mark.alone
 def test_the_password_outlives_the_operator(cluster: KubernetesCluster, namespace: str) -> None:
     cluster.apply(small_broker("orders"), namespace)
     cluster.wait_until_ready("orders", namespace)

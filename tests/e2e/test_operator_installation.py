@@ -19,7 +19,7 @@ from vespiary_testkit.kubernetes_cluster import (
 )
 from vespiary_testkit.operator_looks import at_rest, wait_for_a_look
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
 
 KNOB = "/proc/sys/fs/aio-max-nr"
 

@@ -72,6 +72,7 @@ def asked_of_pods(namespace: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.alone
 def test_pods_are_as_asked_and_go_back(
     cluster: KubernetesCluster, namespace: str, request: pytest.FixtureRequest
 ) -> None:

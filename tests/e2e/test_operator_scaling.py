@@ -87,6 +87,7 @@ def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> d
     return there
 
 
+@pytest.mark.alone
 def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, namespace: str) -> None:
     document = small_broker("orders", replicas=3, topology="Independent")
     document["spec"]["config"] |= {"minLargeMessageSize": "100Ki", "journalFileSize": "1Mi"}

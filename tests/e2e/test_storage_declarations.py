@@ -159,6 +159,7 @@ def test_an_override_is_ready_with_a_warning_that_stays(
     assert line.endswith(" 1.0")
 
 
+@pytest.mark.alone
 def test_the_users_table_of_drivers_is_heeded(
     cluster: KubernetesCluster, namespace: str, classes: None
 ) -> None:

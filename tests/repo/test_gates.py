@@ -44,18 +44,36 @@ def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> N
     assert (f"failed: {failing}" in done.stderr) == is_bad
 
 
+@pytest.mark.parametrize("failing", ["beside", "alone", ""])
+def test_both_halves_of_the_e2e_run_with_one_record(tmp_path: Path, failing: str) -> None:
+    suite = 'kind=beside; [[ $* == *"e2e and alone"* ]] && kind=alone\n'
+    suite += 'echo "ran $kind $VESPIARY_E2E_RECORD"; [ -e "$VESPIARY_E2E_RECORD" ]\n'
+    done = _make(tmp_path, "e2e", f'{suite}[ "$kind" != "{failing}" ]\n')
+    ran = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ran ")]
+    assert [kind for kind, _ in ran] == ["beside", "alone"], done.stderr
+    (record,) = {record for _, record in ran}
+    assert not Path(record).exists(), "it goes with the run"
+    assert (done.returncode != 0) == bool(failing)
+    assert ("make e2e: failed:" in done.stderr) == bool(failing)
+
+
+def _make(folder: Path, target: str, suite: str) -> subprocess.CompletedProcess[str]:
+    """Run the Makefile where there is an environment, and a program in the place of pytest."""
+    shutil.copy(_ROOT / "Makefile", folder)
+    for name in ("pyproject.toml", "setup.py", "native/build_native.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    (folder / ".venv").mkdir()
+    _program(folder / "suite", suite)
+    clean = {"VESPIARY_RING": "", "VESPIARY_NATIVE": ""}
+    return _run(folder, "make", "-o", ".venv/.dev", target, "PYTEST=./suite", **clean)
+
+
 @pytest.mark.parametrize("failing", ["first", "spark", "threads", "0", ""])
 def test_make_test_runs_every_suite_and_fails_for_any(tmp_path: Path, failing: str) -> None:
-    shutil.copy(_ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "setup.py", "native/build_native.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / ".venv").mkdir()
     suite = 'kind="${VESPIARY_RING-}${VESPIARY_NATIVE-}"; kind="${kind:-first}"\n'
     suite += '[[ $* == *"-m spark"* ]] && kind=spark\n'
-    _program(tmp_path / "suite", f'{suite}echo "ran $kind"; [ "$kind" != "{failing}" ]\n')
-    clean = {"VESPIARY_RING": "", "VESPIARY_NATIVE": ""}
-    done = _run(tmp_path, "make", "-o", ".venv/.dev", "test", "PYTEST=./suite", **clean)
+    done = _make(tmp_path, "test", f'{suite}echo "ran $kind"; [ "$kind" != "{failing}" ]\n')
     ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
     assert ran == ["first", "spark", "threads", "0"], done.stderr
     assert (done.returncode != 0) == bool(failing)

@@ -40,6 +40,9 @@ PATIENCE_S = 300.0
 """So long is waited for what has to come. It measures nothing: only a test that fails waits so
 long, and the machine may be several times slower than the one it was written on, and busy."""
 
+BUILD_S = 3600.0
+"""So long may take what is built once: Kubernetes, or an image, by the time that others leave."""
+
 _UNREACHED = re.compile(
     r"Unable to connect|connection (refused|reset|lost)|[Tt]ime(d )?out|deadline exceeded"
     r"|unexpected EOF|currently unable to handle|ServiceUnavailable|Too ?Many ?Requests|etcdserver"
@@ -116,6 +119,7 @@ class KubernetesCluster:
         broker_image: Image of brokers, in the cluster; empty before `installed`.
         pipeline_image: Image of archives; in the cluster after `build_pipeline_image`.
         rights: What all operators asked of the API server; None before the session's fixture.
+        is_shared: Whether tests of several processes use it at once.
     """
 
     def __init__(self, script: Path | None) -> None:
@@ -124,6 +128,7 @@ class KubernetesCluster:
         self.broker_image = ""
         self.pipeline_image = ""
         self.rights: OperatorRights | None = None
+        self.is_shared = False
 
     def kubectl(
         self,
@@ -136,7 +141,7 @@ class KubernetesCluster:
 
     def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         if arguments[0] in ("upgrade", "rollback", "uninstall"):
-            self._note_rights()
+            self.begin_disturbance()
         return run("helm", *arguments, check=check, timeout_s=600)
 
     def read(self, *arguments: str) -> str:
@@ -210,8 +215,12 @@ class KubernetesCluster:
             *chosen,
         )
 
-    def _note_rights(self) -> None:
-        """Have what the operator asked for read, before it is another process."""
+    def begin_disturbance(self) -> None:
+        """Make sure that nobody else is here, before the operator of all Brokers is another one.
+
+        What it asked for is read: it goes with it.
+        """
+        assert not self.is_shared, "other tests would notice it: mark this one `alone`"
         if self.rights is not None:
             self.rights.read_now()
 
@@ -219,7 +228,7 @@ class KubernetesCluster:
         self.helm("uninstall", RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", check=False)
 
     def restart_operator(self) -> None:
-        self._note_rights()
+        self.begin_disturbance()
         self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", DEPLOYMENT)
         self.kubectl(
             "-n", SYSTEM_NAMESPACE, "rollout", "status", DEPLOYMENT, "--timeout=300s", timeout_s=310
@@ -345,6 +354,7 @@ class KubernetesCluster:
     def signal_component(self, name: str, signal: str) -> None:
         """Send a signal to a component of Kubernetes, such as `kubelet`, from the node."""
         assert self.script is not None, "the node cannot be reached"
+        assert not self.is_shared, "other tests would notice it: mark this one `alone`"
         found = run(str(self.script), "enter", "ps", "-C", name, "-o", "pid=").stdout
         (pid,) = found.split()
         run(str(self.script), "enter", "kill", f"-{signal}", pid)
@@ -373,7 +383,7 @@ class KubernetesCluster:
 
 def _exports(script: Path) -> dict[str, str]:
     """Start the script's cluster and return the variables that it prints."""
-    done = run(str(script), "up", timeout_s=1200)
+    done = run(str(script), "up", timeout_s=BUILD_S)
     shown = run("bash", "-c", 'eval "$0"; env -0', done.stdout).stdout
     after = dict(part.partition("=")[::2] for part in shown.split("\0") if part)
     return {name: after[name] for name in ("KUBECONFIG", "PATH") if name in after}
@@ -383,26 +393,28 @@ def _is_up(script: Path) -> bool:
     return run(str(script), "kubectl", "get", "--raw", "/readyz", check=False).returncode == 0
 
 
-def _images(script: Path | None) -> tuple[str, str]:
-    """Return the images of operator and broker, made from this tree where that can be done.
+def build_images(found: KubernetesCluster) -> None:
+    """Have the images of operator and broker, made from this tree where that can be done.
 
     Raises:
         NoCluster: Somebody's own cluster, and no images are named for it.
     """
     operator = os.environ.get("VESPIARY_E2E_OPERATOR_IMAGE", "")
     broker = os.environ.get("VESPIARY_E2E_BROKER_IMAGE", "")
+    own = f"vespiary/pipeline:e2e-{tree_hash(PIPELINE_SOURCES)}"
+    found.pipeline_image = os.environ.get("VESPIARY_E2E_PIPELINE_IMAGE", own)
     if operator and broker:
-        return operator, broker
-    if script is None:
+        found.operator_image, found.broker_image = operator, broker
+        return
+    if found.script is None:
         raise NoCluster(
             "VESPIARY_E2E_OPERATOR_IMAGE and VESPIARY_E2E_BROKER_IMAGE have to name images that "
             "the cluster has (docs/howto/kubernetes.md says how for kind and minikube)"
         )
     tag = f"e2e-{tree_hash()}"
-    images = [f"vespiary/{target}:{tag}" for target in ("operator", "broker")]
-    for image in images:
-        _build(script, image)
-    return images[0], images[1]
+    found.operator_image, found.broker_image = f"vespiary/operator:{tag}", f"vespiary/broker:{tag}"
+    for image in (found.operator_image, found.broker_image):
+        _build(found.script, image)
 
 
 def _build(script: Path, image: str) -> None:
@@ -410,7 +422,7 @@ def _build(script: Path, image: str) -> None:
     there = run(str(script), "enter", "ctr", "-n", "k8s.io", "images", "ls", "-q").stdout
     if f"docker.io/{image}" not in there.split():
         target = image.partition("/")[2].partition(":")[0]
-        run(str(script), "image", str(ROOT), image, "--target", target, timeout_s=900)
+        run(str(script), "image", str(ROOT), image, "--target", target, timeout_s=BUILD_S)
 
 
 def build_pipeline_image(found: KubernetesCluster) -> None:
@@ -482,9 +494,7 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
         there = found.get("namespace", name)
         return there is not None and "deletionTimestamp" in there["metadata"]
 
-    found.operator_image, found.broker_image = _images(found.script)
-    own = f"vespiary/pipeline:e2e-{tree_hash(PIPELINE_SOURCES)}"
-    found.pipeline_image = os.environ.get("VESPIARY_E2E_PIPELINE_IMAGE", own)
+    build_images(found)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
     for leaving in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # of a session that has just ended

@@ -46,8 +46,7 @@ def api_server(cluster: KubernetesCluster) -> tuple[str, ssl.SSLContext]:
 def installed_operator_stopped(cluster: KubernetesCluster) -> Iterator[None]:
     """Have no pod of the installed operator as long as the context lasts."""
     scale = ("-n", SYSTEM_NAMESPACE, "scale", DEPLOYMENT)
-    if cluster.rights is not None:
-        cluster.rights.read_now()  # what it asked for goes with it
+    cluster.begin_disturbance()
     cluster.kubectl(*scale, "--replicas=0")
     try:
         wait_for(

@@ -1,17 +1,20 @@
 """What the operator asked of the API server during a whole run of the e2e tests.
 
 Owns: the sum over all operator pods that there were, read from their `/metrics` every two seconds
-through the API server. What a process did in its last moments before a kill may be missed.
+through the API server, and the file by which a session tells it to the next one. What a process did
+in its last moments before a kill may be missed.
 Never: counts requests of the tests themselves. Called by: tests/e2e/conftest.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
@@ -55,11 +58,13 @@ class OperatorRights:
     Attributes:
         asked: Everything that was asked.
         pages: How many pages of metrics were read.
+        tests: Ids of the tests that this was for, as far as they are of other sessions.
     """
 
     def __init__(self, chart_version: str) -> None:
         self.asked: set[Asked] = set()
         self.pages = 0
+        self.tests: set[str] = set()
         self._chart = f"vespiary-{chart_version}"
         self._stop = threading.Event()
         self._leaving: dict[str, float] = {}
@@ -74,6 +79,18 @@ class OperatorRights:
         finally:
             self._stop.set()
             self._thread.join(30)
+
+    def keep(self, record: Path) -> None:
+        """Write down what was seen, for the session that follows."""
+        seen = {"asked": sorted(self.asked), "pages": self.pages, "tests": sorted(self.tests)}
+        record.write_text(json.dumps(seen), "utf-8")
+
+    def recall(self, record: Path) -> None:
+        """Add what sessions before wrote down; an empty file says that there was none."""
+        seen = json.loads(record.read_text("utf-8") or '{"asked": [], "pages": 0, "tests": []}')
+        self.asked |= {Asked(*each) for each in seen["asked"]}
+        self.pages += seen["pages"]
+        self.tests |= set(seen["tests"])
 
     def refused(self) -> set[Asked]:
         """Return what the operator was not allowed to do.

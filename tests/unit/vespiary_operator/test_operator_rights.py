@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from vespiary_operator import kinds, rbac
 from vespiary_operator.api_requests import ApiRequest
 from vespiary_operator.metrics import Metrics
@@ -55,6 +57,20 @@ def test_a_use_that_failed_is_no_use() -> None:
         for a in everything()
     }
     assert len(rights(asked).unused(ALL_SERVED)) == 1
+
+
+def test_what_one_session_saw_counts_in_the_next(tmp_path: Path) -> None:
+    asked = sorted(everything())
+    first, second = rights(set(asked[::2])), rights(set(asked[1::2]))
+    first.pages, first.tests = 7, {"test_a.py::test_one"}
+    record = tmp_path / "record"
+    record.touch()
+    first.recall(record)
+    first.keep(record)
+    assert second.unused(ALL_SERVED)
+    second.recall(record)
+    assert second.unused(ALL_SERVED) == []
+    assert (second.asked, second.pages, second.tests) == (everything(), 7, first.tests)
 
 
 def test_rights_for_what_the_cluster_lacks_are_excused() -> None:
