@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vespiary_testkit.api_reads import ApiReads, Unknown
 from vespiary_testkit.operator_rights import OperatorRights
 
 T = TypeVar("T")
@@ -157,16 +159,24 @@ class KubernetesCluster:
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return an object, or None."""
+        with contextlib.suppress(Unknown):  # kubectl says why, or tries until it is over
+            return self._reads.get(kind, name, namespace)
         where = ["-n", namespace] if namespace else []
         text = self.read("get", kind, name, *where, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] | None = json.loads(text) if text.strip() else None
         return found
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        with contextlib.suppress(Unknown):
+            return self._reads.items(kind, namespace, selector)
         chosen = ["-l", selector] if selector else []
         text = self.read("get", kind, "-n", namespace, *chosen, "-o", "json")
         found: list[dict[str, Any]] = json.loads(text)["items"]
         return found
+
+    @functools.cached_property
+    def _reads(self) -> ApiReads:
+        return ApiReads()
 
     def apply(self, document: dict[str, Any], namespace: str = "") -> None:
         where = ["-n", namespace] if namespace else []
