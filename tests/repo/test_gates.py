@@ -48,7 +48,7 @@ def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> N
 def test_both_halves_of_the_e2e_run_with_one_record(tmp_path: Path, failing: str) -> None:
     suite = 'kind=beside; [[ $* == *"e2e and alone"* ]] && kind=alone\n'
     suite += 'echo "ran $kind $VESPIARY_E2E_RECORD"; [ -e "$VESPIARY_E2E_RECORD" ]\n'
-    done = _make(tmp_path, "e2e", f'{suite}[ "$kind" != "{failing}" ]\n')
+    done = _make(tmp_path, "e2e", f'{suite}[ "$kind" != "{failing}" ]\n', E2E_WORKERS="3")
     ran = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ran ")]
     assert [kind for kind, _ in ran] == ["beside", "alone"], done.stderr
     (record,) = {record for _, record in ran}
@@ -57,7 +57,16 @@ def test_both_halves_of_the_e2e_run_with_one_record(tmp_path: Path, failing: str
     assert ("make e2e: failed:" in done.stderr) == bool(failing)
 
 
-def _make(folder: Path, target: str, suite: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_e2e_are_one_session_unless_more_are_asked_for(tmp_path: Path, code: int) -> None:
+    done = _make(tmp_path, "e2e", f'echo "ran $*"; exit {code}\n')
+    assert [line for line in done.stdout.splitlines() if line.startswith("ran ")] == [
+        "ran tests/e2e -m e2e"
+    ]
+    assert (done.returncode != 0) == bool(code)
+
+
+def _make(folder: Path, target: str, suite: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the Makefile where there is an environment, and a program in the place of pytest."""
     shutil.copy(_ROOT / "Makefile", folder)
     for name in ("pyproject.toml", "setup.py", "native/build_native.py"):
@@ -66,7 +75,7 @@ def _make(folder: Path, target: str, suite: str) -> subprocess.CompletedProcess[
     (folder / ".venv").mkdir()
     _program(folder / "suite", suite)
     clean = {"VESPIARY_RING": "", "VESPIARY_NATIVE": ""}
-    return _run(folder, "make", "-o", ".venv/.dev", target, "PYTEST=./suite", **clean)
+    return _run(folder, "make", "-o", ".venv/.dev", target, "PYTEST=./suite", **clean, **more)
 
 
 @pytest.mark.parametrize("failing", ["first", "spark", "threads", "0", ""])

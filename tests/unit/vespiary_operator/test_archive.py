@@ -4,138 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from vespiary_operator import announcements, kinds, names
-from vespiary_operator.actions import Action, Apply, Create, Delete
-from vespiary_operator.archive import ObservedArchive, plan
+from vespiary_operator.actions import Apply, Create, Delete
+from vespiary_operator.archive import plan
 from vespiary_operator.archive_metrics import ArchiveMetrics
 from vespiary_operator.archive_status import compute, lag_s, refused, unreadable
-from vespiary_operator.options import Options
 from vespiary_spec import archive_status
-from vespiary_spec.archive_status import ArchiveRun, RunOutcome, RunResult
-from vespiary_spec.resources import API_VERSION, Broker, JournalArchive
-
-OPTIONS = Options(pipeline_image="vespiary/pipeline:1", pipeline_pull_policy="Always")
-NOW = "2026-11-24T12:00:00Z"
-ROLES = ("retention", "bindings", "large-messages", "journal", "paging")
-RETENTION = {"storage": {"volumes": {"retention": {"size": "1Gi"}}}}
-
-
-def archive(generation: int = 1, status: Any = None, **spec: Any) -> JournalArchive:
-    return JournalArchive.from_dict(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "JournalArchive",
-            "metadata": {
-                "name": "history",
-                "namespace": "ns",
-                "uid": "u",
-                "generation": generation,
-            },
-            "spec": {"brokerRef": {"name": "orders"}, "target": {"claimName": "exports"}, **spec},
-            "status": msgspec.to_builtins(status) if status is not None else {},
-        }
-    )
-
-
-def broker(**spec: Any) -> Broker:
-    return Broker.from_dict(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Broker",
-            "metadata": {"name": "orders", "namespace": "ns", "uid": "b"},
-            "spec": RETENTION | spec,
-        }
-    )
-
-
-def claim(name: str, **labels: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"accessModes": ["ReadWriteOnce"]},
-        "status": {"phase": "Bound"},
-    }
-
-
-CLAIMS = {name: claim(name) for name in ("exports", *(f"{role}-orders-0" for role in ROLES))}
-
-
-def broker_pod(verification: dict[str, Any]) -> dict[str, Any]:
-    """Return the broker's pod with its first container in a state."""
-    verify = {"name": names.VERIFY_CONTAINER, "state": verification}
-    return {"metadata": {"name": "orders-0"}, "status": {"initContainerStatuses": [verify]}}
-
-
-def observed(resource: JournalArchive | None = None, **found: Any) -> ObservedArchive:
-    return ObservedArchive(
-        **{
-            "archive": resource or archive(),
-            "broker": broker(),
-            "broker_pod": broker_pod({"running": {}}),
-            "claims": CLAIMS,
-            "now": NOW,
-            **found,
-        }
-    )
-
-
-def job(name: str, began: str = "", ended: str = "", *, owner: str = "u", **more: Any) -> Any:
-    """Return a Job; `ended` is the type of its last condition."""
-    conditions = [{"type": ended, "status": "True", "lastTransitionTime": NOW, **more}]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "uid": f"uid-{name}",
-            "creationTimestamp": began,
-            "ownerReferences": [{"uid": owner}],
-        },
-        "spec": {"activeDeadlineSeconds": 60},
-        "status": {"startTime": began, "conditions": conditions if ended else []},
-    }
-
-
-def pod(of: str, message: str | bytes = "", *, phase: str = "Running", **terminated: Any) -> Any:
-    text = message.decode() if isinstance(message, bytes) else message
-    state = {"terminated": {"message": text, **terminated}} if phase != "Running" else {}
-    return {
-        "metadata": {"name": f"{of}-x", "labels": {names.LABEL_JOB: of}},
-        "status": {
-            "phase": phase,
-            "containerStatuses": [{"name": names.PIPELINE_CONTAINER, "state": state}],
-        },
-    }
-
-
-def answer(
-    message: str, *, is_good: bool = True, rows: int | None = None, damages: int | None = None
-) -> bytes:
-    size = rows and rows * 10
-    return archive_status.encode(
-        RunResult(
-            is_good=is_good, message=message, rows=rows, size_bytes=size, files=1, damages=damages
-        )
-    )
-
-
-def verification(**spec: Any) -> JournalArchive:
-    return archive(job="verify", target=None, **spec)
-
-
-def actions(found: ObservedArchive) -> tuple[Action, ...]:
-    return plan(found, OPTIONS).actions
-
-
-def told(found: ObservedArchive) -> dict[str, tuple[str, str]]:
-    """Return status and reason of each condition."""
-    status = compute(found, plan(found, OPTIONS))
-    return {c.type: (c.status.value, c.reason) for c in status.conditions}
-
+from vespiary_spec.archive_status import ArchiveRun, RunOutcome
+from vespiary_testkit.archive_world import (
+    CLAIMS,
+    NOW,
+    OPTIONS,
+    actions,
+    answer,
+    archive,
+    broker,
+    broker_pod,
+    claim,
+    job,
+    observed,
+    pod,
+    told,
+)
 
 # --- what stands in the way -----------------------------------------------------------------------
 
@@ -401,100 +294,6 @@ def test_a_failed_run_is_told_with_its_reason(
     assert (event.reason, event.is_warning) == ("RunFailed", True)
 
 
-# --- verifications --------------------------------------------------------------------------------
-
-
-def damaged(name: str = "history-archive-1", began: str = "2026-11-24T11:50:00Z") -> dict[str, Any]:
-    """Return the Job and the pod of a verification that found damage."""
-    said = answer("2 damages were found.", is_good=False, rows=7, damages=2)
-    failed = job(name, began, "Failed", reason="PodFailurePolicy")
-    return {"jobs": (failed,), "pods": (pod(name, said, phase="Failed", exitCode=1),)}
-
-
-def test_a_verification_needs_no_target_and_waits_for_the_broker_as_an_export_does() -> None:
-    claims = {name: found for name, found in CLAIMS.items() if name != "exports"}
-    (made,) = actions(observed(verification(), claims=claims))
-    assert isinstance(made, Create)
-    scheduled = verification(schedule="0 4 * * 0")
-    (made,) = actions(observed(scheduled, claims=claims))
-    assert isinstance(made, Apply)
-    first = observed(verification(), claims=claims, broker_pod=None)
-    assert told(first)["SourceReady"] == ("False", "BrokerNotStarted")
-    assert not actions(first)
-    (account, binding, _) = actions(observed(verification(executors=2), claims=claims))
-    assert isinstance(account, Apply)
-    assert isinstance(binding, Apply)
-
-
-def test_a_verification_that_found_nothing_is_told_with_what_it_looked_at() -> None:
-    ended = job("history-archive-1", "2026-11-24T11:50:00Z", "Complete")
-    said = pod("history-archive-1", answer("7 records.", rows=7, damages=0), phase="Succeeded")
-    found = observed(verification(), jobs=(ended,), pods=(said,))
-    run = compute(found, plan(found, OPTIONS)).last_run
-    assert run is not None
-    assert (run.outcome, run.rows, run.bytes, run.files, run.damages) == (
-        *(RunOutcome.SUCCEEDED, 7, 70, 1, 0),
-    )
-    assert told(found)["Ready"] == ("True", "RunSucceeded")
-
-
-def test_damage_has_a_reason_of_its_own_and_counts_as_having_looked() -> None:
-    found = observed(verification(), **damaged())
-    status = compute(found, plan(found, OPTIONS))
-    run = status.last_run
-    assert run is not None
-    assert (run.outcome, run.rows, run.bytes, run.files, run.damages) == (
-        *(RunOutcome.FAILED, 7, 70, 1, 2),
-    )
-    assert told(found)["Ready"] == ("False", "DamageFound")
-    assert told(found)["Stalled"] == ("True", "DamageFound")
-    assert status.conditions[0].message == "history-archive-1: 2 damages were found."
-    assert (status.last_success_time, status.lag_seconds) == ("2026-11-24T11:50:00Z", 600)
-    (event,) = announcements.of_run(archive().status, status)
-    assert (event.reason, event.is_warning) == ("DamageFound", True)
-    assert not actions(observed(verification(status=status))), "it is not tried again"
-    later = observed(verification(status=status), jobs=damaged()["jobs"])
-    assert compute(later, plan(later, OPTIONS)).last_run == run, "its pod is gone"
-
-
-def test_a_verification_that_could_not_look_is_no_damage() -> None:
-    failed = job("history-archive-1", "2026-11-24T11:50:00Z", "Failed")
-    said = answer("It could not look: permission denied.", is_good=False)
-    found = observed(
-        verification(), jobs=(failed,), pods=(pod("history-archive-1", said, phase="Failed"),)
-    )
-    status = compute(found, plan(found, OPTIONS))
-    assert told(found)["Ready"] == ("False", "RunFailed")
-    assert status.last_run is not None
-    assert (status.last_run.damages, status.lag_seconds) == (None, None)
-
-
-def test_damage_is_told_until_another_run_has_looked() -> None:
-    scheduled = verification(schedule="0 * * * *")
-    first = damaged()
-    found = observed(scheduled, **first)
-    status = compute(found, plan(found, OPTIONS))
-    running = job("history-archive-2", "2026-11-24T11:59:00Z")
-    goes_on = {"jobs": (*first["jobs"], running), "pods": first["pods"]}
-    meanwhile = observed(verification(schedule="0 * * * *", status=status), **goes_on)
-    assert told(meanwhile)["Ready"] == ("False", "DamageFound")
-    again = compute(meanwhile, plan(meanwhile, OPTIONS))
-    assert "history-archive-1: 2 damages" in again.conditions[0].message
-    edited = verification(schedule="0 * * * *", status=status, generation=2)
-    assert told(observed(edited, **goes_on))["Ready"] == ("True", "Running"), "of another spec"
-    good = job("history-archive-2", "2026-11-24T11:59:00Z", "Complete")
-    ended = observed(verification(schedule="0 * * * *", status=again), jobs=(good,))
-    assert told(ended)["Ready"] == ("True", "RunSucceeded")
-
-
-def test_an_operator_that_was_away_learns_of_every_run_that_looked() -> None:
-    first, running = damaged(), job("history-archive-2", "2026-11-24T11:59:00Z")
-    found = observed(
-        verification(schedule="0 * * * *"), jobs=(*first["jobs"], running), pods=first["pods"]
-    )
-    assert compute(found, plan(found, OPTIONS)).last_success_time == "2026-11-24T11:50:00Z"
-
-
 def test_a_run_that_goes_on_is_unknown_unless_others_follow() -> None:
     running = job("history-archive-1", "2026-11-24T11:00:00Z")
     assert told(observed(jobs=(running,)))["Ready"] == ("Unknown", "Running")
@@ -597,22 +396,3 @@ def test_metrics_come_and_go() -> None:
     metrics.forget("ns", "history")
     metrics.forget("ns", "another")
     assert "history" not in generate_latest(registry).decode()
-
-
-def test_damages_are_a_metric_until_another_run_has_looked() -> None:
-    registry = CollectorRegistry()
-    metrics = ArchiveMetrics(registry)
-
-    def page(outcome: RunOutcome, damages: int | None) -> str:
-        run = ArchiveRun(name="a", outcome=outcome, damages=damages)
-        metrics.show("ns", "weekly", archive_status.JournalArchiveStatus(last_run=run))
-        return generate_latest(registry).decode()
-
-    shown = 'vespiary_operator_archive_last_run_damages{archive="weekly",namespace="ns"}'
-    assert f"{shown} 2.0" in page(RunOutcome.FAILED, 2)
-    assert f"{shown} 2.0" in page(RunOutcome.RUNNING, None)
-    assert f"{shown} 2.0" in page(RunOutcome.FAILED, None), "it could not look"
-    assert f"{shown} 0.0" in page(RunOutcome.SUCCEEDED, 0)
-    assert shown not in page(RunOutcome.SUCCEEDED, None), "it exports now"
-    metrics.forget("ns", "weekly")
-    assert "weekly" not in generate_latest(registry).decode()
