@@ -58,8 +58,19 @@ class ReadFolder(msgspec.Struct, frozen=True, kw_only=True):
         self, spark: SparkSession, columns: tuple[str, ...], first: int, options: Mapping[str, str]
     ) -> DataFrame:
         """Return the records from a position on."""
-        chosen = {"columns": ",".join(columns), "body": str("body" in columns).lower(), **options}
-        return load(spark, self.folder, **chosen).where(F.col("position") >= first)
+        return load(spark, self.folder, **_asked(columns, first, options))
+
+    def readers(
+        self, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> list[VespiaryReader]:
+        """Return what reads them part by part."""
+        chosen = read_options({"path": str(self.folder), **_asked(columns, first, options)})
+        return [VespiaryReader(chosen, declared_columns(chosen))]
+
+
+def _asked(columns: tuple[str, ...], first: int, options: Mapping[str, str]) -> dict[str, str]:
+    body = str("body" in columns).lower()
+    return {"columns": ",".join(columns), "body": body, "minPosition": str(first), **options}
 
 
 def load(spark: SparkSession, folder: Path, **options: str) -> DataFrame:

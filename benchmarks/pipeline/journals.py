@@ -43,6 +43,8 @@ JOURNAL_ID = bytes(range(16))
 _BLOCK_BYTES = 256 * 1024
 _TIME_MS = 1_700_000_000_000
 _PROPERTIES = b"destination:/queue/orders\ncontent-type:text/plain\nregion:north\n"
+_NOISE_BYTES = 64 * 1024 * 1024
+"""Bodies come again after so much of them: farther than any compression looks back."""
 _TURN = 50
 """Messages of a turn: a fifth of them are one transaction."""
 _LAG_TURNS = 200
@@ -70,9 +72,9 @@ def records_of(messages: int, body_bytes: int) -> Iterator[bytes]:
 
     Args:
         messages: How many are added: whole turns of 50, at least one.
-        body_bytes: Of each; as random as bodies that do not compress.
+        body_bytes: Of each; no two near each other are the same, and they do not compress.
     """
-    body = os.urandom(body_bytes)
+    noise = os.urandom(_NOISE_BYTES + body_bytes)
     for turn in range(max(1, messages // _TURN)):
         first = turn * _TURN + 1
         transaction = turn + 1
@@ -81,6 +83,8 @@ def records_of(messages: int, body_bytes: int) -> Iterator[bytes]:
             is_member = sequence - first < _TURN // 5
             own = transaction if is_member else 0
             place = (Place(1, sequence),)
+            begin = sequence * body_bytes % _NOISE_BYTES
+            body = noise[begin : begin + body_bytes]
             data = encode_record(AddRecord(place, _PROPERTIES, body, _TIME_MS, transaction=own))
             if is_member:
                 members.append(data)

@@ -26,6 +26,7 @@ from vespiary_codec.journal.verdicts import (
     judge_place,
 )
 from vespiary_pipeline.files import (
+    WINDOW_BYTES,
     BlockFile,
     JournalFile,
     Valid,
@@ -390,9 +391,10 @@ def _not_there(where: str, expected: int, covered: int, found: str = "zeros") ->
 
 def _find_checkpoint(files: list[JournalFile]) -> tuple[tuple[FileRun, ...], int]:
     """Return what the newest FILES record lists, and the id of the file that holds it."""
+    room = bytearray(WINDOW_BYTES)
     for file in reversed(files):
         with BlockFile.of(file) as blocks:
-            runs = blocks.walk().runs
+            runs = blocks.walk(room=room).runs
         if runs is not None:
             return runs, file.header.file_id
     return (), 0

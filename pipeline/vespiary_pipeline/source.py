@@ -281,6 +281,7 @@ class VespiaryReader(DataSourceReader):
             folder: names_of(queues) for folder, queues in partition.names.items()
         }
         stretches: dict[Path, Stretch] = {}  # of each message journal
+        room = memoryview(bytearray(options.batch_bytes)) if options.dead else None
         for part in partition.parts:
             bodies = LargeBodies(part.large_messages)
             wanted = Wanted(
@@ -293,7 +294,7 @@ class VespiaryReader(DataSourceReader):
             own = None
             if not options.dead and part.journal == "message":
                 own = stretches.setdefault(Path(part.path).parent, Stretch())
-            yield from PartReader(part, options, wanted, own).batches()
+            yield from PartReader(part, options, wanted, own, room).batches()
         for stretch in stretches.values():
             yield from stretch.batches()
 

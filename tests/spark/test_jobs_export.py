@@ -8,12 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from vespiary_codec.journal.record import AckRecord, SequenceRange
+from vespiary_pipeline.jobs import exporting
 from vespiary_pipeline.jobs.exporting import ExportOptions, ExportResult, export
 from vespiary_spec.errors import JobFailed
 from vespiary_testkit.live_worlds import Story
 from vespiary_testkit.told_journal import ToldJournal, add, commit
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["direct", "shuffled"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Tasks write what they read, or messages are brought together first."""
+    if request.param == "shuffled":
+        monkeypatch.setattr(exporting, "is_direct", lambda _: False)
+    return str(request.param)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from vespiary_pipeline.files import is_locked
 from vespiary_pipeline.layout import Place, find_places
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.plan import survey, survey_copies
+from vespiary_pipeline.source import VespiaryReader, declared_columns
 from vespiary_pipeline.transform import RECORD_COLUMNS, live, queues
 from vespiary_spec.errors import StorageError
 
@@ -89,13 +90,25 @@ class BrokerFiles:
             with_pages: And of its pages, if there are any.
             first: Position in front of which no record of the journal is wanted.
         """
-        options = {"columns": ",".join(columns)} if columns else {}
-        options |= {"minPosition": str(first)} if first > 0 else {}
-        options |= dict(more or {}) | {name: "true" for name in ("body", "data") if name in columns}
+        options = _chosen(columns, more, first)
         records = self._read("message", **options)
         if with_pages and self._places("page"):
             return records.unionByName(self._read("page", **options))
         return records
+
+    def reader(
+        self, columns: Sequence[str], more: Mapping[str, str] | None = None, *, first: int = 0
+    ) -> VespiaryReader:
+        """Return what reads the message journal part by part, without rows of Spark's.
+
+        Args:
+            columns: Which columns.
+            more: Options of the format, such as `kinds`.
+            first: Position in front of which no record of the journal is wanted.
+        """
+        own = {"path": self.path, "journal": "message"}
+        options = read_options({**self.options, **own, **_chosen(columns, more, first)})
+        return VespiaryReader(options, declared_columns(options))
 
     def queues(self) -> DataFrame | None:
         """Return `schema.QUEUES`; None where no bindings journal lies beside the journal.
@@ -118,6 +131,12 @@ class BrokerFiles:
         """
         records = self.records(RECORD_COLUMNS, {"dead": "false"}, with_pages=True).persist()
         return live(records, self.queues())
+
+
+def _chosen(columns: Sequence[str], more: Mapping[str, str] | None, first: int) -> dict[str, str]:
+    options = {"columns": ",".join(columns)} if columns else {}
+    options |= {"minPosition": str(first)} if first > 0 else {}
+    return options | dict(more or {}) | dict.fromkeys({"body", "data"} & set(columns), "true")
 
 
 class ExportedJournal:
@@ -159,7 +178,23 @@ class ExportedJournal:
             options: Options of the format.
         """
         found = self._files.records(columns, options, first=first)
-        if self._copies:
-            copies = BrokerFiles(spark, self._copies, {"onCorrupt": self._files.on_corrupt})
+        for copies in self._copied(spark):
             found = found.unionByName(copies.records(columns, options, first=first))
         return found
+
+    def readers(
+        self, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> list[VespiaryReader]:
+        """Return what reads the same part by part: the journal, and its kept copies.
+
+        Args:
+            columns: Which columns.
+            first: Position before which no record is wanted.
+            options: Options of the format.
+        """
+        every = (self._files, *self._copied(self._files.spark))
+        return [files.reader(columns, options, first=first) for files in every]
+
+    def _copied(self, spark: SparkSession) -> list[BrokerFiles]:
+        options = {"onCorrupt": self._files.on_corrupt}
+        return [BrokerFiles(spark, self._copies, options)] if self._copies else []

@@ -5,6 +5,7 @@ visible. Must never read a journal or know Spark. Called by `exporting`.
 
     DIR/_vespiary/lock                     held by the export that writes
     DIR/_vespiary/staging-N-RANDOM/…       an export that is not finished
+    DIR/_vespiary/staging-N-RANDOM-tasks/… files of its tasks, those of tries that failed as well
     DIR/export=00000001/_export.json       its manifest
     DIR/export=00000001/address=orders/day=2026-11-22/part-….parquet
 
@@ -115,6 +116,10 @@ class FolderSteps:
         """Give a folder its name; fails if a folder with content has it."""
         old.rename(new)
 
+    def move(self, old: Path, new: Path) -> None:
+        """Give a file that nobody sees yet another name."""
+        old.rename(new)
+
     def remove(self, folder: Path) -> None:
         """Remove a folder with all in it."""
         shutil.rmtree(folder)
@@ -202,12 +207,14 @@ class ExportFolder:
             number = max((each.number for each in self.manifests()), default=0) + 1
             # A JVM may outlive its driver for a moment: what it still writes is not to be ours.
             staging = self._private / f"{_STAGING}{number}-{secrets.token_hex(4)}"
+            run = ExportRun(self.folder, staging, number, self._steps)
             try:
-                yield ExportRun(self.folder, staging, number, self._steps)
+                yield run
             finally:
                 # Of a process that dies here instead, the next export sweeps.
-                if staging.exists():
-                    shutil.rmtree(staging, ignore_errors=True)
+                for left in (staging, run.tasks):
+                    if left.exists():
+                        shutil.rmtree(left, ignore_errors=True)
 
     def _lock(self, descriptor: int) -> None:
         try:
@@ -249,6 +256,11 @@ class ExportRun:
     staging: Path
     number: int
     steps: FolderSteps
+
+    @property
+    def tasks(self) -> Path:
+        """Where tasks put files that are not the export's before the driver knows of them."""
+        return self.staging.with_name(f"{self.staging.name}-tasks")
 
     def publish(self, manifest: Manifest) -> Path:
         """Make the export visible, whole; return its folder.

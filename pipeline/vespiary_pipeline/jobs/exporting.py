@@ -8,15 +8,17 @@ command line.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
 
+from vespiary_pipeline.jobs import direct_export
+from vespiary_pipeline.jobs.direct_export import LOOKED_AT, TELLING, Look
 from vespiary_pipeline.jobs.export_folder import (
     ExportedFile,
     ExportFolder,
@@ -27,11 +29,12 @@ from vespiary_pipeline.jobs.export_folder import (
     staged,
 )
 from vespiary_pipeline.jobs.failures import spark_failures
+from vespiary_pipeline.jobs.message_columns import MESSAGE, PARTITIONS
+from vespiary_pipeline.jobs.part_files import Reader
 from vespiary_pipeline.jobs.visible_messages import (
-    FLAG_MOVED,
-    MESSAGE,
-    PARTITIONS,
-    day,
+    ADDS,
+    committed,
+    doubled,
     settled,
     undecided_from,
     visible,
@@ -41,6 +44,10 @@ from vespiary_pipeline.jobs.visible_messages import (
 CONTENT: Final = "messages"
 _NOTHING: Final = -1
 """Position that everything is behind of."""
+FEW_FOLDERS: Final = 4
+"""Up to so many, what a task reads makes files of a good size in each."""
+MANY_FOLDERS: Final = 200
+"""A task has a file open for each."""
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _BROADCAST_MAX: Final = 4_000_000
 """Transactions that every executor gets, some 50 bytes each; more of them are shuffled, and with
@@ -72,6 +79,17 @@ class Journal(Protocol):
             columns: Which of its columns.
             first: Position before which no record is wanted.
             options: Options of the format: what they leave out may be there all the same.
+        """
+
+    def readers(
+        self, columns: tuple[str, ...], first: int, options: Mapping[str, str]
+    ) -> Sequence[Reader]:
+        """Return what reads the same part by part: the journal, and its kept copies.
+
+        Args:
+            columns: Which of its columns.
+            first: Position before which no record is wanted.
+            options: Options of the format, as for `records`.
         """
 
 
@@ -140,12 +158,11 @@ def export(
     with spark_failures(journal.source, str(options.to)), folder.writing() as run:
         last = folder.last_of(journal.journal_id, CONTENT, has_bodies=options.has_bodies)
         after = _NOTHING if last is None else last.reached
-        look = _look(spark, journal, after)
-        reached = look.last
+        look = direct_export.look(spark, journal.readers(LOOKED_AT, after + 1, TELLING))
+        reached = max(look.last, after)
         files: tuple[ExportedFile, ...] = ()
         if reached > after:
-            scan_from, missing = _write(spark, journal, options, run, last, look)
-            files = staged(run.staging)
+            scan_from, missing, files = _write(spark, journal, options, run, last, look)
         if not any(file.rows for file in files):
             return _result(options, journal, (), after, None)
         manifest = Manifest(
@@ -163,49 +180,18 @@ def export(
     return _result(options, journal, files, reached, target, missing)
 
 
-class _Look(NamedTuple):
-    """What there is behind a position.
-
-    Attributes:
-        last: Position of the last record.
-        has_moved: Copies that compaction made.
-        folders: Addresses and days of messages, about.
-    """
-
-    last: int
-    has_moved: bool
-    folders: int
-
-
-def _look(spark: SparkSession, journal: Journal, after: int) -> _Look:
-    """Look at the journal as it is now.
-
-    It may grow while it is read, so that a second look sees more than the first. Every look of an
-    export ends where this one does.
-    """
-    records = journal.records(spark, ("position", "flags", "address", "arrival"), after + 1, {})
-    row = records.agg(
-        F.max("position").alias("last"),
-        F.max(F.col("flags").bitwiseAND(FLAG_MOVED)).alias("moved"),
-        F.approx_count_distinct(F.struct("address", day())).alias("folders"),
-    ).head()
-    if row is None or row["last"] is None:
-        return _Look(after, has_moved=False, folders=0)
-    return _Look(row["last"], bool(row["moved"]), row["folders"])
-
-
 def _write(
     spark: SparkSession,
     journal: Journal,
     options: ExportOptions,
     run: ExportRun,
     last: Manifest | None,
-    look: _Look,
-) -> tuple[int, int]:
+    look: Look,
+) -> tuple[int, int, tuple[ExportedFile, ...]]:
     """Write the new messages to the staging folder.
 
     Returns:
-        Where the next export has to begin, and how many messages have no body.
+        Where the next export has to begin, how many messages have no body, and the files.
     """
     first, after = (0, _NOTHING) if last is None else (last.scan_from, last.reached)
 
@@ -215,30 +201,62 @@ def _write(
         )
         return records.dropDuplicates(["journal", "position"]) if journal.has_copies else records
 
+    columns = (*MESSAGE, "body") if options.has_bodies else MESSAGE
+    exported = None if last is None else _exported(spark, options.to, journal.journal_id)
     decided = settled(read).persist()
     try:
         undecided = undecided_from(decided).collect()[0]
-        messages = visible(
-            read,
-            (*MESSAGE, "body") if options.has_bodies else MESSAGE,
-            decided,
-            after,
-            None if last is None else _exported(spark, options.to, journal.journal_id),
-            has_moved=look.has_moved,
-            broadcast=undecided["count"] <= _BROADCAST_MAX,
-        )
-        rows = written(messages, has_bodies=options.has_bodies, folders=look.folders)
-        counted = Observation()
-        no_body = F.col("body").isNull() if options.has_bodies else F.lit(False)
-        observed = rows.observe(counted, F.count_if(no_body).alias("missing"))
-        with _standard_timestamps(spark):
-            observed.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
-                f"file:{run.staging.absolute()}"
+        broadcast = undecided["count"] <= _BROADCAST_MAX
+        if broadcast and not journal.has_copies and is_direct(look.folders):
+            files, missing = direct_export.write(
+                spark,
+                run,
+                *journal.readers(columns, first, ADDS),
+                after=after,
+                until=look.last,
+                has_bodies=options.has_bodies,
+                transactions=committed(decided),
+                doubled=doubled(read, decided, after, exported) if look.has_moved else None,
             )
+        else:
+            messages = visible(
+                read, columns, decided, after, exported,
+                has_moved=look.has_moved, broadcast=broadcast,
+            )  # fmt: skip
+            files, missing = _shuffled(spark, run, messages, has_bodies=options.has_bodies)
     finally:
         decided.unpersist()
     scan_from = look.last + 1 if undecided["scan_from"] is None else int(undecided["scan_from"])
-    return scan_from, int(counted.get["missing"])
+    return scan_from, missing, files
+
+
+def is_direct(folders: tuple[int, ...]) -> bool:
+    """Return whether tasks write what they read: their files are of a good size as it is.
+
+    Args:
+        folders: Folders that the messages of each part go to.
+    """
+    few = FEW_FOLDERS * max(1, len(folders))
+    return sum(folders) <= few and max(folders, default=0) <= MANY_FOLDERS
+
+
+def _shuffled(
+    spark: SparkSession, run: ExportRun, messages: DataFrame, *, has_bodies: bool
+) -> tuple[tuple[ExportedFile, ...], int]:
+    """Bring the messages of each folder together and write them.
+
+    Returns:
+        The files, and how many messages have no body.
+    """
+    rows = written(messages, has_bodies=has_bodies)
+    counted = Observation()
+    no_body = F.col("body").isNull() if has_bodies else F.lit(False)
+    observed = rows.observe(counted, F.count_if(no_body).alias("missing"))
+    with _standard_timestamps(spark):
+        observed.write.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(
+            f"file:{run.staging.absolute()}"
+        )
+    return staged(run.staging), int(counted.get["missing"])
 
 
 @contextmanager

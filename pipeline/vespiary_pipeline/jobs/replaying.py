@@ -20,7 +20,8 @@ from vespiary_pipeline import register
 from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.export_folder import ExportFolder, folder_name
 from vespiary_pipeline.jobs.failures import spark_failures
-from vespiary_pipeline.jobs.visible_messages import MESSAGE, VISIBLE, settled, visible
+from vespiary_pipeline.jobs.message_columns import MESSAGE, VISIBLE
+from vespiary_pipeline.jobs.visible_messages import settled, visible
 from vespiary_pipeline.layout import find_places
 from vespiary_pipeline.options import local_path, read_options
 from vespiary_spec.errors import BrokerRefused

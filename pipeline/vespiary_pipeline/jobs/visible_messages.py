@@ -17,31 +17,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the field's own name for it)
 
+from vespiary_pipeline.jobs.message_columns import FLAG_MOVED, PARTITIONS, VISIBLE, WRITTEN
 from vespiary_pipeline.transform import transactions
-
-VISIBLE: Final = "visible_position"
-PARTITIONS: Final = ("address", "day")
-MESSAGE: Final = (
-    "journal",
-    "path",
-    "file_id",
-    "offset",
-    "position",
-    "kind",
-    "flags",
-    "transaction",
-    "places",
-    "address",
-    "queues",
-    "arrival",
-    "expires",
-    "priority",
-    "protocol",
-    "large",
-    "properties",
-    "body_bytes",
-)
-"""Columns of `schema.RECORDS` that a message is made of, besides its body."""
 
 _PLACE: Final = ("journal", "position", "kind", "flags", "transaction", "places")
 _SETTLED: Final = (
@@ -57,7 +34,8 @@ _SETTLED: Final = (
     "gaps",
     "after_gap",
 )
-_ADDS: Final = {"kinds": "ADD"}
+ADDS: Final = {"kinds": "ADD"}
+"""Options of the format: records that may be messages."""
 _TRANSACTIONAL: Final = {"kinds": "COMMIT,PREPARE,ROLLBACK", "members": "true"}
 
 Read = Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
@@ -65,29 +43,7 @@ Read = Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
 options of the format leave out; from the earliest member of a transaction that was undecided at
 `after`, or earlier, on."""
 
-WRITTEN: Final = (
-    "places",
-    "queues",
-    "arrival",
-    "expires",
-    "priority",
-    "protocol",
-    "large",
-    "properties",
-    "body_bytes",
-    "file_id",
-    "offset",
-    "position",
-    "transaction",
-)
-"""Columns of the files, besides `visible_position`, `address`, `day` and, with bodies, `body`."""
-
-FLAG_MOVED: Final = 8
-"""The record is a copy that compaction made of an earlier one (journal-format §3.1)."""
 _DAY_US: Final = 86_400_000_000
-FEW_FOLDERS: Final = 4
-"""Up to so many, what one task reads makes files of a good size in each, and nothing has to be
-brought together first."""
 
 
 def settled(read: Read) -> DataFrame:
@@ -123,11 +79,21 @@ def visible(
     Returns:
         The records, with `visible_position`.
     """
-    taken = _visible(read(columns, _ADDS), decided, broadcast).where(F.col(VISIBLE) > after)
+    taken = _visible(read(columns, ADDS), decided, broadcast).where(F.col(VISIBLE) > after)
     if not has_moved:
         return taken
-    return _without_copies(
-        taken, _visible(read(_PLACE, _ADDS), decided, broadcast), after, exported
+    copies = doubled(read, decided, after, exported, broadcast=broadcast)
+    return taken.join(F.broadcast(copies), on="position", how="left_anti")
+
+
+def committed(decided: DataFrame) -> DataFrame:
+    """Return the transactions that were committed: `transaction`, where it begins and ends.
+
+    Args:
+        decided: From `settled`.
+    """
+    return decided.where(F.col("outcome") == "committed").select(
+        "transaction", "first_position", "end_position"
     )
 
 
@@ -144,12 +110,12 @@ def undecided_from(decided: DataFrame) -> DataFrame:
 
 def _visible(records: DataFrame, decided: DataFrame, broadcast: bool) -> DataFrame:
     adds = records.where((F.col("journal") == "message") & (F.col("kind") == "ADD"))
-    committed = decided.where(F.col("outcome") == "committed").select(
+    ended = committed(decided).select(
         "transaction", F.col("first_position").alias("_first"), F.col("end_position").alias("_end")
     )
     # An id that came again is several transactions; a member is of the one around it.
     joined = adds.join(
-        F.broadcast(committed) if broadcast else committed, on="transaction", how="left_outer"
+        F.broadcast(ended) if broadcast else ended, on="transaction", how="left_outer"
     )
     is_member = F.coalesce(F.col("transaction"), F.lit(0)) != 0
     is_there = ~is_member | F.col("position").between(F.col("_first"), F.col("_end"))
@@ -157,13 +123,12 @@ def _visible(records: DataFrame, decided: DataFrame, broadcast: bool) -> DataFra
     return found.drop("_first", "_end")
 
 
-def written(messages: DataFrame, *, has_bodies: bool, folders: int) -> DataFrame:
+def written(messages: DataFrame, *, has_bodies: bool) -> DataFrame:
     """Return what goes into the files: columns in order, the day of arrival in UTC, and sorted.
 
     Args:
         messages: From `visible`.
         has_bodies: Whether with `body`.
-        folders: Into how many folders they go, about.
     """
     body = ("body",) if has_bodies else ()
     chosen = messages.select(
@@ -171,27 +136,37 @@ def written(messages: DataFrame, *, has_bodies: bool, folders: int) -> DataFrame
         *WRITTEN,
         *body,
         "address",
-        day().alias("day"),
+        _day().alias("day"),
     )
-    if folders > FEW_FOLDERS:
-        # Files of a good size for each folder, also where one address has nearly all messages.
-        chosen = chosen.hint("rebalance", *PARTITIONS)
-    return chosen.sortWithinPartitions(*PARTITIONS, VISIBLE)
+    # Files of a good size for each folder, also where one address has nearly all messages.
+    return chosen.hint("rebalance", *PARTITIONS).sortWithinPartitions(*PARTITIONS, VISIBLE)
 
 
-def day() -> Column:
-    """Return the day of arrival, in UTC."""
+def _day() -> Column:
     days = F.floor(F.unix_micros("arrival") / F.lit(_DAY_US)).cast("int")
     return F.date_from_unix_date(days)
 
 
-def _without_copies(
-    taken: DataFrame, every: DataFrame, after: int, exported: DataFrame | None
+def doubled(
+    read: Read,
+    decided: DataFrame,
+    after: int,
+    exported: DataFrame | None,
+    *,
+    broadcast: bool = True,
 ) -> DataFrame:
-    """Leave out what compaction copied from a record that is taken now, or was.
+    """Return `position` of each copy that compaction made of a record that is taken now, or was.
 
     A place belongs to one message for ever, and a copy has no place that its original has not.
+
+    Args:
+        read: Reads the journal.
+        decided: From `settled`.
+        after: Position up to which all were taken.
+        exported: What was taken, as for `visible`.
+        broadcast: As for `visible`.
     """
+    every = _visible(read(_PLACE, ADDS), decided, broadcast)
     is_moved = F.col("flags").bitwiseAND(FLAG_MOVED) != 0
     moved = every.where((F.col(VISIBLE) > after) & is_moved)
     copies = moved.select(
@@ -206,5 +181,4 @@ def _without_copies(
     known = originals.join(F.broadcast(copies), on=["queue_id", "sequence"]).where(
         F.col("position") < F.col("_copy")
     )
-    doubled = known.select(F.col("_copy").alias("position")).distinct()
-    return taken.join(F.broadcast(doubled), on="position", how="left_anti")
+    return known.select(F.col("_copy").alias("position")).distinct()

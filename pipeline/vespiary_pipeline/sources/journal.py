@@ -26,7 +26,7 @@ from vespiary_codec.journal.block import (
     HEADER_BYTES,
     encode_block,
 )
-from vespiary_codec.journal.columns import POSITION_BITS, Columns, Scan
+from vespiary_codec.journal.columns import POSITION_BITS, Buffer, Columns, Scan
 from vespiary_codec.journal.page import block_file_id
 from vespiary_codec.journal.record import ADD, START, RecordType
 from vespiary_native.columns import scan
@@ -54,15 +54,23 @@ class PartReader:
         options: What was asked for.
         wanted: What batches are made of.
         stretch: Holds what is read until it is seen what is dead; None: all is wanted.
+        room: `batch_bytes` to read windows into, for all parts of a task; not with a stretch, which
+            holds windows. No batch has a view of it.
     """
 
     def __init__(
-        self, part: Part, options: Options, wanted: Wanted, stretch: Stretch | None = None
+        self,
+        part: Part,
+        options: Options,
+        wanted: Wanted,
+        stretch: Stretch | None = None,
+        room: memoryview | None = None,
     ) -> None:
         self.part = part
         self._options = options
         self._wanted = wanted
         self._stretch = stretch
+        self._room = room
         self._at = part.begin
         self._previous = part.previous
         self._gap_position = -1
@@ -131,7 +139,7 @@ class PartReader:
         size = self._options.batch_bytes
         while part.end is None or self._at < part.end:
             room = size if part.end is None else min(size, part.end - self._at)
-            window = file.read(room, self._at)
+            window = self._window(file, room)
             found = self._scan(window)
             yield from self._batch(window, found)
             stop = found.stop
@@ -159,6 +167,12 @@ class PartReader:
             size = stop.needed_bytes
         return self._check_end()
 
+    def _window(self, file: BlockFile, size_bytes: int) -> Buffer:
+        """Read so many bytes, or fewer at the file's end."""
+        if self._room is None or size_bytes > len(self._room):
+            return file.read(size_bytes, self._at)
+        return file.read_into(self._room[:size_bytes], self._at)
+
     def _check_end(self) -> str | None:
         """Compare the last block with what the next file says of it."""
         follows, last = self.part.follows, self._previous
@@ -172,7 +186,7 @@ class PartReader:
             most = max(most, self._options.max_body_bytes + _FRONT_BYTES)
         return block_bytes <= most
 
-    def _scan(self, window: bytes) -> Scan:
+    def _scan(self, window: Buffer) -> Scan:
         return scan(
             window,
             offset=self._at,
@@ -184,7 +198,7 @@ class PartReader:
             rows_max=self._options.batch_rows,
         )
 
-    def _batch(self, window: bytes, found: Scan) -> Iterator[pa.RecordBatch]:
+    def _batch(self, window: Buffer, found: Scan) -> Iterator[pa.RecordBatch]:
         if not found.blocks:
             return
         if found.columns.rows:
@@ -192,10 +206,12 @@ class PartReader:
             if self._stretch is None:
                 yield from make(found.columns)
             else:
-                yield from self._stretch.add(found.columns, make, len(window))
+                yield from self._stretch.add(found.columns, make, len(memoryview(window)))
         self._previous = (found.sequence, found.crc)
 
-    def _made(self, window: bytes, gap_position: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def _made(
+        self, window: Buffer, gap_position: int, columns: Columns
+    ) -> Iterator[pa.RecordBatch]:
         made = Batch(self.part, window, columns, self._wanted, gap_position=gap_position)
         yield from self._chosen(made, columns)
 

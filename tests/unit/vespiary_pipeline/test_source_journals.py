@@ -99,6 +99,17 @@ def test_batches_and_partitions_change_no_row(
     assert rows_of(journal[0], **options) == rows_of(journal[0])
 
 
+def test_batches_stay_as_they_are_while_the_next_are_read(
+    journal: tuple[Path, MemoryDisk, Path],
+) -> None:
+    """Windows are read into the same memory one after the other: no batch may look into it."""
+    reader = reader_of(journal[0], body="true", data="true", batchBytes="64k")
+    (part,) = reader.partitions()
+    one_by_one = [batch.to_pylist() for batch in reader.read(part)]
+    assert len(one_by_one) > 3
+    assert [batch.to_pylist() for batch in list(reader.read(part))] == one_by_one
+
+
 def test_a_partition_is_a_file_or_a_part_of_a_large_one(
     journal: tuple[Path, MemoryDisk, Path],
 ) -> None:
