@@ -137,14 +137,15 @@ def _worker_figures(folder: Path, rounds: int) -> list[Figure]:
     figures = []
     for body_bytes, messages in _WORKER_BODIES:
         journal = write_journal(folder / f"worker-{body_bytes}", messages, body_bytes)
-        values = [frames.worker_peak_bytes(journal.folder) / _MIB for _ in range(rounds)]
-        figures.append(
-            Figure(
-                name=f"MiB at the most, bodies of {body_bytes >> 10} KiB",
-                values=values,
-                bound=_WORKER_MIB_MAX,
+        for name, task in (("reads", frames.read_all), ("exports", frames.export_all)):
+            peaks = [frames.worker_peak_bytes(journal.folder, task) for _ in range(rounds)]
+            figures.append(
+                Figure(
+                    name=f"MiB at the most, {name} bodies of {body_bytes >> 10} KiB",
+                    values=[peak / _MIB for peak in peaks],
+                    bound=_WORKER_MIB_MAX,
+                )
             )
-        )
     return figures
 
 
@@ -166,7 +167,7 @@ def _through_spark(folder: Path, rounds: int, console: Console) -> list[Figure]:
             tell(_read_figures(journal, spark, rounds), title)
         tell([_live_figure(small, spark, rounds)], f"live places of {small.records} records")
         tell([_export_figure(large, spark, folder / "lake", rounds)], "export of bodies of 1 KiB")
-    tell(_worker_figures(folder, rounds), "memory of a worker that reads bodies")
+    tell(_worker_figures(folder, rounds), "memory of a worker")
     return shown
 
 

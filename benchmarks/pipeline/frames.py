@@ -7,6 +7,7 @@ for a run that did not see every record. Called by `benchmarks.pipeline.__main__
 import multiprocessing
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ from benchmarks.pipeline.scanning import ScanError
 from vespiary_pipeline import register
 from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.jobs.exporting import ExportOptions, export
+from vespiary_pipeline.jobs.message_columns import MESSAGE
+from vespiary_pipeline.jobs.part_files import PartFiles
+from vespiary_pipeline.jobs.visible_messages import ADDS
 from vespiary_pipeline.options import read_options
 from vespiary_pipeline.source import VespiaryReader, declared_columns
 
@@ -179,17 +183,41 @@ def part_s(journal: Journal, **options: str) -> float:
     return taken
 
 
-def worker_peak_bytes(folder: Path) -> int:
-    """Return the peak of memory of a new process that reads all with bodies and hands it on.
+def worker_peak_bytes(folder: Path, task: Callable[[Path], int]) -> int:
+    """Return the peak of memory of a new process that works on a journal with its bodies.
+
+    Args:
+        folder: The data folder.
+        task: `read_all` or `export_all`.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(task, (folder,))
+
+
+def export_all(folder: Path) -> int:
+    """Write all messages as tasks of an export do; return the peak of memory of this process.
 
     Args:
         folder: The data folder.
     """
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_read_all, (folder,))
+    options = read_options({"path": str(folder), **_asked((*MESSAGE, "body"), 0, ADDS)})
+    reader = VespiaryReader(options, declared_columns(options))
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        task = PartFiles(
+            reader=reader, folder=Path(place), after=-1, until=1 << 62, has_bodies=True,
+            transactions=None, doubled=None,
+        )  # fmt: skip
+        if not sum(file.rows for one in enumerate(reader.partitions()) for file in task.write(one)):
+            raise ScanError(f"no message of {folder} was written")
+    return usage.sample(os.getpid()).rss_peak_bytes
 
 
-def _read_all(folder: Path) -> int:
+def read_all(folder: Path) -> int:
+    """Read all and hand it on as to Spark; return the peak of memory of this process.
+
+    Args:
+        folder: The data folder.
+    """
     options = read_options({"path": str(folder), "body": "true"})
     reader = VespiaryReader(options, declared_columns(options))
     with Path(os.devnull).open("wb") as file:

@@ -106,6 +106,17 @@ def test_workers_get_this_python_and_nothing_listens_outside(tmp_path: Path) -> 
     assert settings["spark.local.dir"].startswith(str(tmp_path))
 
 
+def test_a_scratch_folder_may_be_named_from_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "scratch")
+    with scratch_folder() as folder:
+        assert folder.parent == tmp_path / "scratch"
+        assert defaults(folder, 2**30)["spark.local.dir"] == f"{folder}/local"
+
+
 def test_a_scratch_folder_goes_at_the_end(tmp_path: Path) -> None:
     with scratch_folder(tmp_path) as folder:
         (folder / "local").mkdir()
