@@ -17,7 +17,7 @@ from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker,
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FIXED_SIZE = "local-fuse"
-"""A class whose claims cannot grow; its pod is kept in its init container, and its claims bind."""
+"""A class whose claims cannot grow."""
 
 
 def secret(name: str, **values: str) -> dict[str, Any]:
@@ -36,8 +36,10 @@ def with_tls(name: str, secret_name: str) -> dict[str, Any]:
 
 
 def of_class(name: str, storage_class: str) -> dict[str, Any]:
+    """Return a Broker on a class of fuse; it starts, or a while later it would say only why not."""
     document = small_broker(name)
     document["spec"]["storage"]["volumes"]["journal"]["storageClassName"] = storage_class
+    document["spec"]["storage"]["filesystemPolicy"] = {"allow": ["ext4", "xfs", "fuse"]}
     return document
 
 
