@@ -26,6 +26,8 @@ BROKERS = "app.kubernetes.io/component=broker"
 PUT_RIGHT_S = 120
 TUNED_S = 40
 """Below the 60 s of the resync, so it is what is watched that is tested; it takes a second."""
+LOOKS = 5
+"""At the requests in use, that see the same."""
 STARTED_S = 40
 """As long as that, for a broker that looks for room by itself every few seconds."""
 
@@ -63,7 +65,15 @@ def knob(cluster: KubernetesCluster) -> int:
 
 
 def in_use(cluster: KubernetesCluster) -> int:
-    return int(run(str(cluster.script), "enter", "cat", "/proc/sys/fs/aio-nr").stdout)
+    """Return the AIO requests in use, once they stay: who has ended gives back a little later."""
+    seen: list[int] = []
+
+    def stays() -> bool:
+        seen.append(int(run(str(cluster.script), "enter", "cat", "/proc/sys/fs/aio-nr").stdout))
+        return len(seen) >= LOOKS and len(set(seen[-LOOKS:])) == 1
+
+    wait_for("the AIO requests in use stay the same", stays, 60, pause_s=0.5)
+    return seen[-1]
 
 
 def set_knob(cluster: KubernetesCluster, value: int) -> None:
