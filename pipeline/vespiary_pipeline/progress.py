@@ -2,7 +2,8 @@
 
 Owns the line, and the thread that looks at Spark's status and draws it a few times a second. All it
 says comes from that status (`SparkContext.statusTracker` and the store behind it): a count of tasks
-has no share of what Spark has not begun yet, so its total grows. Must never write to standard
+has no share of what Spark has not begun yet, so its total grows. Rows that are none of Spark's the
+tasks count (`row_counts`). Must never write to standard
 output, nor ask for anything that makes Spark work. Called by `cli_common`.
 """
 
@@ -13,6 +14,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from vespiary_pipeline.jobs.row_counts import Rows, rows_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -68,6 +71,9 @@ class Status(Protocol):
     def stage(self, stage_id: int) -> Stage | None:
         """Return what is known of a stage; None if it is forgotten."""
 
+    def rows(self) -> Rows:
+        """Return what tasks counted themselves."""
+
 
 class StatusLost(Exception):  # noqa: N818 (no defect: a state)
     """Spark answers no more: it has ended, or is ending."""
@@ -81,6 +87,7 @@ class SparkStatus:
     """
 
     def __init__(self, context: SparkContext) -> None:
+        self._context = context
         self._tracker = context.statusTracker()
         self._store = context._jsc.sc().statusStore()  # rows and bytes: the tracker has none
 
@@ -113,6 +120,10 @@ class SparkStatus:
                 found.numTasks, done, is_begun,
                 data.inputRecords(), data.outputRecords(), data.outputBytes(),
             )  # fmt: skip
+
+    def rows(self) -> Rows:
+        """Return what tasks counted themselves, since none of their rows is Spark's."""
+        return rows_of(self._context)
 
 
 @contextmanager
@@ -181,6 +192,7 @@ class Counter:
     def __init__(self, status: Status) -> None:
         self._status = status
         self._over = set(status.jobs())  # of whoever had this session before
+        self._before = status.rows()
         self._stages: dict[int, Stage] = {}
         self._ended: set[int] = set()
 
@@ -201,7 +213,8 @@ class Counter:
         return self._sum()
 
     def _sum(self) -> Work:
-        work = Work()
+        own, before = self._status.rows(), self._before
+        work = Work(0, 0, *(now - then for now, then in zip(own, before, strict=True)))
         for number, stage in self._stages.items():
             if stage.is_begun:
                 # Of a stage that was ended early, as by a limit, no more tasks will be done.

@@ -6,7 +6,7 @@ when messages need not be brought together first (docs/decisions/0035).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from vespiary_pipeline.brief import brief
 from vespiary_pipeline.jobs.export_folder import ExportedFile, ExportRun
 from vespiary_pipeline.jobs.message_columns import FLAG_MOVED
 from vespiary_pipeline.jobs.part_files import PartFiles, Reader, WrittenFile, folders_of
+from vespiary_pipeline.jobs.row_counts import RowCounts, counts_of
 from vespiary_pipeline.targets import disk_errors
 
 T = TypeVar("T")
@@ -65,6 +66,26 @@ class _PartLook:
         return Look(last, has_moved, (len(folders),) if folders else ())
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Reads parts and counts their rows. Owner: the driver; it goes to executors pickled."""
+
+    reader: Reader
+    counts: RowCounts
+
+    def partitions(self) -> Sequence[Any]:
+        """Return the parts."""
+        return self.reader.partitions()
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a part."""
+        rows = 0
+        for batch in self.reader.read(partition):
+            rows += batch.num_rows
+            yield batch
+        self.counts.read.add(rows)
+
+
 def look(spark: SparkSession, readers: Sequence[Reader]) -> Look:
     """Look at a journal as it is now.
 
@@ -75,9 +96,11 @@ def look(spark: SparkSession, readers: Sequence[Reader]) -> Look:
         spark: The session.
         readers: Of `LOOKED_AT`: of the journal, and of its kept copies if they are read too.
     """
-    found = [
-        one for reader in readers for one in _on_executors(spark, reader, _PartLook(reader).look)
-    ]
+    counts = counts_of(spark.sparkContext)
+    found = []
+    for reader in readers:
+        task = _PartLook(_Counted(reader, counts))
+        found += _on_executors(spark, reader, task.look)
     return Look(
         max((one.last for one in found), default=_NOTHING),
         any(one.has_moved for one in found),
@@ -114,8 +137,9 @@ def write(
     Durability: on return the files survive a power cut, their names when they are published.
     """
     run.steps.make(run.tasks)
+    counts = counts_of(spark.sparkContext)
     task = PartFiles(
-        reader=reader,
+        reader=_Counted(reader, counts),
         folder=run.tasks,
         after=after,
         until=until,
@@ -123,8 +147,14 @@ def write(
         transactions=_given(run.tasks, transactions, "transaction", "end_position"),
         doubled=None if doubled is None else _given(run.tasks, doubled, "position"),
     )
-    tried = _on_executors(spark, reader, task.write)
-    files = [file for part in tried for file in part]
+
+    def written(numbered: tuple[int, Any]) -> list[WrittenFile]:
+        files = task.write(numbered)
+        counts.written.add(sum(file.rows for file in files))
+        counts.bytes_written.add(sum(file.size_bytes for file in files))
+        return files
+
+    files = [file for part in _on_executors(spark, reader, written) for file in part]
     return moved(run, files), sum(file.bodies_missing for file in files)
 
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from vespiary_pipeline import cli_common
+from vespiary_pipeline.jobs.row_counts import Rows
 from vespiary_pipeline.progress import Counter, Job, Line, Stage, StatusLost, Work
 from vespiary_testkit.terminal import Terminal
 from vespiary_testkit.waiting import WAIT_S, wait_for
@@ -24,6 +25,7 @@ class ScriptedStatus:
         self.known: dict[int, Job] = {}
         self.stages: dict[int, Stage] = {}
         self.asked: list[int] = []
+        self.own = Rows()
         self.is_lost = False
 
     def jobs(self) -> list[int]:
@@ -38,6 +40,9 @@ class ScriptedStatus:
         self.asked.append(stage_id)
         return self.stages.get(stage_id)
 
+    def rows(self) -> Rows:
+        return self.own
+
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
@@ -48,6 +53,16 @@ def terminal() -> Iterator[Terminal]:
 
 
 # --- what is counted ------------------------------------------------------------------------------
+
+
+def test_rows_that_tasks_count_themselves_come_on_top() -> None:
+    status = ScriptedStatus()
+    status.own = Rows(5, 5, 500)  # of whoever had this session before
+    counter = Counter(status)
+    status.known[0] = Job(is_over=False, stages=(0,))
+    status.stages = {0: Stage(8, 3, is_begun=True, rows_read=50)}
+    status.own = Rows(25, 15, 1500)
+    assert counter.look() == Work(8, 3, 70, 10, 1000)
 
 
 def test_tasks_of_stages_that_were_begun_are_counted() -> None:
@@ -143,11 +158,13 @@ _PROGRAM = """
 import contextlib, sys
 import click
 from vespiary_pipeline import cli, cli_common, progress
+from vespiary_pipeline.jobs.row_counts import Rows
 from vespiary_spec.errors import JobFailed
 
 class NoStatus:
     def __init__(self, context): pass
     def jobs(self): return []
+    def rows(self): return Rows()
 
 class Session:
     sparkContext = None
