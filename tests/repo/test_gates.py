@@ -14,10 +14,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def _run(folder: Path, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    outside = {name: value for name, value in os.environ.items() if name != "E2E_WORKERS"}
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "MAKEFLAGS": ""} | changes,
+        env={**outside, "MAKEFLAGS": ""} | changes,
         capture_output=True,
         text=True,
         timeout=180,
