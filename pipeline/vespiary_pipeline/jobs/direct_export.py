@@ -57,7 +57,9 @@ class _PartLook:
         last, has_moved = _NOTHING, False
         folders: set[str] = set()
         for batch in self.reader.read(numbered[1]):
-            last = max(last, pc.max(batch["position"]).as_py() or _NOTHING)
+            if not batch.num_rows:
+                continue
+            last = max(last, pc.max(pc.fill_null(batch["position"], _NOTHING)).as_py())
             adds = batch.filter(pc.equal(batch["kind"], "ADD"))
             flags = pc.bit_wise_and(adds["flags"].cast(pa.int64()), FLAG_MOVED)
             has_moved |= bool(pc.max(flags).as_py())

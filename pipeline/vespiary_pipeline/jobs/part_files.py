@@ -90,7 +90,9 @@ def folders_of(batch: pa.RecordBatch) -> list[Folder]:
     Args:
         batch: Columns `address` and `arrival`.
     """
-    days = pc.floor_temporal(batch["arrival"], unit="day").cast(pa.date32())
+    # Without its zone, which is UTC: with one Arrow looks for a database of zones.
+    arrival = batch["arrival"].cast(pa.timestamp("us"))
+    days = pc.floor_temporal(arrival, unit="day").cast(pa.date32())
     by_address = pc.dictionary_encode(batch["address"], null_encoding="encode")
     by_day = pc.dictionary_encode(days, null_encoding="encode")
     addresses, dates = by_address.dictionary.to_pylist(), by_day.dictionary.to_pylist()
