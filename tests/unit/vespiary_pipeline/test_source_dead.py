@@ -38,6 +38,7 @@ from vespiary_testkit.live_stories import COUNTS, STORIES, ack, add, commit, cop
 from vespiary_testkit.live_worlds import held_by_tools
 from vespiary_testkit.scanned_blocks import FILE_ID, SALT, numbers, window_of
 from vespiary_testkit.source_rows import rows_of, write_out
+from vespiary_testkit.written_files import JournalWriter, message
 
 UNKNOWN = 77
 """Type of a record that says nothing to anybody."""
@@ -319,6 +320,19 @@ def test_headers_and_bodies_are_those_of_what_is_left(tmp_path: Path) -> None:
     (one, *_) = rows_of(tmp_path, dead="false", body="true")
     assert (one["body"], one["properties"]) == (b"body", {"destination": "/queue/orders", "n": "1"})
     assert one == rows_of(tmp_path, body="true")[1]
+
+
+def test_what_is_held_is_not_read_over(tmp_path: Path) -> None:
+    """Windows that are held keep their memory, while others are read into one again and again."""
+    writer = JournalWriter(tmp_path)
+    for number in range(1, 5):
+        properties = f"destination:/queue/address-{number}\n".encode()
+        kept = message(number, f"body-{number}".encode(), properties=properties)
+        writer.file(number, [kept], [message(100 + number), ack(100 + number)], is_sealed=True)
+    rows = rows_of(tmp_path, dead="false", body="true")
+    assert [(row["address"], row["body"]) for row in rows if row["kind"] == "ADD"] == [
+        (f"address-{number}", f"body-{number}".encode()) for number in range(1, 5)
+    ]
 
 
 def test_a_stretch_has_an_end(tmp_path: Path) -> None:
