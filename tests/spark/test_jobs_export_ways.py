@@ -47,7 +47,10 @@ def write_told_journal(folder: Path) -> int:
     commit = CommitRecord(5, 2, digest_members([encode_record(one) for one in members]))
     writer.file(1, [add(sequence) for sequence in range(1, 150)], [members[0]], is_sealed=True)
     writer.file(2, [members[1], add(1002, 6), add(1003, 7), commit], is_sealed=True)
-    writer.file(3, [RollbackRecord(6, 0, 0), add(3, is_moved=True), add(1004, is_moved=True)])
+    copies = [add(3, is_moved=True), add(1004, is_moved=True)]
+    writer.file(3, [RollbackRecord(6, 0, 0), *copies], is_sealed=True)
+    # An id that comes again: rolled back once, then committed with members that are gone.
+    writer.file(4, [add(1005, 9), RollbackRecord(9, 1, 0), CommitRecord(9, 1, 0)])
     return 149 + 2 + 1
 
 

@@ -89,12 +89,13 @@ def visible(
 def committed(decided: DataFrame) -> DataFrame:
     """Return the transactions that were committed: `transaction`, where it begins and ends.
 
+    One whose members are gone makes nothing visible and is left out: it begins nowhere.
+
     Args:
         decided: From `settled`.
     """
-    return decided.where(F.col("outcome") == "committed").select(
-        "transaction", "first_position", "end_position"
-    )
+    is_there = (F.col("outcome") == "committed") & F.col("first_position").isNotNull()
+    return decided.where(is_there).select("transaction", "first_position", "end_position")
 
 
 def undecided_from(decided: DataFrame) -> DataFrame:
