@@ -31,7 +31,7 @@ QUEUE = "/queue/orders"
 VERSION_FILE = f"{PACKAGES}/vespiary_spec/version.py"
 HEADER_FILE = f"{PACKAGES}/vespiary_codec/journal/file_header.py"
 RUNNING_FILE = f"{PACKAGES}/vespiary_broker/cli/running.py"
-SENDING_FILE = f"{PACKAGES}/vespiary_broker/server/sending.py"
+SENDING_FILE = f"{PACKAGES}/vespiary_broker/server/stomp/sending.py"
 
 DEADLINE_S = 240
 """Every version that starts does so well within it."""

@@ -61,7 +61,7 @@ def seeds() -> range:
 
 
 def order_of(frame: Frame) -> tuple[int, bool]:
-    """Return priority and specialness, as `vespiary_broker.server.sending` has them."""
+    """Return priority and specialness, as `vespiary_broker.server.stomp.sending` has them."""
     priority = frame.get("priority", "4")
     assert priority in tuple("0123456789"), "Python refuses it"
     return int(priority), priority != "4" or frame.get("JMSXGroupID") is not None
@@ -278,7 +278,7 @@ class Bench:
         assert view.body_length == len(frame.body)
 
     def check_ack(self, frame: Frame) -> None:
-        """Compare with what `vespiary_broker.server.session` does with an ACK."""
+        """Compare with what `vespiary_broker.server.stomp.session` does with an ACK."""
         assert frame.command == "ACK"
         assert frame.get("transaction") is None
         text = frame.get("id" if self.number == 12 else "message-id") or ""

@@ -66,7 +66,7 @@ PYTHON_MEMORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         "the commit of a client that has gone is staged",
         "A transaction that waited is committed after its connection has ended.",
-        _SERVER + "session.py",
+        _SERVER + "stomp/session.py",
         "            if not self._connection.is_open:\n                break\n",
         "",
         _FULL + "test_a_commit_whose_client_goes_while_it_waits_is_void",

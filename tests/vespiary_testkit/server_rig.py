@@ -17,6 +17,7 @@ from vespiary_broker.engine.users import User
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import LargeLimits, Listener, Timing
+from vespiary_broker.server.stomp.handler import StompHandler
 from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, HeartBeat, StompDecoder
 from vespiary_spec.settings import Acceptor, AddressSettings
@@ -130,6 +131,13 @@ class Peer:
             else:
                 frames.append(event)
         return frames
+
+    @property
+    def stomp(self) -> StompHandler:
+        """The server's side of it, which its first bytes have made."""
+        handler = self.connection.handler
+        assert isinstance(handler, StompHandler)
+        return handler
 
     def lose(self) -> None:
         """Have the connection break."""

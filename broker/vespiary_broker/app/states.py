@@ -337,16 +337,15 @@ def connection_state(connection: Connection, now_s: float) -> ConnectionState:
         connection: The connection.
         now_s: The loop's clock.
     """
-    session = connection.session
-    principal = session.principal if session is not None else None
+    handler = connection.handler
     return ConnectionState(
         id=connection.handle,
         listener=connection.listener.acceptor.name,
         peer=connection.peer,
-        user=principal.name if principal is not None else "",
-        client_id=session.client_id if session is not None else "",
-        protocol=f"STOMP {session.version}" if session is not None and session.version else "",
-        subscriptions=len(session.subscriptions) if session is not None else 0,
+        user=handler.user if handler is not None else "",
+        client_id=handler.client_id if handler is not None else "",
+        protocol=handler.protocol if handler is not None else "",
+        subscriptions=handler.subscriptions_count if handler is not None else 0,
         age_s=now_s - connection.connected_at_s,
         idle_s=now_s - connection.heard_at_s,
         bytes_in=connection.bytes_in,

@@ -1,7 +1,8 @@
 """One connection: its transport, its clocks, and the reasons not to read. How it ends: `ending`.
 
-Owns the transport and the core's handle of the connection. Bytes go to its intake, frames to its
-session. Must never interpret either, nor work for one message alone. Owner: the event loop.
+Owns the transport and the core's handle of the connection. The first bytes tell the protocol
+(`detection`); from then on bytes go to its handler. Must never interpret them, nor work for one
+message alone. Owner: the event loop.
 
 States
     OPEN       frames are taken.
@@ -15,25 +16,19 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import LargeDelivery
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.detection import Foreign
+from vespiary_broker.server.detection import Foreign, detect
 from vespiary_broker.server.ending import LINGER_S, Ending
-from vespiary_broker.server.heart_beats import HeartBeats
-from vespiary_broker.server.intake import Intake
-from vespiary_broker.server.large_intake import LargeSink
-from vespiary_broker.server.large_sending import is_body_dropped, send_large
+from vespiary_broker.server.handlers import make_handler, refusal_of_unknown
 from vespiary_broker.server.large_stream import LargeStream
-from vespiary_broker.server.session import StompSession
-from vespiary_broker.store.large_writer import LargeWriter
-from vespiary_codec.wire.stomp import Frame, Version, encode, error_frame
-from vespiary_codec.wire.stomp import RemoteProtocolError as StompError
-from vespiary_spec.errors import DiskFull, LimitExceeded, RemoteProtocolError, VespiaryError
+from vespiary_broker.server.protocol_handler import ProtocolHandler, Work, sentence_of
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener
@@ -42,6 +37,8 @@ OUTPUT_BYTES_MAX: Final = 256 * 1024
 """Unsent bytes above which a connection gets no more messages."""
 CHOKE_BYTES: Final = 2 * OUTPUT_BYTES_MAX
 """Unsent bytes above which a connection is not read: it does not read its receipts either."""
+READ_FIRST_BYTES: Final = 16 * 1024
+"""Bytes that are read at once before the protocol is known."""
 _INTERNAL: Final = "the broker failed to handle this frame; its log says why"
 
 log = logging.getLogger(__name__)
@@ -74,17 +71,12 @@ class Connection(asyncio.BufferedProtocol):
         self.descriptor = -1
         self.is_write_paused = False
         self.bytes_in = 0
-        self.heard_at_s = 0.0
-        self.beats: HeartBeats | None = None
+        self.heard_at_s = self.written_at_s = 0.0
         self.connected_at_s = 0.0
-        self.session: StompSession | None = None
+        self.handler: ProtocolHandler | None = None
         self.listener = listener
         self._cycle = cycle
-        sink = None
-        if cycle.large is not None and listener.large is not None:
-            sink = LargeSink(cycle.large, listener.large)
-        switches = cycle.engine.registry.switches
-        self._intake = Intake(cycle.core, cycle.buffer, self, listener.limits, switches, sink)
+        self._first = b""  # of a connection whose protocol is not known yet
         self._stream: LargeStream | None = None  # a large message is on its way out
         self._is_backlogged = False  # bytes of a large body wait for the disk
         self._state = State.OPEN
@@ -105,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "?"
         self.descriptor = descriptor_of(transport)
-        self.heard_at_s = self.connected_at_s = cycle.loop.time()
+        self.heard_at_s = self.written_at_s = self.connected_at_s = cycle.loop.time()
         assert self._transport is not None
         self._transport.set_write_buffer_limits(OUTPUT_BYTES_MAX - 1, OUTPUT_BYTES_MAX // 4)
         listener.add(self)
@@ -119,14 +111,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.handle = cycle.core.open_connection()
         cycle.connections[self.handle] = self
-        self.session = StompSession(self, cycle, listener)
         self.set_timer("first byte", listener.timing.first_byte_s, self._check_first_byte)
         if listener.acceptor.handshake_timeout:
             self.set_timer("login", listener.acceptor.handshake_timeout, self._check_login)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
         """Return where the next bytes go."""
-        return self._intake.read_view()
+        if self.handler is None:
+            return self._cycle.buffer.view[:READ_FIRST_BYTES]
+        return self.handler.read_view()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
@@ -134,10 +127,27 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_in += nbytes
         if self._state is State.OPEN:
             self._cycle.tell_time()
-            self._intake.take(nbytes)
+            if self.handler is None:
+                self._take_first(nbytes)
+            else:
+                self.handler.take(nbytes)
             if self._is_holding:
                 self._update_reading()
             self._cycle.touch()
+
+    def _take_first(self, nbytes: int) -> None:
+        """Find out which protocol the client speaks."""
+        self._first = (self._first + bytes(self._cycle.buffer.view[:nbytes])).lstrip(b"\r\n")
+        verdict = detect(self._first, self.listener.acceptor.protocols)
+        if not verdict.is_decided:
+            self.note_partial(is_partial=True)
+            return
+        if verdict.foreign is not None:
+            self._refuse_foreign(verdict.foreign)
+            return
+        data, self._first = self._first, b""
+        self.handler = make_handler(verdict.protocol, self, self._cycle, self.listener)
+        self.handler.begin(data)
 
     def eof_received(self) -> bool:
         """Let the transport close when the client has closed its side."""
@@ -155,8 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         self._drop_input()
         if self._stream is not None:
             self._stream.cut()
-        if self.session is not None:
-            self.session.close()
+        if self.handler is not None:
+            self.handler.close()
         if not self._is_busy:
             self._forget()
 
@@ -227,8 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         transport.write(data)
-        if self.beats is not None:
-            self.beats.written_at_s = self._cycle.loop.time()
+        self.written_at_s = self._cycle.loop.time()
         if self.is_write_paused and transport.get_write_buffer_size() > CHOKE_BYTES:
             self._is_choked = True
             self._update_reading()
@@ -237,7 +246,16 @@ class Connection(asyncio.BufferedProtocol):
         """Send a large message, in pieces; nothing else is sent before it is out."""
         assert self._cycle.large is not None
         assert self._stream is None
-        self._stream = LargeStream(self, self._cycle, self._cycle.large, consumer, given)
+        assert self.handler is not None
+        self._stream = LargeStream(
+            self,
+            self._cycle,
+            self._cycle.large,
+            consumer,
+            given,
+            self.handler.large_head(consumer, given),
+            self.handler.large_end,
+        )
         self._cycle.spawn(self._stream.run())
 
     def stream_ended(self, stream: LargeStream) -> None:
@@ -269,52 +287,37 @@ class Connection(asyncio.BufferedProtocol):
             if self._ending is not None:
                 self._ending.released(data)
 
-    def logged_in(self, version: Version, beat_out_s: float, beat_in_s: float) -> None:
-        """Leave the login behind: other limits, other clocks, the core's scanner.
-
-        Args:
-            version: The version agreed upon.
-            beat_out_s: Seconds within which we have to send something; 0 for never.
-            beat_in_s: Seconds after which a silent client is dropped; 0 for never.
-        """
+    def logged_in(self) -> None:
+        """Leave the login and its clocks behind."""
         self.cancel_timer("first byte")
         self.cancel_timer("login")
-        self._intake.set_version(version)
-        limits = self.listener.limits
-        self._cycle.core.set_ready(
-            self.handle,
-            int(version.replace(".", "")),
-            (
-                limits.header_count,
-                limits.header_line_bytes,
-                limits.header_bytes,
-                self.listener.scanned_body_bytes,
-            ),
-        )
-        if beat_out_s or beat_in_s:
-            self.beats = HeartBeats(self, beat_out_s, beat_in_s, self.now_s())
 
     def refuse(self, sentence: str) -> None:
-        """Send an ERROR frame that is not about a frame of the client, and end the connection."""
-        version = self.session.version if self.session is not None else None
-        self.end(encode(error_frame(sentence), version or "1.0"), is_patient=False)
+        """Tell a client that did nothing wrong why its connection ends, and end it."""
+        data = b"" if self.handler is None else self.handler.farewell(sentence)
+        if self.handler is None:
+            data = refusal_of_unknown(sentence, "", self.listener.acceptor.protocols)
+        self.end(data, is_patient=False)
 
-    def end(self, data: bytes, *, is_patient: bool = True) -> None:
+    def end(self, data: bytes, *, is_patient: bool = True, is_confirm: bool = False) -> None:
         """Send a last frame behind the receipts that are due before it; then close.
+
+        Durability: a last frame that confirms leaves with the flush that covers it, or never.
 
         Args:
             data: The frame; empty to close without one.
             is_patient: Whether a large message that is half sent is sent to its end before; the
                 connection is cut off otherwise, since there is no way to say more.
+            is_confirm: Whether it says that something is durable.
         """
         if self._state is not State.OPEN:
             return
         self._state = State.ENDING
         self._drop_input()
         is_ordered = False
-        if self.session is not None:
-            is_ordered = self.session.version is not None and not self._cycle.failure
-            self.session.close()
+        if self.handler is not None:
+            is_ordered = self.handler.is_logged_in and not self._cycle.failure
+            self.handler.close()
         self._drop_stream()
         if self.is_streaming and not (data and is_patient):
             self.abort()
@@ -322,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_transport()
         else:
             self._ending = Ending(self)
-            self._ending.begin(data, is_ordered=is_ordered)
+            self._ending.begin(data, is_ordered=is_ordered, is_confirm=is_confirm)
             if is_ordered:
                 self._cycle.touch()
 
@@ -331,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- what the intake uses ---------------------------------------------------------------------
+    # --- what the handler uses --------------------------------------------------------------------
 
     @property
     def is_taking(self) -> bool:
@@ -352,94 +355,83 @@ class Connection(asyncio.BufferedProtocol):
         self._is_blocked = True
         self._cycle.block(self)
 
-    def take_frame(self, frame: Frame) -> None:
-        """Give a frame to the session; reading waits if it needs time."""
-        assert self.session is not None
+    def perform(self, act: Callable[[], Work], cause: object = None) -> None:
+        """Do what a frame asks for; reading waits if that needs time.
+
+        Args:
+            act: Does it, and returns what is left to do.
+            cause: The frame, for the handler's words if it fails.
+        """
         self._cycle.frames += 1
         try:
-            work = self.session.handle(frame)
+            work = act()
         except VespiaryError as error:
-            self.refuse_error(error, frame.get("receipt"))
+            self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s command=%s", self.peer, frame.command)
+            log.exception("frame failed peer=%s frame=%.100r", self.peer, cause)
             self.fail_frame()
         else:
             if work is not None:
                 self._is_busy = True
-                self._cycle.spawn(self._finish(work, frame))
+                self._cycle.spawn(self._finish(work, cause))
 
-    async def _finish(self, work: Coroutine[Any, Any, None], frame: Frame) -> None:
+    async def _finish(self, work: Work, cause: object) -> None:
         """Wait for a frame that needs time, then go on."""
+        assert work is not None
         try:
             await work
         except VespiaryError as error:
-            self.refuse_error(error, frame.get("receipt"))
+            self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s command=%s", self.peer, frame.command)
+            log.exception("frame failed peer=%s frame=%.100r", self.peer, cause)
             self.fail_frame()
         finally:
             self._is_busy = False
-            if self._state is not State.OPEN and self.session is not None:
-                self.session.close()
+            if self._state is not State.OPEN and self.handler is not None:
+                self.handler.close()
             if self._state is State.CLOSED:
                 self._forget()
         self.go_on()
-
-    def take_large(self, frame: Frame, writer: LargeWriter) -> None:
-        """Give the session a message whose body went to a file; reading waits meanwhile."""
-        assert self.session is not None
-        self._cycle.frames += 1
-        self._is_backlogged = False
-        self._is_busy = True
-        self._cycle.spawn(self._finish(send_large(self.session, self._cycle, frame, writer), frame))
 
     def hold_reading(self, *, held: bool) -> None:
         """Stop reading because bytes of a large body wait for the disk, or go on."""
         self._is_backlogged = held
         self._update_reading()
 
-    def is_body_dropped(self, frame: Frame, full: DiskFull) -> bool:
-        """Return what the policy of its address says of a large body that finds no room."""
-        assert self.session is not None
-        return is_body_dropped(self._cycle, self.session.sending.outgoing(frame), full)
-
-    def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
-        """End the connection because a body could not be stored."""
-        self._is_backlogged = False
-        self.refuse_error(error, receipt_id)
-
     def go_on(self) -> None:
         """Take frames again after the reason not to is gone: first what was received before."""
         self._is_blocked = False
-        if self.is_taking:
+        if self.is_taking and self.handler is not None:
             self._cycle.tell_time()
-            self._intake.resume()
+            self.handler.resume()
         self._update_reading()
         self._cycle.touch()
 
-    def refuse_error(self, error: VespiaryError, receipt_id: str | None) -> None:
+    def refuse_error(self, error: VespiaryError, cause: object = None) -> None:
         """Tell the client what it did wrong, and end the connection.
 
         Args:
             error: What it did.
-            receipt_id: The `receipt` header of the frame that it is about; None if it had none.
+            cause: The frame that it is about; None: no frame.
         """
-        kind = error.violation.value if isinstance(error, StompError) else type(error).__name__
-        sentence = error.reason if isinstance(error, StompError) else _sentence(error)
+        if self.handler is None:
+            kind, sentence = type(error).__name__, sentence_of(error)
+            body = f"{error}\n{error.details}The connection is closed.\n"
+            data = refusal_of_unknown(sentence, body, self.listener.acceptor.protocols)
+        else:
+            kind, sentence, data = self.handler.refusal(error, cause)
         self._cycle.count_error(kind)
         log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
-        version = self.session.version if self.session is not None else None
-        body = f"{error}\n{error.details}The connection is closed.\n"
-        frame = error_frame(sentence, body, receipt_id)
-        self.end(encode(frame, version or "1.0"))
+        self.end(data)
 
-    def refuse_foreign(self, foreign: Foreign) -> None:
+    def _refuse_foreign(self, foreign: Foreign) -> None:
         """Turn a client away that speaks another protocol, in its own words if it has any."""
         error = RemoteProtocolError(
-            f"this port does not speak {foreign.protocol}", allowed="STOMP 1.0, 1.1, 1.2"
+            f"this port does not speak {foreign.protocol}",
+            allowed=", ".join(self.listener.acceptor.protocols),
         )
         if not foreign.reply:
-            self.refuse_error(error, None)
+            self.refuse_error(error)
             return
         self._cycle.count_error("foreign-protocol")
         log.info("client refused peer=%s kind=foreign-protocol reason=%r", self.peer, str(error))
@@ -477,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
             allowed=f"at most {self.listener.acceptor.connections_allowed}",
             cure="try again later, or raise connections-allowed of the acceptor",
         )
-        self.refuse_error(error, None)
+        self.refuse_error(error)
 
     def linger(self) -> None:
         """Say that nothing more comes, and throw away what the client still sends."""
@@ -509,7 +501,10 @@ class Connection(asyncio.BufferedProtocol):
             self.set_timer("linger", LINGER_S, self.abort)
 
     def _drop_input(self) -> None:
-        self._intake.drop()
+        self._first = b""
+        self.note_partial(is_partial=False)
+        if self.handler is not None:
+            self.handler.drop()
         self._cycle.unblock(self)
         self._is_blocked = self._is_backlogged = False
 
@@ -539,11 +534,11 @@ class Connection(asyncio.BufferedProtocol):
     def _check_first_byte(self) -> None:
         if self.bytes_in == 0:
             seconds = self.listener.timing.first_byte_s
-            self.refuse_error(LimitExceeded(f"nothing was sent within {seconds:g} seconds"), None)
+            self.refuse_error(LimitExceeded(f"nothing was sent within {seconds:g} seconds"))
 
     def _check_login(self) -> None:
         seconds = self.listener.acceptor.handshake_timeout
-        self.refuse_error(LimitExceeded(f"no login within {seconds} seconds"), None)
+        self.refuse_error(LimitExceeded(f"no login within {seconds} seconds"))
 
     def note_partial(self, is_partial: bool, *, is_new: bool = False) -> None:
         """Start or stop the clock of an incomplete frame.
@@ -565,21 +560,18 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             now_s: The loop's clock.
         """
-        rate = self.listener.acceptor.stomp.min_read_rate
+        if self.handler is None:
+            return  # the clock of the login runs
+        rate = self.handler.min_read_rate
         elapsed_s = now_s - self._partial_since_s
         is_watched = rate and self.is_taking and not (self._is_choked or self._is_backlogged)
         if not is_watched or elapsed_s < self.listener.timing.slow_grace_s:
             return
-        received = self._intake.partial_bytes
+        received = self.handler.partial_bytes
         if received < rate * elapsed_s:
             error = LimitExceeded(
                 f"a frame that began {elapsed_s:.0f} seconds ago is not complete",
                 measured=f"{received / elapsed_s:.0f} bytes a second",
                 allowed=f"at least {rate}",
             )
-            self.refuse_error(error, None)
-
-
-def _sentence(error: VespiaryError) -> str:
-    """Return an error as one sentence for a header: without its code, which the body has."""
-    return str(error).removesuffix(f" [{error.code}]")
+            self.refuse_error(error)

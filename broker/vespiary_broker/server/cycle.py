@@ -290,8 +290,8 @@ class Cycle:
         branches = self.engine.branches
         before_s = now_s - branches.timeout_s
         for connection in self.connections.values():
-            if connection.session is not None:
-                branches.timed_out += connection.session.expire_transactions(before_s)
+            if connection.handler is not None:
+                branches.timed_out += connection.handler.expire_transactions(before_s)
         if branches.tick(now_s) | self.engine.fences.tick():
             self.touch()
 
@@ -323,4 +323,4 @@ class Cycle:
 
 def _is_consuming(connection: Connection) -> bool:
     """Whether a connection has consumers: they hold messages that others could have."""
-    return connection.session is not None and bool(connection.session.subscriptions)
+    return connection.handler is not None and bool(connection.handler.subscriptions_count)

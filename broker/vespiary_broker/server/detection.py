@@ -1,16 +1,20 @@
 """First bytes: which protocol a client speaks, and how to turn one away in its own words.
 
 Owns the signatures. Must never keep bytes. Called by `connection` until it has a verdict.
+Sources: STOMP 1.2 §Connecting; MQTT 3.1.1 and 5 §3.1.1; AMQP 1.0 part 2.2; RFC 9112 §3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from vespiary_spec.settings import Protocol
+
 LONGEST_SIGNATURE_BYTES: Final = 8
 
-_HTTP_BODY: Final = b"This port speaks STOMP; console and HTTP API have a port of their own.\n"
+_HTTP_BODY: Final = b"This port speaks no HTTP; console and HTTP API have a port of their own.\n"
 _HTTP_REPLY: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%s" % (len(_HTTP_BODY), _HTTP_BODY)
@@ -36,18 +40,26 @@ class Foreign:
     reply: bytes
 
 
-_SIGNATURES: Final = (
-    (b"CONNECT", None),
-    (b"STOMP", None),
+_HTTP: Final = Foreign("HTTP", _HTTP_REPLY)
+_SPOKEN: Final = (
+    (b"CONNECT", Protocol.STOMP),
+    (b"STOMP", Protocol.STOMP),
+)
+_REFUSALS: Final = {
+    Protocol.STOMP: Foreign("STOMP", b"ERROR\nmessage:this port does not speak STOMP\n\n\0"),
+}
+"""What a client of ours hears on a port that does not speak its protocol."""
+_FOREIGN: Final = (
     (b"AMQP", Foreign("AMQP", _AMQP_REPLY)),
     (b"\x10", Foreign("MQTT", _MQTT_REPLY)),
     (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
-    *((verb, Foreign("HTTP", _HTTP_REPLY)) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
-    *((verb, Foreign("HTTP", _HTTP_REPLY)) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),
+    *((verb, _HTTP) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
+    *((verb, _HTTP) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),
     (b"ARTEMIS", Foreign("Artemis Core", b"")),
     (b"HORNETQ", Foreign("HornetQ Core", b"")),
     (b"\x00\x00", Foreign("OpenWire", b"")),
 )
+_UNKNOWN: Final = Foreign("what this client speaks", b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +68,34 @@ class Verdict:
 
     Attributes:
         is_decided: Whether more bytes cannot change it.
-        foreign: The protocol that is not spoken here; None for STOMP, or for what nobody knows,
-            which the STOMP decoder refuses.
+        protocol: The protocol that the client speaks; None: undecided, or none of the acceptor's.
+        foreign: The protocol that is not spoken here.
     """
 
     is_decided: bool
+    protocol: Protocol | None = None
     foreign: Foreign | None = None
 
 
-def detect(data: bytes) -> Verdict:
+def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
     """Return what the first bytes of a connection say.
 
     Args:
         data: All bytes so far, or at least the first 8.
+        protocols: Those that the acceptor speaks. What nobody knows is taken for STOMP, if that
+            is among them: its decoder says what is wrong.
     """
     data = data.lstrip(b"\r\n")
-    for signature, foreign in _SIGNATURES:
+    for signature, protocol in _SPOKEN:
+        if data.startswith(signature):
+            if protocol in protocols:
+                return Verdict(is_decided=True, protocol=protocol)
+            return Verdict(is_decided=True, foreign=_REFUSALS[protocol])
+    for signature, foreign in _FOREIGN:
         if data.startswith(signature):
             return Verdict(is_decided=True, foreign=foreign)
-    could_become = any(signature.startswith(data) for signature, _ in _SIGNATURES)
-    return Verdict(is_decided=not could_become)
+    if any(signature.startswith(data) for signature, _ in (*_SPOKEN, *_FOREIGN)):
+        return Verdict(is_decided=False)
+    if Protocol.STOMP in protocols:
+        return Verdict(is_decided=True, protocol=Protocol.STOMP)
+    return Verdict(is_decided=True, foreign=_UNKNOWN)

@@ -34,10 +34,11 @@ class Ending:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._last = b""
+        self._is_confirm = False
         self._is_said = False  # the last frame is written, or will not be
         self._seen = (0, 0)
 
-    def begin(self, data: bytes, *, is_ordered: bool) -> None:
+    def begin(self, data: bytes, *, is_ordered: bool, is_confirm: bool = False) -> None:
         """Send the last frame.
 
         Durability: An ordered frame goes through the core, behind every receipt that is due; its
@@ -46,8 +47,10 @@ class Ending:
         Args:
             data: The frame.
             is_ordered: Whether it has to wait for what was staged before it.
+            is_confirm: Whether it says that something is durable.
         """
         self._last = data
+        self._is_confirm = is_confirm
         if is_ordered:
             self._connection.confirm(data)
             self._connection.set_timer("end", _FLUSH_S, self.expire)
@@ -64,7 +67,7 @@ class Ending:
         if self._is_said:
             return
         # The clock ends a connection; it confirms nothing: what is staged may not be durable.
-        if not self._last.startswith(b"RECEIPT"):
+        if not self._is_confirm:
             self._connection.write(self._last)
         self._said()
 

@@ -39,6 +39,8 @@ class LargeStream:
         store: The bodies.
         consumer: The consumer.
         given: The message.
+        head: What goes out before its body.
+        end: What goes out behind it.
 
     Attributes:
         waiting: What the connection has to send behind the frame.
@@ -52,7 +54,11 @@ class LargeStream:
         store: LargeMessages,
         consumer: Consumer,
         given: LargeDelivery,
+        head: bytes,
+        end: bytes,
     ) -> None:
+        self._head = head
+        self._end = end
         self.waiting = bytearray()
         self.sent_bytes = 0
         self._connection = connection
@@ -105,13 +111,13 @@ class LargeStream:
             await self._wait_for_room()
         if self._is_cut:
             return
-        self._transmit(b"\0")
+        self._transmit(self._end)
         self._store.delivered(self._given.body.size_bytes)
         if self._consumer.mode is AckMode.AUTO:
             await self._acknowledge()
 
     def _transmit(self, piece: bytes) -> None:
-        data = piece if self.sent_bytes else self._given.head + piece
+        data = piece if self.sent_bytes else self._head + piece
         self._connection.transmit(data)
         self.sent_bytes += len(data)
 

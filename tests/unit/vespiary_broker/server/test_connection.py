@@ -298,8 +298,7 @@ async def test_password_is_checked_away_from_the_loop(rig: ServerRig) -> None:
     (frame,) = peer.frames()
     assert frame.command == "CONNECTED"
     await rig.settle()
-    assert peer.connection.session is not None
-    assert list(peer.connection.session.subscriptions) == ["1"]
+    assert list(peer.stomp.session.subscriptions) == ["1"]
 
 
 @on_loop()
@@ -364,12 +363,11 @@ async def test_failed_journal_tells_everybody_at_once(rig: ServerRig) -> None:
 async def test_failure_of_our_own_is_told_and_logged(rig: ServerRig) -> None:
     peer = rig.peer()
     await peer.login()
-    assert peer.connection.session is not None
 
     def explode(_: object) -> None:
         raise ZeroDivisionError
 
-    peer.connection.session._handlers["BEGIN"] = explode  # type: ignore[assignment]
+    peer.stomp.session._handlers["BEGIN"] = explode  # type: ignore[assignment]
     peer.send(b"BEGIN\ntransaction:t\n\n\0")
     await rig.flush()
     assert "its log says why" in peer.frames()[0].get("message", "")

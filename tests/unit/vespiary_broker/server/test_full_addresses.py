@@ -137,9 +137,9 @@ def test_a_blocked_producer_gets_its_messages_and_its_heart_beats() -> None:
         other.send(send("free", 1))
         await rig.flush()
         assert [frame.command for frame in both.frames()] == ["MESSAGE"]
-        beats = both.connection.beats
+        beats = both.stomp.beats
         assert beats is not None
-        beats.written_at_s = both.connection.heard_at_s = -1000.0
+        both.connection.written_at_s = both.connection.heard_at_s = -1000.0
         beats.beat()
         beats.check()
         await rig.settle()

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.switching import Switches
-from vespiary_broker.server import intake as intake_module
 from vespiary_broker.server.buffers import HEADROOM_BYTES, READ_BYTES, SharedBuffer
-from vespiary_broker.server.detection import Foreign
-from vespiary_broker.server.intake import Intake
+from vespiary_broker.server.stomp import intake as intake_module
+from vespiary_broker.server.stomp.intake import Intake
 from vespiary_codec.wire.stomp import Frame, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
 
@@ -31,7 +30,6 @@ class FakeTaker:
         self.stop_after: int | None = None
         self.frames: list[Frame] = []
         self.errors: list[str] = []
-        self.foreign: Foreign | None = None
         self.failed = self.blocked = 0
         self.takes_blocked = False
         self.partial = False
@@ -49,14 +47,10 @@ class FakeTaker:
         if self.stop_after == len(self.frames):
             self.is_busy = True
 
-    def refuse_error(self, error: Any, receipt_id: str | None) -> None:
+    def refuse_error(self, error: Any) -> None:
         self.errors.append(error.reason)
         self.is_open = False
         self.intake.drop()
-
-    def refuse_foreign(self, foreign: Foreign) -> None:
-        self.foreign = foreign
-        self.is_open = False
 
     def fail_frame(self) -> None:
         self.failed += 1
@@ -229,13 +223,6 @@ def test_ends_of_line_between_frames(taker: FakeTaker) -> None:
     taker.read(_send(b"b"))
     assert [frame.body for frame in taker.frames[1:]] == [b"a", b"b"]
     assert taker.errors == []
-
-
-def test_foreign_protocol_byte_by_byte(taker: FakeTaker) -> None:
-    for octet in b"AMQP":
-        taker.read(bytes([octet]))
-    assert taker.foreign is not None
-    assert taker.foreign.protocol == "AMQP"
 
 
 class CountingCore:

@@ -14,7 +14,7 @@ from vespiary_spec.errors import DiskFull, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
-    from vespiary_broker.server.session import StompSession
+    from vespiary_broker.server.stomp.session import StompSession
     from vespiary_broker.store.large_writer import LargeWriter
 
 

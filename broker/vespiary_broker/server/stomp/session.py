@@ -2,7 +2,7 @@
 
 Owns the login, the acknowledgements and the transactions of one connection; `sending` has its SEND
 frames and `subscribing` its consumers. Must never read or write sockets, and sees only what the
-core leaves to Python: plain SENDs and ACKs never come here. Called by `connection`, one frame after
+core leaves to Python: plain SENDs and ACKs never come here. Called by `handler`, one frame after
 the other; `handle` returns a coroutine when a frame has to wait (for the bindings, for room in the
 journal, for a password), and no frame comes before it has ended.
 
@@ -14,8 +14,8 @@ Source: the specifications of STOMP 1.0, 1.1 and 1.2; headers beyond them are th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
@@ -30,10 +30,11 @@ from vespiary_broker.engine.transactions import (
     prepare,
     stage,
 )
-from vespiary_broker.server.branch_frames import BranchFrames
 from vespiary_broker.server.full_addresses import FullAddresses
-from vespiary_broker.server.sending import Sending
-from vespiary_broker.server.subscribing import Subscriptions
+from vespiary_broker.server.protocol_handler import Work
+from vespiary_broker.server.stomp.branch_frames import BranchFrames
+from vespiary_broker.server.stomp.sending import Sending
+from vespiary_broker.server.stomp.subscribing import Subscriptions
 from vespiary_codec.wire.stomp import (
     Frame,
     HeartBeats,
@@ -53,10 +54,8 @@ if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.stomp.handler import StompHandler
     from vespiary_broker.store.large_writer import LargeWriter
-
-Work = Coroutine[Any, Any, None] | None
-"""What is left to do for a frame; None when it is done."""
 
 SERVER: Final = f"Vespiary/{VERSION}"
 
@@ -70,9 +69,13 @@ class StompSession:
         connection: The connection.
         cycle: What all connections share.
         listener: The listener that the client came through.
+        handler: What it is part of.
     """
 
-    def __init__(self, connection: Connection, cycle: Cycle, listener: Listener) -> None:
+    def __init__(
+        self, connection: Connection, cycle: Cycle, listener: Listener, handler: StompHandler
+    ) -> None:
+        self._handler = handler
         self.version: Version | None = None
         self.principal: Principal | None = None
         self._is_counted = False
@@ -212,7 +215,7 @@ class StompSession:
         self.client_id = self.sender.client_id = login.client_id or ""
         beat_out_s = min(login.send_ms, limits.heart_beat_max) / 1000
         beat_in_s = login.receive_ms * limits.heart_beat_to_connection_ttl_modifier / 1000
-        self._connection.logged_in(login.version, beat_out_s, beat_in_s)
+        self._handler.logged_in(login.version, beat_out_s, beat_in_s)
         beats = (limits.heart_beat_min, limits.heart_beat_min)
         if not login.send_ms:
             beats = (0, beats[1])
@@ -354,5 +357,6 @@ class StompSession:
     def _disconnect(self, frame: Frame) -> Work:
         receipt_id = frame.get("receipt")
         self._is_leaving = True
-        self._connection.end(b"" if receipt_id is None else self._receipt(receipt_id))
+        receipt = b"" if receipt_id is None else self._receipt(receipt_id)
+        self._connection.end(receipt, is_confirm=True)
         return None

@@ -14,14 +14,13 @@ from typing import Final, Protocol
 
 from vespiary_broker.engine.core import Core, ScanStatus
 from vespiary_broker.engine.switching import Switches
-from vespiary_broker.server import detection
 from vespiary_broker.server.buffers import (
     HEADROOM_BYTES,
     READ_BYTES,
     PrivateBuffer,
     SharedBuffer,
 )
-from vespiary_broker.server.large_intake import LargeBodyIntake, LargeSink
+from vespiary_broker.server.stomp.large_intake import LargeBodyIntake, LargeSink
 from vespiary_broker.store.large_writer import LargeWriter
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
@@ -43,8 +42,13 @@ log = logging.getLogger(__name__)
 class Taker(Protocol):
     """What an intake needs of its connection."""
 
-    handle: int
-    peer: str
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
 
     @property
     def is_open(self) -> bool:
@@ -57,11 +61,8 @@ class Taker(Protocol):
     def take_frame(self, frame: Frame) -> None:
         """Handle a frame."""
 
-    def refuse_error(self, error: StompError, receipt_id: str | None) -> None:
+    def refuse_error(self, error: StompError) -> None:
         """End the connection for what the client did wrong."""
-
-    def refuse_foreign(self, foreign: detection.Foreign) -> None:
-        """End the connection of a client that speaks something else."""
 
     def take_large(self, frame: Frame, writer: LargeWriter) -> None:
         """Handle a frame whose body went to a file."""
@@ -72,7 +73,7 @@ class Taker(Protocol):
     def is_body_dropped(self, frame: Frame, full: DiskFull) -> bool:
         """Whether a large body that finds no room is dropped; raises to refuse it."""
 
-    def refuse_large(self, error: VespiaryError, receipt_id: str | None) -> None:
+    def refuse_large(self, error: VespiaryError, frame: Frame) -> None:
         """End the connection because a body could not be stored."""
 
     def fail_frame(self) -> None:
@@ -127,8 +128,6 @@ class Intake:
         self._limits = limits
         self._decoder = StompDecoder(limits)
         self._is_coded = True  # bytes go through the decoder
-        self._is_detected = False
-        self._first = b""
         self._after_login = b""
         self._tail = bytearray()
         self._private: PrivateBuffer | None = None
@@ -152,6 +151,10 @@ class Intake:
             return self._private.free_view(self._needed)
         view = self._shared.view
         return view[:READ_BEFORE_LOGIN_BYTES] if self._is_coded else view
+
+    def begin(self, data: bytes) -> None:
+        """Take the first bytes of the connection, which were read elsewhere."""
+        self._take_coded(memoryview(data))
 
     def take(self, nbytes: int) -> None:
         """Take what was read to `read_view`.
@@ -203,13 +206,6 @@ class Intake:
     # --- by the decoder ---------------------------------------------------------------------------
 
     def _take_coded(self, data: memoryview) -> None:
-        if not self._is_detected:
-            self._first += bytes(data[: detection.LONGEST_SIGNATURE_BYTES])
-            verdict = detection.detect(self._first)
-            self._is_detected = verdict.is_decided
-            if verdict.foreign is not None:
-                self._taker.refuse_foreign(verdict.foreign)
-                return
         if not self._taker.is_taking and self._decoder.version is None:
             self._after_login += bytes(data)
             return
@@ -244,7 +240,7 @@ class Intake:
             while isinstance(event, HeartBeat):
                 event = self._decoder.next_event()
         except StompError as error:
-            self._taker.refuse_error(error, error.receipt_id)
+            self._taker.refuse_error(error)
             return None
         return None if event is NEED_DATA else event
 
@@ -344,7 +340,7 @@ class Intake:
             except StompError as error:
                 if error.violation is not Violation.BODY_BYTES:
                     return False
-                self._taker.refuse_error(error, error.receipt_id)
+                self._taker.refuse_error(error)
                 return True
             if head is None:
                 return False
@@ -362,7 +358,7 @@ class Intake:
 
         writer.on_full = meet_full
         writer.on_room = lambda: taker.hold_reading(held=False)
-        writer.on_failed = lambda error: taker.refuse_large(error, receiving.frame.get("receipt"))
+        writer.on_failed = lambda error: taker.refuse_large(error, receiving.frame)
         taker.note_partial(is_partial=True, is_new=True)
         self._take_large(memoryview(rest))
         return True
@@ -374,7 +370,7 @@ class Intake:
         try:
             taken = receiving.take(data)
         except StompError as error:
-            self._taker.refuse_error(error, error.receipt_id)
+            self._taker.refuse_error(error)
             return
         if not receiving.is_complete:
             if receiving.writer.is_full:

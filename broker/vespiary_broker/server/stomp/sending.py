@@ -18,7 +18,7 @@ from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
-from vespiary_broker.server.large_sending import send_from_memory
+from vespiary_broker.server.stomp.large_sending import send_from_memory
 from vespiary_codec.wire.stomp import Frame, canonical_properties
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 from vespiary_spec.settings import RoutingType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
-    from vespiary_broker.server.session import StompSession
+    from vespiary_broker.server.stomp.session import StompSession
 
 
 class Sending:

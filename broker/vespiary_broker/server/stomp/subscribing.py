@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
-    from vespiary_broker.server.session import StompSession
+    from vespiary_broker.server.stomp.session import StompSession
 
 CREDIT_MAX: Final = 1_000_000
 SUBSCRIPTIONS_MAX: Final = 10_000

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
-    from vespiary_broker.server.session import StompSession
+    from vespiary_broker.server.stomp.session import StompSession
 
 _PHASES: Final = ("commit", "prepare", "one", "end")
 

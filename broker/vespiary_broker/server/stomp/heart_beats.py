@@ -1,7 +1,7 @@
 """Heart-beats of one connection: ours in time, and a look whether the client's come.
 
 Owns the two clocks (STOMP 1.1 and 1.2, "Heart-beating"). Owner: the event loop. Called by
-`connection`.
+`handler`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,9 @@ class HeartBeats:
         connection: The connection.
         out_s: Seconds within which we have to send something; 0 for never.
         in_s: Seconds after which a silent client is dropped; 0 for never.
-        now_s: The loop's clock.
-
-    Attributes:
-        written_at_s: When something was sent last.
     """
 
-    def __init__(self, connection: Connection, out_s: float, in_s: float, now_s: float) -> None:
-        self.written_at_s = now_s
+    def __init__(self, connection: Connection, out_s: float, in_s: float) -> None:
         self._connection = connection
         self._out_s, self._in_s = out_s * _SHARE, in_s
         if out_s:
@@ -46,7 +41,7 @@ class HeartBeats:
         connection = self._connection
         if not connection.is_open:
             return
-        wait_s = self.written_at_s + self._out_s - connection.now_s()
+        wait_s = connection.written_at_s + self._out_s - connection.now_s()
         if wait_s <= _EARLY_S:
             # What waits there is a sign of life as well.
             if not connection.is_write_paused and not connection.is_streaming:

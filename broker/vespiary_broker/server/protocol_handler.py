@@ -1,0 +1,121 @@
+"""What a connection needs of the protocol that its client speaks.
+
+Owns the interface alone: `stomp`, `mqtt` and `amqp` each have a handler that keeps it. A handler
+takes the bytes that its connection reads, does what they ask for, and says in its own words why a
+connection ends; the connection has the transport, the reasons not to read, and the clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from vespiary_spec.errors import VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.core import LargeDelivery
+    from vespiary_broker.engine.queues import Consumer
+
+Work = Coroutine[Any, Any, None] | None
+"""What is left to do for a frame; None when it is done."""
+
+
+class Refusal(NamedTuple):
+    """What a client is told at the end, and what is written down about it.
+
+    Attributes:
+        kind: Kind of the error, for the metric.
+        sentence: What the log says.
+        data: What the client is sent; empty: its protocol has no words for it.
+    """
+
+    kind: str
+    sentence: str
+    data: bytes
+
+
+class ProtocolHandler(Protocol):
+    """One client's protocol.
+
+    Owner: its connection.
+    """
+
+    @property
+    def protocol(self) -> str:
+        """Name and version as people write them, such as `STOMP 1.2`; empty before the login."""
+
+    @property
+    def user(self) -> str:
+        """Name of the user that it acts for; empty before the login."""
+
+    @property
+    def client_id(self) -> str:
+        """Name of the client; empty if it has none."""
+
+    @property
+    def subscriptions_count(self) -> int:
+        """Consumers that the client has."""
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether what the client sends may be staged: last words wait for it then."""
+
+    @property
+    def min_read_rate(self) -> int:
+        """Bytes a second that an incomplete frame has to grow by; 0: any number."""
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes received of a frame that is not complete."""
+
+    def begin(self, data: bytes) -> None:
+        """Take the first bytes of the connection, which told its protocol."""
+
+    def read_view(self) -> memoryview:
+        """Return where the next bytes are to be read to; `take` has to follow at once."""
+
+    def take(self, nbytes: int) -> None:
+        """Take what was read to `read_view`.
+
+        Args:
+            nbytes: How many bytes were read.
+        """
+
+    def resume(self) -> None:
+        """Go on with what was received before the connection stopped taking frames."""
+
+    def drop(self) -> None:
+        """Forget everything that was received and not taken."""
+
+    def close(self) -> None:
+        """Give back everything that the client holds; may come twice."""
+
+    def expire_transactions(self, before_s: float) -> int:
+        """Roll back what was begun before a time; return how many."""
+
+    def refusal(self, error: VespiaryError, cause: object) -> Refusal:
+        """Return the last words to a client that did something wrong.
+
+        Args:
+            error: What it did.
+            cause: The frame that it is about; None: no frame.
+        """
+
+    def farewell(self, sentence: str) -> bytes:
+        """Return the last words to a client that did nothing wrong.
+
+        Args:
+            sentence: Why its connection ends.
+        """
+
+    def large_head(self, consumer: Consumer, given: LargeDelivery) -> bytes:
+        """Return what goes out before the body of a large message."""
+
+    @property
+    def large_end(self) -> bytes:
+        """What goes out behind the body of a large message."""
+
+
+def sentence_of(error: VespiaryError) -> str:
+    """Return an error as one sentence for a header: without its code."""
+    return str(error).removesuffix(f" [{error.code}]")
