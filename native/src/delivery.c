@@ -1,5 +1,5 @@
-/* STOMP's fast path out: the order of delivery, and MESSAGE frames (STOMP 1.2 specification). Who gets how many is
- * decided in Python; who holds what is in consumer.c, the way in stomp_scan.c. */
+/* The way out: the order of delivery, and MESSAGE frames (STOMP 1.2 specification), or messages as they are stored for
+ * those who encode them elsewhere. Who gets how many is decided in Python; who holds what is in consumer.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "counts.h"
 #include "state.h"
 
+enum { VERSION_RAW = 0, RAW_HEADER = 28 };
 enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
@@ -65,10 +66,28 @@ const uint8_t *properties_of(const entry *item, const uint8_t *record)
     return record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES + (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
 }
 
+/* A message as it is stored, up to its body (contract: abc.Core.deliver). */
+static uint8_t *encode_raw_head(uint8_t *at, const entry *item, uint64_t sequence, const uint8_t *record)
+{
+    put64(at, sequence);
+    memcpy(at + 8, record + 8, 8); /* the time of arrival */
+    put32(at + 16, item->flags & FLAG_LARGE ? 0 : item->body_length);
+    put16(at + 20, item->properties_length);
+    put16(at + 22, item->deliveries);
+    at[24] = record[7]; /* priority */
+    at[25] = record[6]; /* protocol */
+    at[26] = item->flags & FLAG_ESCAPED;
+    at[27] = 0;
+    return put_text(at + RAW_HEADER, (const char *)properties_of(item, record), item->properties_length);
+}
+
 /* A MESSAGE frame up to its body. */
 static uint8_t *encode_head(uint8_t *at, const consumer *by, const entry *item, uint64_t sequence,
-                            const uint8_t *properties, uint64_t body_length)
+                            const uint8_t *record, uint64_t body_length)
 {
+    if (by->version == VERSION_RAW)
+        return encode_raw_head(at, item, sequence, record);
+    const uint8_t *properties = properties_of(item, record);
     at = put_text(at, by->prefix, by->prefix_length);
     at = put_number(at, sequence);
     if (by->version == 12 && by->mode != 0) {
@@ -96,9 +115,10 @@ static uint8_t *encode_message(uint8_t *at, const consumer *by, const entry *ite
                                const uint8_t *record)
 {
     const uint8_t *properties = properties_of(item, record);
-    at = encode_head(at, by, item, sequence, properties, item->body_length);
+    at = encode_head(at, by, item, sequence, record, item->body_length);
     at = put_text(at, (const char *)properties + item->properties_length, item->body_length);
-    *at++ = 0;
+    if (by->version != VERSION_RAW)
+        *at++ = 0;
     return at;
 }
 
@@ -321,7 +341,7 @@ static int give_body(vespiary_core *core, uint32_t handle, vespiary_large *out, 
         bad = order_prepare(by, handle, out->sequence);
     if (bad)
         return bad;
-    uint8_t *end = encode_head(core->scratch, by, item, out->sequence, properties_of(item, record), out->size);
+    uint8_t *end = encode_head(core->scratch, by, item, out->sequence, record, out->size);
     out->head_length = (uint32_t)(end - core->scratch);
     *head = core->scratch;
     if (count_ahead(core, by->queue, out->sequence, item))

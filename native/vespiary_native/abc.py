@@ -466,7 +466,8 @@ class Core(
                 `deliver`'s).
             subscription: Value of the `subscription` header of its MESSAGE frames, escaped for
                 `version`.
-            version: 10, 11 or 12.
+            version: 10, 11 or 12; 0: its messages are handed out as they are stored, in the form of
+                `vespiary_codec.stored_message`.
         """
 
     def deliver(
@@ -480,7 +481,7 @@ class Core(
         `redelivered:true` and `delivery-count:N` (given out N times before, N > 0),
         `content-length`, the stored properties (for versions below 12 as
         `vespiary_codec.wire.stomp.properties.properties_for_version` says), an empty line, body,
-        NUL.
+        NUL. Of version 0: see `open_consumer`.
 
         AUTO consumers' messages count as acknowledged at once; without room for that
         acknowledgement the message is not given, and the answer is LIMIT.

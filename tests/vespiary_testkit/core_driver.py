@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vespiary_codec.journal.page import PAGE_BIT
+from vespiary_codec.stored_message import STORED_VERSION, read_stored
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
@@ -289,7 +290,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
             AckMode(pick.choice([0, 1, 2, 2])),
             pick.choice([1, 3, 50, 2**31 - 1]),
             pick.choice([b"s1", b"", b"sub\\cx"]),
-            pick.choice([10, 11, 12]),
+            pick.choice([STORED_VERSION, 10, 11, 12]),
         )
         self.consumers[handle], self.choosers[handle] = connection, queue
 
@@ -302,7 +303,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
             status, _, frames = self.core.deliver(
                 consumer, pick.choice([1, 5, 100]), pick.choice([1, 4000, 10**6])
             )
-            self.note_given(frames)
+            self.note_given(consumer, frames)
             if status == DeliverStatus.LARGE:
                 self.take_large(consumer)
             elif status == DeliverStatus.WORN:
@@ -325,7 +326,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         if given is None:
             assert self.is_ahead, "only a count may find no room"
             return
-        self.note_given(given.head)
+        self.note_given(consumer, given.head)
         if self.random.random() < 0.5:
             self.core.acknowledge(consumer, given.sequence)
 
@@ -337,7 +338,10 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         assert not live & {*done}
         self.done_large.update(done)
 
-    def note_given(self, frames: bytes) -> None:
+    def note_given(self, consumer: int, frames: bytes) -> None:
+        if not frames.startswith(b"MESSAGE"):
+            queue_id = self.choosers.get(consumer, 0)
+            self.given += [(queue_id, each.sequence) for each in read_stored(frames)]
         at = frames.find(b"message-id:")
         while at >= 0:
             queue, _, sequence = frames[at + 11 : frames.find(b"\n", at)].partition(b"-")
@@ -407,12 +411,12 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         )
         self.consumers[first] = self.consumers[other] = connection
         for consumer in (other, first, other, first):
-            self.note_given(self.core.deliver(consumer, pick.randint(1, 4), 10**6)[2])
+            self.note_given(consumer, self.core.deliver(consumer, pick.randint(1, 4), 10**6)[2])
         self.core.close_consumer(other)
         del self.consumers[other]
         self.choosers.pop(other, None)
         _, _, frames = self.core.deliver(first, pick.randint(1, 6), 10**6)
-        self.note_given(frames)
+        self.note_given(first, frames)
         for act in pick.choices([self.core.acknowledge, self.core.give_back], k=2):
             act(first, pick.choice(self.given)[1] if self.given else 1)
 

@@ -23,7 +23,7 @@ class InspectionCalls:
     given: list[tuple[int, int]]
     choosers: dict[int, int]
     load_slab: Callable[[int, int], bool]
-    note_given: Callable[[bytes], None]
+    note_given: Callable[[int, bytes], None]
 
     def inspect(self) -> None:
         """Look at a queue, and do something to what was seen or guessed."""
@@ -68,7 +68,7 @@ class InspectionCalls:
         connection = pick.choice(sorted(self.connections))
         mode = AckMode(pick.choice([0, 1, 1, 2]))
         handle: int = self.core.open_consumer(
-            connection, queue, mode, pick.choice([2, 30]), b"s", pick.choice([10, 11, 12])
+            connection, queue, mode, pick.choice([2, 30]), b"s", pick.choice([0, 10, 11, 12])
         )
         self.consumers[handle] = connection
         self.choosers[handle] = queue
@@ -80,7 +80,7 @@ class InspectionCalls:
             sequences = sorted(sequences)
         room = self.random.choice([1, 3000, 10**6])
         status, _, passed, frames = self.core.give(consumer, sequences, room)
-        self.note_given(frames)
+        self.note_given(consumer, frames)
         if status == DeliverStatus.ABSENT:
             place = self.core.absent_for(queue, sequences[passed])
             assert place != (0, 0)
@@ -88,7 +88,7 @@ class InspectionCalls:
         elif status == DeliverStatus.LARGE:
             given = self.core.give_large(consumer, sequences[passed])
             if given is not None:
-                self.note_given(given.head)
+                self.note_given(consumer, given.head)
 
     def decide(self, consumer: int) -> bool:
         """Do something to the special message that a consumer would be given."""

@@ -14,6 +14,7 @@ from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.page_walk import ClosedPages
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.stored_message import with_line
 
 SLICE_MESSAGES: Final = 32
 _SLICE_ALONE: Final = 256
@@ -88,7 +89,7 @@ class ExaminedGiver:
             return False
         status, given, passed, frames = self._core.give(consumer.handle, sequences, room_bytes)
         if given and batch.first_key:
-            frames = _with_header(frames, batch.first_key)
+            frames = _with_header(consumer, frames, batch.first_key)
         if given:
             outflow.write(consumer, given, frames)
         is_large_taken = False
@@ -126,7 +127,9 @@ class ExaminedGiver:
         return True
 
 
-def _with_header(frame: bytes, name: str) -> bytes:
-    """Return a MESSAGE frame that says of a header that it is true."""
+def _with_header(consumer: Consumer, frame: bytes, name: str) -> bytes:
+    """Return the frame of a message that says of a header that it is true."""
+    if consumer.encode is not None:
+        return with_line(frame, b"%b:true\n" % name.encode())
     command, _, rest = frame.partition(b"\n")
     return b"%b\n%b:true\n%b" % (command, name.encode(), rest)

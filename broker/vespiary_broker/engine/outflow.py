@@ -146,6 +146,8 @@ class Outflow:
         self.messages_out += count
         consumer.queue.delivered += count
         consumer.given += count
+        if consumer.encode is not None:
+            frames = consumer.encode(frames)
         if self.is_counting_ahead and consumer.view is None:
             self.core.receipt(consumer.output.handle, frames)
         else:

@@ -6,7 +6,7 @@ Used by `registry`, `routing`, `dispatch` and `subscriptions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +53,8 @@ class Consumer:
         given_back: Messages of these that came back while it was open.
         view: What it has seen of a non-destructive queue; None: it takes what it is given.
         claims: What open transactions acknowledge of its messages: `claims` reads and writes it.
+        encode: Turns messages as they are stored (`vespiary_codec.stored_message`) into what goes
+            to its connection; None: the core encodes them itself.
     """
 
     handle: int
@@ -69,6 +71,7 @@ class Consumer:
     given_back: int = 0
     view: View | None = None
     claims: dict[Claims, int] = field(default_factory=dict)
+    encode: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -8,6 +8,7 @@ subscription have names. Called by the server's sessions.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vespiary_broker.engine.addresses import Address
@@ -35,7 +36,7 @@ class SubscriptionRequest:
         destination: Where from.
         subscription: Id of the subscription, unique in its connection.
         header: The value of the `subscription` header of its messages, escaped for the version.
-        version: Version of the protocol: 10, 11, 12.
+        version: Version of STOMP: 10, 11, 12; 0 for another protocol, which encodes by itself.
         mode: Acknowledgement mode.
         credit: Messages that may be out unacknowledged, 1 or more.
         client_id: Name of the client; empty if it has none.
@@ -44,6 +45,7 @@ class SubscriptionRequest:
         priority: The consumer is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
         is_no_local: Whether it does not want what its own session sends; for topics.
+        encode: As of `Consumer`; `version` is 0 then.
     """
 
     destination: Destination
@@ -58,6 +60,7 @@ class SubscriptionRequest:
     priority: int = 0
     is_exclusive: bool = False
     is_no_local: bool = False
+    encode: Callable[[bytes], bytes] | None = None
 
 
 def durable_queue_name(client_id: str, durable_name: str) -> str:
@@ -125,6 +128,7 @@ async def open_subscription(
         match,
         request.priority,
         request.is_exclusive,
+        encode=request.encode,
     )
     registry.limits.subscriptions += 1
     queue.consumers.append(consumer)

@@ -1,7 +1,7 @@
 """Giving out the messages of non-destructive queues: each consumer gets all, and takes none.
 
-Owns the walk of each consumer over its queue, the turns among them, and the MESSAGE frames, which
-the core would make for a message that is taken. Where a consumer stands is its view's (`views`).
+Owns the walk of each consumer over its queue, the turns among them, and the frames, which the core
+would make for a message that is taken. Where a consumer stands is its view's (`views`).
 Called by `dispatch`; owner: the event loop.
 
 Pages are not opened: each consumer looks into those at which it stands (`page_walk`), and passes
@@ -27,6 +27,7 @@ from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 from vespiary_broker.engine.views import LOOK_FIRST, View, Views
 from vespiary_codec.journal.large_reference import decode_large_reference
+from vespiary_codec.stored_message import ESCAPED, STORED_HEAD, STORED_VERSION
 from vespiary_codec.wire.stomp import Version
 from vespiary_codec.wire.stomp.properties import properties_for_version
 
@@ -34,6 +35,7 @@ _LOOK_MAX: Final = 256
 _LOOK_COST: Final = 16
 """A look at nothing counts as much as one at so many messages."""
 _JUDGE_COST: Final = 16
+_DELIVERIES_MAX: Final = 2**16 - 1
 _VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
 
 
@@ -193,7 +195,8 @@ class ViewGiver:
         if body is None:  # the same turn in which it was looked at: it went with another message
             return True
         head = _head(consumer, batch.view, message, len(body))
-        return batch.add(message.sequence, b"%b%b\0" % (head, body))
+        end = b"" if consumer.encode is not None else b"\0"
+        return batch.add(message.sequence, b"%b%b%b" % (head, body, end))
 
     def _give_large(self, batch: _Batch, message: MessageView) -> bool:
         """Give a message whose body is in a file: alone, behind what was given before."""
@@ -219,7 +222,21 @@ class ViewGiver:
 
 
 def _head(consumer: Consumer, view: View, message: MessageView, body_bytes: int) -> bytes:
-    """Return a MESSAGE frame up to its body; as the core makes it (`abc.Core.deliver`)."""
+    """Return a message up to its body; as the core makes it (`abc.Core.deliver`)."""
+    if view.version == STORED_VERSION:
+        return (
+            STORED_HEAD.pack(
+                message.sequence,
+                message.time_ms,
+                0 if message.is_large else body_bytes,
+                len(message.properties),
+                min(message.deliveries + view.attempts(message.sequence), _DELIVERIES_MAX),
+                message.priority,
+                message.protocol,
+                ESCAPED * message.is_escaped,
+            )
+            + message.properties
+        )
     name = b"%d-%d" % (consumer.queue.id, message.sequence)
     acknowledge = b""
     if view.version == 12 and view.mode is not AckMode.AUTO:

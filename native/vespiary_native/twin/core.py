@@ -8,6 +8,7 @@ package. Never does I/O, knows no clock. Called by the engine and the store, thr
 from __future__ import annotations
 
 from vespiary_codec.journal.record import QUEUE_STATE, RecordFlag
+from vespiary_codec.stored_message import STORED_VERSION
 from vespiary_native.abc import (
     BLOCK_BYTES,
     SLAB_BYTES,
@@ -439,8 +440,8 @@ class TwinCore(
         """See `abc.Core.open_consumer`."""
         known, queue = self._connection(connection), self._queue(queue_id)
         _check_credit(credit)
-        if version not in (10, 11, 12):
-            raise ValueError(f"version {version} is not 10, 11 or 12")
+        if version not in (STORED_VERSION, 10, 11, 12):
+            raise ValueError(f"version {version} is not 0, 10, 11 or 12")
         if len(subscription) > SUBSCRIPTION_BYTES_MAX:
             raise ValueError(
                 f"a subscription's id has {len(subscription)} bytes:"

@@ -1,7 +1,7 @@
 """Messages out, acknowledgements and refusals in.
 
-Owns the order of delivery and the MESSAGE frame. Never decides who gets how many: that is the
-engine. Called by the core and by the scanner.
+Owns the order of delivery, the MESSAGE frame, and the form for those who encode elsewhere. Never
+decides who gets how many: that is the engine. Called by the core and by the scanner.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from vespiary_codec.journal.record import RecordFlag
+from vespiary_codec.stored_message import STORED_HEAD, STORED_VERSION
 from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
@@ -109,12 +110,31 @@ def encode_message(
     """Return the parts of a MESSAGE frame and their length; they point into the slab."""
     _, at, properties_bytes, body_bytes, flags, _, _ = message
     body_at = at + properties_bytes
+    if consumer.version == STORED_VERSION:
+        head = _stored_head(consumer, sequence, message, view)
+        end = body_at + body_bytes
+        return (head, view[at:end]), len(head) + end - at
     properties: bytes | memoryview = view[at:body_at]
     if flags & _ESCAPED and consumer.version != 12:
         properties = properties_for_version(bytes(properties), _VERSIONS[consumer.version])
     head = _encode_head(consumer, sequence, body_bytes)
     length = len(head) + len(properties) + body_bytes + 2
     return (head, properties, b"\n", view[body_at : body_at + body_bytes], b"\0"), length
+
+
+def _stored_head(consumer: Consumer, sequence: int, message: Message, view: memoryview) -> bytes:
+    """Return what stands before the properties of a message that is encoded elsewhere."""
+    _, _, properties_bytes, body_bytes, flags, _, record_at = message
+    return STORED_HEAD.pack(
+        sequence,
+        int.from_bytes(view[record_at + 8 : record_at + 16], "little"),
+        0 if flags & _LARGE else body_bytes,
+        properties_bytes,
+        consumer.queue.deliveries.get(sequence, 0),
+        view[record_at + 7],
+        view[record_at + 6],
+        flags & _ESCAPED,
+    )
 
 
 def _encode_head(consumer: Consumer, sequence: int, body_bytes: int) -> bytes:
@@ -167,9 +187,12 @@ def give_large(staging: Staging, consumer: Consumer, sequence: int) -> LargeDeli
     if slab.view is None:
         return None
     properties = bytes(slab.view[at : at + properties_bytes])
-    if flags & _ESCAPED and consumer.version != 12:
-        properties = properties_for_version(properties, _VERSIONS[consumer.version])
-    head = b"%b%b\n" % (_encode_head(consumer, sequence, large.body.size_bytes), properties)
+    if consumer.version == STORED_VERSION:
+        head = _stored_head(consumer, sequence, message, slab.view) + properties
+    else:
+        if flags & _ESCAPED and consumer.version != 12:
+            properties = properties_for_version(properties, _VERSIONS[consumer.version])
+        head = b"%b%b\n" % (_encode_head(consumer, sequence, large.body.size_bytes), properties)
     if not staging.counting.ahead(queue, sequence, message):
         return None
     hold(consumer, sequence, message)

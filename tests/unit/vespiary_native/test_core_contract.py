@@ -14,6 +14,13 @@ from vespiary_codec.journal.record import (
     SealRecord,
     SequenceRange,
 )
+from vespiary_codec.stored_message import (
+    STORED_VERSION,
+    StoredMessage,
+    read_stored,
+    stored_head,
+    with_line,
+)
 from vespiary_native.abc import AckMode, Core, DeliverStatus, NoRoom, ScanStatus
 from vespiary_testkit.core_rig import DESTINATION, KIB, SLAB, CoreRig, ids, send
 
@@ -555,3 +562,28 @@ def test_a_closed_route_is_asked_for_again(rig: CoreRig) -> None:
 def test_wrong_arguments_are_refused(rig: CoreRig, call: Callable[[Core], object]) -> None:
     with pytest.raises(ValueError):
         call(rig.core)
+
+
+# --- messages for those who encode elsewhere -----------------------------------------------------
+
+
+def test_a_consumer_may_be_given_messages_as_they_are_stored(rig: CoreRig) -> None:
+    consumer = rig.core.open_consumer(
+        rig.connection, 1, AckMode.INDIVIDUAL, 10, b"", STORED_VERSION
+    )
+    rig.core.publish(rig.route, b"a:b\\n\n", b"one", persistent=True, protocol=2, priority=7,
+                     escaped=True)  # fmt: skip
+    rig.core.publish(rig.route, b"", b"", persistent=True, protocol=3)
+    rig.flush()
+    status, count, data = rig.core.deliver(consumer, 10, 10**6)
+    assert (status, count) == (DeliverStatus.DRAINED, 2)
+    first, second = read_stored(data)
+    assert first == StoredMessage(1, 1000, 0, 7, 2, True, b"a:b\\n\n", b"one")
+    assert second == StoredMessage(2, 1000, 0, 4, 3, False, b"", b"")
+    assert data.startswith(stored_head(first) + b"one")
+    rig.core.give_back(consumer, 1)
+    (again,) = read_stored(rig.core.deliver(consumer, 10, 10**6)[2])
+    assert (again.sequence, again.deliveries) == (1, 1)
+    assert [each.properties for each in read_stored(with_line(data, b"x:y\n"))] == [
+        b"x:y\na:b\\n\n", b"",
+    ]  # fmt: skip
