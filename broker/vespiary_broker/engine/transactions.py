@@ -59,6 +59,7 @@ class Outgoing:
         is_special: Whether Python looks at it before it is given to anybody.
         duplicate_id: Id by which a message that comes again is known; empty for none.
         large: Where the body is, if it is in a file; `body` is the reference then.
+        protocol: Of its sender (journal-format.md §3.2).
     """
 
     destination: Destination
@@ -69,6 +70,7 @@ class Outgoing:
     is_special: bool = False
     duplicate_id: bytes = b""
     large: LargeBody | None = None
+    protocol: int = 1
 
     @property
     def size_bytes(self) -> int:
@@ -93,8 +95,11 @@ def publish(
     target: Target,
     *,
     transaction: int = 0,
-) -> None:
+) -> int:
     """Stage a message; a large body is the core's from then on, or removed if nobody wants it.
+
+    Returns:
+        The number of its places.
 
     Raises:
         NoRoom: No slab or no file; nothing was staged.
@@ -114,6 +119,7 @@ def publish(
         message.properties,
         message.body,
         persistent=message.is_persistent,
+        protocol=message.protocol,
         priority=message.priority,
         escaped=message.is_escaped,
         large=message.large is not None,
@@ -121,11 +127,12 @@ def publish(
         transaction=transaction,
     )
     if message.large is None or bodies is None:
-        return
+        return places
     if places:
         bodies.adopt(message.large)
     else:
         bodies.remove([message.large.large_id])
+    return places
 
 
 @dataclass(frozen=True, slots=True)

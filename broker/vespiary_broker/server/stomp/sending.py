@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from vespiary_broker.engine.address_memory import Verdict
-from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
 from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
-from vespiary_broker.engine.publishing import Target, find_target, make_target
-from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
+from vespiary_broker.engine.publishing import Target
+from vespiary_broker.engine.transactions import Outgoing
+from vespiary_broker.server.message_sender import Outcome, Sent
 from vespiary_broker.server.stomp.large_sending import send_from_memory
 from vespiary_codec.wire.stomp import Frame, canonical_properties
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Sending:
         self._listener = listener
         self._core = cycle.core
         self._registry = cycle.engine.registry
-        self._full = session.full_addresses
+        self._sender = session.message_sender
 
     def send(self, frame: Frame) -> Coroutine[Any, Any, None] | None:
         """Send a message, or put it into its transaction.
@@ -68,15 +67,10 @@ class Sending:
             self.add_member(transaction, message)
             self._session.confirm(frame)
             return None
-        target = find_target(self._registry, message.destination)
-        if target is None or not self._full.is_open(target, message.destination):
+        sent = self._sender.try_send(message)
+        if sent is None:
             return self._send_waiting(frame, message)
-        try:
-            self._publish(message, target)
-        except NoRoom:
-            return self._send_waiting(frame, message)
-        self._teach(frame, target)
-        self._session.confirm(frame)
+        self._confirm(frame, sent)
         return None
 
     def add_member(self, transaction: str, message: Outgoing) -> None:
@@ -99,64 +93,21 @@ class Sending:
     async def send_later(self, frame: Frame, message: Outgoing) -> bool:
         """Send once destination and room are there, or do what a policy says.
 
-        That of the address while it is full, and that for a full disk.
-
         Returns:
             False if it was not sent: dropped by a policy, or the connection went before.
 
         Raises:
             VespiaryError: It is refused by a policy, or its destination cannot be made.
         """
-        registry = self._registry
-        while self._connection.is_open:
-            target = find_target(registry, message.destination)
-            if target is None:
-                target = await make_target(registry, message.destination)
-            if not self._full.is_open(target, message.destination):
-                verdict = await self._full.admit(message)
-                if verdict is Verdict.DROP:
-                    self._session.confirm(frame)
-                    return False
-                if verdict is Verdict.WAIT:
-                    continue  # it has waited: destination and room may be others now
-            try:
-                self._publish(message, target)
-            except NoRoom:
-                if self.is_dropped(message) or (self._full.is_dropped_without_room(message)):
-                    self._session.confirm(frame)
-                    return False
-                await self._cycle.space(self._connection)
-                continue
-            self._teach(frame, target)
+        sent = await self._sender.send(message)
+        self._confirm(frame, sent)
+        return sent.outcome is Outcome.SENT
+
+    def _confirm(self, frame: Frame, sent: Sent) -> None:
+        if sent.target is not None:
+            self._teach(frame, sent.target)
+        if sent.outcome is not Outcome.GONE:
             self._session.confirm(frame)
-            return True
-        return False
-
-    def is_dropped(self, message: Outgoing) -> bool:
-        """Return whether a message that found no room is dropped; False: its sender waits.
-
-        Raises:
-            JournalFull: It is refused.
-        """
-        full = self._cycle.full_disk
-        if full is None or not message.is_persistent:
-            return False
-        return self._cycle.engine.full_disk.is_dropped(message.destination.address, full)
-
-    def _publish(self, message: Outgoing, target: Target) -> None:
-        duplicates = self._cycle.engine.duplicates
-        if message.duplicate_id and duplicates.is_on(message.destination.address):
-            is_new = stage_once(self._core, self._registry, duplicates, message, target)
-            if not is_new and message.large is not None:
-                self._session.drop_bodies([message.large.large_id])
-            return
-        try:
-            publish(self._core, self._registry.large_bodies, message, target)
-        except ValueError as error:
-            raise LimitExceeded(
-                f"the message is too large for the journal: {error}",
-                cure="send a smaller one, or raise journal-buffer-size",
-            ) from error
 
     def _teach(self, frame: Frame, target: Target) -> None:
         """Let the core take the next messages to this destination by itself.

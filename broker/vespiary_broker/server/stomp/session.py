@@ -30,7 +30,7 @@ from vespiary_broker.engine.transactions import (
     prepare,
     stage,
 )
-from vespiary_broker.server.full_addresses import FullAddresses
+from vespiary_broker.server.message_sender import MessageSender
 from vespiary_broker.server.protocol_handler import Work
 from vespiary_broker.server.stomp.branch_frames import BranchFrames
 from vespiary_broker.server.stomp.sending import Sending
@@ -88,7 +88,8 @@ class StompSession:
         self._cycle = cycle
         self._listener = listener
         self._core = cycle.core
-        self.full_addresses = FullAddresses(connection, cycle)
+        self.message_sender = MessageSender(connection, cycle, self.drop_bodies)
+        self.full_addresses = self.message_sender.full_addresses
         self._registry = cycle.engine.registry
         self.branches = BranchFrames(self, connection, cycle)
         self.sending = Sending(self, connection, cycle, listener)
@@ -331,7 +332,7 @@ class StompSession:
 
         Durability: what is dropped is confirmed and lost, as `DROP` asks for.
         """
-        kept = [send for send in transaction.sends if not self.sending.is_dropped(send)]
+        kept = [send for send in transaction.sends if not self.message_sender.is_dropped(send)]
         if len(kept) == len(transaction.sends):
             return False
         bodies = set(transaction.large_ids)

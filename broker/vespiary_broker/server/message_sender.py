@@ -1,0 +1,154 @@
+"""One message of a client on its way to the core, whatever its protocol: at once, or when it may.
+
+Owns the waiting for a destination, for room, and what the policies of full addresses and full disks
+decide. Must never confirm: the protocol's session does. Owner: the connection.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from vespiary_broker.engine.address_memory import Verdict
+from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.engine.publishing import Target, find_target, make_target
+from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
+from vespiary_broker.server.full_addresses import FullAddresses
+from vespiary_spec.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+
+Stage = Callable[[Outgoing, Target], int]
+"""Stages a message; returns the number of its places. Raises NoRoom: nothing was staged."""
+
+
+class Outcome(enum.Enum):
+    """What became of a message."""
+
+    SENT = enum.auto()
+    DROPPED = enum.auto()  # by a policy, which wants it confirmed
+    GONE = enum.auto()  # its connection closed first
+
+
+class Sent(NamedTuple):
+    """What became of a message.
+
+    Attributes:
+        outcome: What.
+        target: Where it went; None unless it was sent.
+        places: Queues that it is in.
+    """
+
+    outcome: Outcome
+    target: Target | None = None
+    places: int = 0
+
+
+class MessageSender:
+    """Sends the messages of one connection.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        drop_bodies: Removes bodies in files of messages that were never staged.
+    """
+
+    def __init__(
+        self, connection: Connection, cycle: Cycle, drop_bodies: Callable[[list[int]], None]
+    ) -> None:
+        self.full_addresses = FullAddresses(connection, cycle)
+        self._connection = connection
+        self._cycle = cycle
+        self._core = cycle.core
+        self._registry = cycle.engine.registry
+        self._drop_bodies = drop_bodies
+
+    def try_send(self, message: Outgoing, stage: Stage | None = None) -> Sent | None:
+        """Send a message if nothing stands in the way.
+
+        Args:
+            message: The message.
+            stage: Stages it; None: as any message.
+
+        Returns:
+            None if it has to wait: `send` does.
+
+        Raises:
+            VespiaryError: It may not be sent.
+
+        Durability: staged; durable with the block that is filling.
+        """
+        target = find_target(self._registry, message.destination)
+        if target is None or not self.full_addresses.is_open(target, message.destination):
+            return None
+        try:
+            return Sent(Outcome.SENT, target, (stage or self.stage)(message, target))
+        except NoRoom:
+            return None
+
+    async def send(self, message: Outgoing, stage: Stage | None = None) -> Sent:
+        """Send once destination and room are there, or do what a policy says.
+
+        That of the address while it is full, and that for a full disk.
+
+        Raises:
+            VespiaryError: It is refused by a policy, or its destination cannot be made.
+
+        Durability: as of `try_send`.
+        """
+        registry = self._registry
+        while self._connection.is_open:
+            target = find_target(registry, message.destination)
+            if target is None:
+                target = await make_target(registry, message.destination)
+            if not self.full_addresses.is_open(target, message.destination):
+                verdict = await self.full_addresses.admit(message)
+                if verdict is Verdict.DROP:
+                    return Sent(Outcome.DROPPED)
+                if verdict is Verdict.WAIT:
+                    continue  # it has waited: destination and room may be others now
+            try:
+                return Sent(Outcome.SENT, target, (stage or self.stage)(message, target))
+            except NoRoom:
+                if self.is_dropped(message) or self.full_addresses.is_dropped_without_room(message):
+                    return Sent(Outcome.DROPPED)
+                await self._cycle.space(self._connection)
+        return Sent(Outcome.GONE)
+
+    def is_dropped(self, message: Outgoing) -> bool:
+        """Return whether a message that found no room is dropped; False: its sender waits.
+
+        Raises:
+            JournalFull: It is refused.
+        """
+        full = self._cycle.full_disk
+        if full is None or not message.is_persistent:
+            return False
+        return self._cycle.engine.full_disk.is_dropped(message.destination.address, full)
+
+    def stage(self, message: Outgoing, target: Target) -> int:
+        """Stage a message; one that has come before, by its duplicate id, is not staged again.
+
+        Returns:
+            The number of its places.
+
+        Raises:
+            NoRoom: There is no room; nothing was staged.
+            LimitExceeded: It is too large for the journal.
+        """
+        duplicates = self._cycle.engine.duplicates
+        if message.duplicate_id and duplicates.is_on(message.destination.address):
+            is_new = stage_once(self._core, self._registry, duplicates, message, target)
+            if not is_new and message.large is not None:
+                self._drop_bodies([message.large.large_id])
+            return 1
+        try:
+            return publish(self._core, self._registry.large_bodies, message, target)
+        except ValueError as error:
+            raise LimitExceeded(
+                f"the message is too large for the journal: {error}",
+                cure="send a smaller one, or raise journal-buffer-size",
+            ) from error
