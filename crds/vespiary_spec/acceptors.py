@@ -25,6 +25,7 @@ class Protocol(enum.StrEnum):
     """Protocols that an acceptor speaks."""
 
     STOMP = "STOMP"
+    MQTT = "MQTT"
 
 
 class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -125,6 +126,111 @@ class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     ] = None
 
 
+class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an MQTT client may send, and how it is watched."""
+
+    maximum_packet_size: Annotated[
+        int,
+        setting(
+            "A packet of a client, all of it; told to clients of MQTT 5.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=268_435_460,
+        ),
+    ] = 2 * _MIB
+    receive_maximum: Annotated[
+        int,
+        setting(
+            "Messages of QoS 1 and 2 that a client may have sent and not had answered; told to "
+            "clients of MQTT 5, which are disconnected beyond it.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=65_535,
+        ),
+    ] = 4096
+    maximum_in_flight: Annotated[
+        int,
+        setting(
+            "Messages of QoS 1 and 2 that a client is sent before it acknowledges any; a client of "
+            "MQTT 5 may ask for fewer (Receive Maximum).",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=65_535,
+        ),
+    ] = 1000
+    topic_alias_maximum: Annotated[
+        int,
+        setting(
+            "Topic aliases that a client may use, and at most as many are used towards it.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=65_535,
+        ),
+    ] = 32
+    server_keep_alive: Annotated[
+        int,
+        setting(
+            "Longest keep alive that a client may choose, 0 included; longer ones are shortened "
+            "to it, which clients of MQTT 5 are told. 0 leaves it to the clients.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=65_535,
+        ),
+    ] = 0
+    session_expiry_interval: Annotated[
+        int,
+        setting(
+            "Longest time that a session outlives its connection; clients of MQTT 5 are told if "
+            "they get less than they asked for. -1 sets no bound.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            minimum=-1,
+            maximum=2**32 - 2,
+        ),
+    ] = -1
+    max_topic_size: Annotated[
+        int,
+        setting(
+            "A topic name or filter.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=16,
+            maximum=4096,
+        ),
+    ] = 1024
+    max_topic_levels: Annotated[
+        int,
+        setting(
+            "Levels of a topic name or filter.", change=Change.RESTART, minimum=1, maximum=1024
+        ),
+    ] = 32
+    max_user_properties: Annotated[
+        int,
+        setting("User properties of one packet.", change=Change.RESTART, minimum=0, maximum=10_000),
+    ] = 100
+    max_subscriptions: Annotated[
+        int,
+        setting(
+            "Subscriptions of one client.", change=Change.RESTART, minimum=1, maximum=1_000_000
+        ),
+    ] = 1000
+    min_read_rate: Annotated[
+        int,
+        setting(
+            "A client that has begun a packet has to send at least this much on average until it "
+            "ends, or it is dropped. 0 waits for ever.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=_MIB,
+        ),
+    ] = 64
+
+
 class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """TLS of an acceptor, by files."""
 
@@ -204,6 +310,7 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         ),
     ] = "/topic/"
     stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
+    mqtt: Annotated[MqttLimits, setting("Limits for MQTT clients.")] = MqttLimits()
 
 
 class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -95,7 +95,6 @@ NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
     },
     (ACCEPTOR, "protocols"): {
         "AMQP": "AMQP",
-        "MQTT": "MQTT",
         "CORE": "the reference system's own protocol",
         "OPENWIRE": "OpenWire",
         "HORNETQ": "the old protocol of the reference system",

@@ -23,6 +23,7 @@ from vespiary_spec.acceptors import (
     AcceptorBase,
     AcceptorTls,
     Admin,
+    MqttLimits,
     Protocol,
     StompLimits,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "Divert",
     "DivertRoutingType",
     "JournalType",
+    "MqttLimits",
     "PreallocationScope",
     "PreallocationStrategy",
     "Protocol",

@@ -39,6 +39,7 @@ from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
 from vespiary_broker.app.memory import MemoryBindings, memory_limits
+from vespiary_broker.app.mqtt import begin_mqtt
 from vespiary_broker.app.naming import count_rules, naming_rules
 from vespiary_broker.app.ownership import exit_code, take_ownership
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
@@ -213,12 +214,11 @@ class BrokerApp(Administration):
         check_filters(configuration)
         folders = configuration.directories(self._base)
         self.report = await self._verify()
-        users = self._users
         self._admin = AdminServer(
             self,
             configuration.admin.host,
             configuration.admin.port,
-            has_users=bool(users.read()),
+            has_users=bool(self._users.read()),
         )
         await stack.enter_async_context(self._admin.running())
         self.report = await self._room.verified(self.report, self._verify)
@@ -247,7 +247,7 @@ class BrokerApp(Administration):
             is_persistent=configuration.persistence_enabled,
             spawn=self._spawn,
             load_slab=self._load_slab,
-            users=users.users,
+            users=self._users.users,
             is_anonymous_allowed=is_anonymous_allowed(configuration),
             address_settings=configuration.address_settings,
             memory_limits=memory_limits(configuration),
@@ -267,6 +267,7 @@ class BrokerApp(Administration):
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
         self._join(engine, cycle, journal, bindings)
         stack.callback(cycle.close)
+        begin_mqtt(stack, cycle, bindings, configuration, self._load_slab)
         stack.push_async_callback(self._disconnect)
         cycle.start()
         begin_paging(self._pager, engine, cycle)

@@ -23,7 +23,10 @@ def set_kind(core: Core, queue: Queue, settings: AddressSettings) -> None:
         settings: Of its address; no field is None.
     """
     before = queue.kind
-    if queue.traits.is_internal:
+    if queue.traits.is_internal and queue.traits.kind:
+        # What the broker keeps for itself must not hang on what users set for `#`.
+        queue.kind = QueueKind(**{name.replace("-", "_"): v for name, v in queue.traits.kind})
+    elif queue.traits.is_internal:
         assert settings.retroactive_message_count is not None
         queue.kind = QueueKind(ring_size=settings.retroactive_message_count, non_destructive=True)
     else:

@@ -28,6 +28,8 @@ from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, XaError
 OVERHEAD_BYTES: Final = 256
 """Counted for each member beside its bytes, so that a million empty ones are bounded too."""
 OPEN_TRANSACTIONS_MAX: Final = 100
+PROPERTIES_BYTES_MAX: Final = 2**16 - 1
+"""What the length of a record's properties can say."""
 
 
 _RECORD_BYTES: Final = 128
@@ -388,7 +390,7 @@ def stage_branch(
     data = encode_branch(name)
     sends, records = _plan(core, registry, transaction)
     size_bytes = len(data) + sum(send.size_bytes for send, _ in sends)
-    _begin(core, registry, number, size_bytes, records, is_branch=True)
+    begin_staging(core, registry, number, size_bytes, records, is_branch=True)
     _publish(core, registry.large_bodies, sends, number)
     _acknowledge(core, transaction.acknowledgements, number)
     block = core.prepare(number, data)
@@ -405,9 +407,9 @@ def _plan(
         _check_held(core, acknowledgement)
     records = 1 + _most_acknowledged(core, transaction.acknowledgements)
     for send, target in zip(transaction.sends, targets, strict=True):
-        places = max(_most_places(registry, send.destination), target.places)
+        places = max(most_places(registry, send.destination), target.places)
         records += places
-        _check_size(core, send, places)
+        check_size(core, send, places)
     return list(zip(transaction.sends, targets, strict=True)), records
 
 
@@ -449,8 +451,8 @@ def stage_once(
     if duplicates.is_seen(address, message.duplicate_id):
         duplicates.discard(address)
         return False
-    places = max(_most_places(registry, message.destination), target.places)
-    _check_size(core, message, places)
+    places = max(most_places(registry, message.destination), target.places)
+    check_size(core, message, places)
     _stage(core, registry, duplicates, [(message, target)], [], places + 1)
     return True
 
@@ -473,7 +475,7 @@ def _stage(
     members = [(record, member_of(record, number) if stays else None) for record, stays in numbered]
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
-    _begin(core, registry, number, size_bytes, records + len(members))
+    begin_staging(core, registry, number, size_bytes, records + len(members))
     _publish(core, registry.large_bodies, sends, number)
     entered = [(record, _append_member(core, member)) for record, member in members]
     _acknowledge(core, acknowledgements, number)
@@ -494,8 +496,19 @@ def _append_member(core: Core, member: tuple[bytes, int] | None) -> int:
     return core.current_file()
 
 
-def _check_size(core: Core, message: Outgoing, places: int) -> None:
-    """Refuse what no record can hold, before the core has an open transaction."""
+def check_size(core: Core, message: Outgoing, places: int) -> None:
+    """Refuse what no record can hold, before the core has an open transaction.
+
+    Raises:
+        LimitExceeded: It is too large, or has too many bytes of properties.
+    """
+    if len(message.properties) > PROPERTIES_BYTES_MAX:
+        raise LimitExceeded(
+            "the headers of the message are too large for the journal",
+            measured=f"{len(message.properties)} bytes",
+            allowed=f"at most {PROPERTIES_BYTES_MAX} bytes",
+            cure="send fewer or shorter ones",
+        )
     size_bytes = len(message.properties) + len(message.body) + places * PLACE.size
     size_bytes += ADD.size + TRANSACTION.size
     if size_bytes > core.record_bytes_max:
@@ -531,7 +544,7 @@ def _check_held(core: Core, acknowledgement: Acknowledgement) -> None:
         )
 
 
-def _begin(
+def begin_staging(
     core: Core,
     registry: Registry,
     number: int,
@@ -540,7 +553,12 @@ def _begin(
     *,
     is_branch: bool = False,
 ) -> None:
-    """Open a transaction in the core, or refuse one that would wait for room for ever."""
+    """Open a transaction in the core, or refuse one that would wait for room for ever.
+
+    Raises:
+        NoRoom: It does not fit now.
+        LimitExceeded: It never will.
+    """
     try:
         core.begin(number, size_bytes, records, branch=is_branch)
     except NoRoom:
@@ -569,7 +587,8 @@ def _most_acknowledged(core: Core, acknowledgements: list[Acknowledgement]) -> i
     return single + sum(max(1, core.queue_statistics(each).delivering) for each in cumulative)
 
 
-def _most_places(registry: Registry, destination: Destination) -> int:
+def most_places(registry: Registry, destination: Destination) -> int:
+    """Return how many queues a message may get to at most."""
     address = registry.addresses.get(destination.address)
     if address is None or destination.queue is not None:
         return 1

@@ -247,15 +247,10 @@ class Connection(asyncio.BufferedProtocol):
         assert self._cycle.large is not None
         assert self._stream is None
         assert self.handler is not None
-        self._stream = LargeStream(
-            self,
-            self._cycle,
-            self._cycle.large,
-            consumer,
-            given,
-            self.handler.large_head(consumer, given),
-            self.handler.large_end,
-        )
+        start = self.handler.large_start(consumer, given)
+        if start is None:
+            return
+        self._stream = LargeStream(self, self._cycle, self._cycle.large, consumer, given, start)
         self._cycle.spawn(self._stream.run())
 
     def stream_ended(self, stream: LargeStream) -> None:

@@ -29,6 +29,7 @@ from vespiary_spec.errors import JournalError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.mqtt.hub import MqttHub
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class Cycle:
         self.spawn = spawn
         self.loop = asyncio.get_running_loop()
         self.buffer = SharedBuffer(engine.core)
+        self.mqtt: MqttHub | None = None
         self.connections: dict[int, Connection] = {}
         self.partial: set[Connection] = set()
         self.errors: Counter[str] = Counter()

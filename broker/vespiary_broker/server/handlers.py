@@ -5,9 +5,10 @@ Owns the choice. Must never hold a connection. Called by `connection`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from vespiary_broker.server.mqtt.handler import MqttHandler
 from vespiary_broker.server.protocol_handler import ProtocolHandler
 from vespiary_broker.server.stomp.handler import StompHandler
 from vespiary_codec.wire.stomp import encode, error_frame
@@ -34,7 +35,10 @@ def make_handler(
     return _HANDLERS[protocol](connection, cycle, listener)
 
 
-_HANDLERS = {Protocol.STOMP: StompHandler}
+_HANDLERS: dict[Protocol, Callable[[Connection, Cycle, Listener], ProtocolHandler]] = {
+    Protocol.STOMP: StompHandler,
+    Protocol.MQTT: MqttHandler,
+}
 
 
 def refusal_of_unknown(sentence: str, body: str, protocols: Collection[Protocol]) -> bytes:

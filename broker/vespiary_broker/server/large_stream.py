@@ -16,8 +16,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from vespiary_broker.engine.core import AckMode, LargeDelivery, NoRoom
+from vespiary_broker.engine.core import LargeDelivery, NoRoom
 from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.server.protocol_handler import LargeStart
 from vespiary_spec.errors import LargeMessageDamaged, NativeError, WriterFailed
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class LargeStream:
         store: The bodies.
         consumer: The consumer.
         given: The message.
-        head: What goes out before its body.
-        end: What goes out behind it.
+        start: How it is sent.
 
     Attributes:
         waiting: What the connection has to send behind the frame.
@@ -54,11 +54,9 @@ class LargeStream:
         store: LargeMessages,
         consumer: Consumer,
         given: LargeDelivery,
-        head: bytes,
-        end: bytes,
+        start: LargeStart,
     ) -> None:
-        self._head = head
-        self._end = end
+        self._start = start
         self.waiting = bytearray()
         self.sent_bytes = 0
         self._connection = connection
@@ -111,13 +109,14 @@ class LargeStream:
             await self._wait_for_room()
         if self._is_cut:
             return
-        self._transmit(self._end)
+        if self._start.end:
+            self._transmit(self._start.end)
         self._store.delivered(self._given.body.size_bytes)
-        if self._consumer.mode is AckMode.AUTO:
+        if self._start.is_done:
             await self._acknowledge()
 
     def _transmit(self, piece: bytes) -> None:
-        data = piece if self.sent_bytes else self._head + piece
+        data = piece if self.sent_bytes else self._start.head + piece
         self._connection.transmit(data)
         self.sent_bytes += len(data)
 

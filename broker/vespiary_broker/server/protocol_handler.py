@@ -34,6 +34,20 @@ class Refusal(NamedTuple):
     data: bytes
 
 
+class LargeStart(NamedTuple):
+    """How a large message is sent.
+
+    Attributes:
+        head: What goes out before its body.
+        end: What goes out behind it.
+        is_done: Whether the message is acknowledged when its body has left.
+    """
+
+    head: bytes
+    end: bytes
+    is_done: bool
+
+
 class ProtocolHandler(Protocol):
     """One client's protocol.
 
@@ -108,12 +122,13 @@ class ProtocolHandler(Protocol):
             sentence: Why its connection ends.
         """
 
-    def large_head(self, consumer: Consumer, given: LargeDelivery) -> bytes:
-        """Return what goes out before the body of a large message."""
+    def large_start(self, consumer: Consumer, given: LargeDelivery) -> LargeStart | None:
+        """Return how a large message is sent; None: it is not, and was seen to.
 
-    @property
-    def large_end(self) -> bytes:
-        """What goes out behind the body of a large message."""
+        Args:
+            consumer: Who is given it.
+            given: The message.
+        """
 
 
 def sentence_of(error: VespiaryError) -> str:

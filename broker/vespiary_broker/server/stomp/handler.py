@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vespiary_broker.server.protocol_handler import Refusal, sentence_of
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.server.protocol_handler import LargeStart, Refusal, sentence_of
 from vespiary_broker.server.stomp.heart_beats import HeartBeats
 from vespiary_broker.server.stomp.intake import Intake
 from vespiary_broker.server.stomp.large_intake import LargeSink
@@ -37,8 +38,6 @@ class StompHandler:
         cycle: What all connections share.
         listener: The listener that the client came through.
     """
-
-    large_end = b"\0"
 
     def __init__(self, connection: Connection, cycle: Cycle, listener: Listener) -> None:
         self.session = StompSession(connection, cycle, listener, self)
@@ -123,9 +122,9 @@ class StompHandler:
         """Return an ERROR frame that is not about a frame of the client."""
         return encode(error_frame(sentence), self.session.version or "1.0")
 
-    def large_head(self, consumer: Consumer, given: LargeDelivery) -> bytes:  # noqa: ARG002
-        """Return the MESSAGE frame up to the body, which the core has made."""
-        return given.head
+    def large_start(self, consumer: Consumer, given: LargeDelivery) -> LargeStart:
+        """Return the MESSAGE frame up to the body, which the core has made, and its end."""
+        return LargeStart(given.head, b"\0", is_done=consumer.mode is AckMode.AUTO)
 
     # --- what the session asks --------------------------------------------------------------------
 

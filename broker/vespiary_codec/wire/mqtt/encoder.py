@@ -62,6 +62,22 @@ def encode(packet: Packet, version: Version) -> bytes:
     return bytes([kind << 4 | flags]) + variable(len(body)) + body
 
 
+def with_payload_bytes(packet: bytes, payload_bytes: int) -> bytes:
+    """Return a PUBLISH up to its payload, for a payload that is sent by itself.
+
+    Args:
+        packet: A PUBLISH with an empty payload.
+        payload_bytes: Bytes of the payload to come.
+
+    Raises:
+        LocalProtocolError: No packet can be so long.
+    """
+    at = 2
+    while packet[at - 1] & 0x80:
+        at += 1
+    return packet[:1] + variable(len(packet) - at + payload_bytes) + packet[at:]
+
+
 def variable(value: int) -> bytes:
     """Return a number as one to four bytes of seven bits each, the lowest first.
 

@@ -1,0 +1,351 @@
+"""CONNECT and DISCONNECT: from a login to a session, and what a client leaves behind.
+
+Owns the meaning of the CONNECT packet. Owner: the connection.
+
+Order: the password is checked, an earlier connection of the client id is ended, a session that is
+to be forgotten goes, a new one that is to stay is written down, then CONNACK leaves; then what the
+session has subscribed to is opened again.
+
+Source: MQTT 5.0 §3.1, §3.2 and §3.14.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.logins import Check, Principal
+from vespiary_broker.engine.names import Sender
+from vespiary_broker.engine.publishing import Target
+from vespiary_broker.engine.transactions import Outgoing, publish
+from vespiary_broker.server.mqtt.delivering import PACKET_BYTES_MAX, ClientLimits, Deliveries
+from vespiary_broker.server.mqtt.publishing import Publishing
+from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession
+from vespiary_broker.server.mqtt.subscribing import Subscribing
+from vespiary_broker.server.mqtt.wills import Will
+from vespiary_codec.wire.mqtt import (
+    Connack,
+    Connect,
+    Disconnect,
+    Property,
+    Publish,
+    RemoteProtocolError,
+    Version,
+    Violation,
+    encode,
+)
+from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
+from vespiary_spec.errors import VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.mqtt.handler import MqttHandler
+    from vespiary_broker.server.mqtt.hub import MqttHub
+    from vespiary_broker.server.protocol_handler import Work
+
+_TWO_BYTES_MAX: Final = 65_535
+
+
+@dataclass(eq=False, slots=True)
+class Login:
+    """What a login has led to.
+
+    Attributes:
+        version: The version that the client speaks.
+        session: Its session.
+        publishing: What it publishes.
+        subscribing: Its subscriptions.
+        deliveries: What it is sent.
+        packet_bytes_max: Largest packet that it takes.
+        will: What it leaves behind; None: nothing.
+    """
+
+    version: Version
+    session: MqttSession
+    publishing: Publishing
+    subscribing: Subscribing
+    deliveries: Deliveries
+    packet_bytes_max: int
+    will: Will | None = None
+
+
+class Connecting:
+    """The beginning and the end of one client's connection.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        hub: What all MQTT clients share.
+        listener: The listener that the client came through.
+        handler: What it is part of.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cycle: Cycle,
+        hub: MqttHub,
+        listener: Listener,
+        handler: MqttHandler,
+    ) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._hub = hub
+        self._listener = listener
+        self._limits = listener.acceptor.mqtt
+        self._handler = handler
+        self._is_counted = False
+        self._user = ""
+
+    # --- CONNECT ----------------------------------------------------------------------------------
+
+    def connect(self, packet: Connect) -> Work:
+        """Take a CONNECT; what is returned is left to do.
+
+        Raises:
+            LoginRefused: No entry.
+            RemoteProtocolError: It asks for what there is not.
+        """
+        if Property.AUTHENTICATION_METHOD in packet.properties:
+            raise RemoteProtocolError(
+                Violation.PROPERTY_VALUE,
+                "there is no such authentication method here; log in with user name and password",
+                ReasonCode.BAD_AUTHENTICATION_METHOD,
+            )
+        password = None if packet.password is None else packet.password.decode(errors="replace")
+        outcome = self._cycle.engine.logins.begin(
+            packet.user_name, password, self._connection.peer, self._cycle.loop.time()
+        )
+        return self._enter(packet, outcome)
+
+    async def _enter(self, packet: Connect, outcome: Principal | Check) -> None:
+        principal = await self._principal(outcome)
+        if not self._connection.is_open:
+            return
+        self._cycle.engine.registry.limits.begin_session(principal.name)
+        self._is_counted = True
+        self._user = principal.name
+        try:
+            login = await self._begin(packet, principal.name)
+        except BaseException:
+            self._end_counting()
+            raise
+        if login is None:
+            self._end_counting()
+            return
+        login.deliveries.resume()
+        await login.subscribing.resume()
+
+    async def _begin(self, packet: Connect, user: str) -> Login | None:
+        """Begin or go on with a session, and say so; None: the connection closed first."""
+        client_id = packet.client_id or f"auto-{secrets.token_hex(10)}"
+        async with self._hub.sessions.lock(client_id):
+            session, is_present = await self._session(packet, client_id, user)
+            if not self._connection.is_open:
+                self._hub.left(session)
+                return None
+            try:
+                login = self._login(packet, session)
+            except VespiaryError:
+                self._hub.left(session)
+                raise
+            session.client = self._handler
+            self._handler.logged_in(login, self._keep_alive_s(packet))
+            answer = self._connack(packet, session, is_present=is_present)
+            self._connection.write(encode(answer, packet.version))
+            return login
+
+    async def _principal(self, outcome: Principal | Check) -> Principal:
+        if isinstance(outcome, Principal):
+            return outcome
+        is_good = await self._cycle.in_thread(outcome.is_good)
+        logins = self._cycle.engine.logins
+        return logins.finish(outcome, is_good=is_good, now_s=self._cycle.loop.time())
+
+    async def _session(
+        self, packet: Connect, client_id: str, user: str
+    ) -> tuple[MqttSession, bool]:
+        """Return the session of a client, and whether it was there."""
+        sessions, hub = self._hub.sessions, self._hub
+        known = sessions.get(client_id)
+        if known is not None and known.user != user:
+            raise RemoteProtocolError(
+                Violation.CLIENT_ID,
+                f"the client id {client_id[:60]!r} belongs to another user",
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            )
+        if known is not None and known.client is not None:
+            known.client.taken_over()
+        if known is not None and (packet.clean_start or not known.expiry_s):
+            hub.wills.release(client_id)
+            await sessions.end(known)
+            known = None
+        hub.wills.withdraw(client_id)
+        expiry_s = self._expiry_s(packet)
+        if known is None:
+            return await sessions.begin(client_id, user, expiry_s), False
+        await hub.exactly_once.resume(known)
+        known.away_since_ms = 0
+        known.expiry_s = expiry_s
+        await sessions.save(known)
+        return known, True
+
+    def _expiry_s(self, packet: Connect) -> int:
+        """Return how long a session outlives its connection."""
+        if packet.version is Version.V5:
+            wanted = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+            assert isinstance(wanted, int)
+        else:
+            wanted = 0 if packet.clean_start else NEVER_S
+        return self._bounded(wanted)
+
+    def _bounded(self, wanted_s: int) -> int:
+        most_s = self._limits.session_expiry_interval
+        return wanted_s if most_s < 0 else min(wanted_s, most_s)
+
+    def _keep_alive_s(self, packet: Connect) -> int:
+        most_s = self._limits.server_keep_alive
+        if most_s and not 0 < packet.keep_alive_s <= most_s:
+            return most_s
+        return packet.keep_alive_s
+
+    def _login(self, packet: Connect, session: MqttSession) -> Login:
+        """Make what acts for the client."""
+        limits, properties = self._limits, packet.properties
+        in_flight = _number(properties, Property.RECEIVE_MAXIMUM, _TWO_BYTES_MAX)
+        packet_bytes = _number(properties, Property.MAXIMUM_PACKET_SIZE, PACKET_BYTES_MAX)
+        aliases = _number(properties, Property.TOPIC_ALIAS_MAXIMUM, 0)
+        sender = Sender(session.client_id)
+        deliveries = Deliveries(
+            self._connection,
+            self._cycle,
+            self._hub,
+            session,
+            packet.version,
+            ClientLimits(
+                min(in_flight, limits.maximum_in_flight),
+                packet_bytes,
+                min(aliases, limits.topic_alias_maximum),
+            ),
+        )
+        publishing = Publishing(
+            self._connection,
+            self._cycle,
+            self._hub,
+            session,
+            packet.version,
+            sender,
+            limits.receive_maximum,
+            limits.topic_alias_maximum,
+            self._listener.large,
+        )
+        subscribing = Subscribing(
+            self._connection,
+            self._cycle,
+            self._hub,
+            session,
+            deliveries,
+            sender,
+            limits.max_subscriptions,
+        )
+        login = Login(packet.version, session, publishing, subscribing, deliveries, packet_bytes)
+        login.will = self._will(packet, session, publishing)
+        return login
+
+    def _will(self, packet: Connect, session: MqttSession, publishing: Publishing) -> Will | None:
+        """Return the will of a CONNECT.
+
+        Raises:
+            RemoteProtocolError: Clients may not publish to its topic.
+        """
+        if packet.will is None:
+            return None
+        will = packet.will
+        delay_s = _number(will.properties, Property.WILL_DELAY_INTERVAL, 0)
+        kept = dict(will.properties)
+        kept.pop(Property.WILL_DELAY_INTERVAL, None)
+        said = Publish(will.topic, will.payload, will.qos, will.retain, properties=kept)
+        publishing.outgoing(said)  # to refuse what cannot be published
+
+        async def prepare() -> None:
+            if will.retain:
+                await self._hub.retained.ready()
+
+        def stage(message: Outgoing, target: Target) -> int:
+            if will.retain:
+                at_once = Publish(will.topic, will.payload, 0, retain=True)
+                return publishing.stage_with_notes(at_once, message, target)
+            registry = self._cycle.engine.registry
+            return publish(self._cycle.core, registry.large_bodies, message, target)
+
+        return Will(session.client_id, lambda: publishing.outgoing(said), stage, delay_s, prepare)
+
+    def _connack(self, packet: Connect, session: MqttSession, *, is_present: bool) -> Connack:
+        """Return the answer to a CONNECT that was accepted."""
+        if packet.version is not Version.V5:
+            return Connack(session_present=is_present and packet.version is not Version.V3_1)
+        limits = self._limits
+        properties: Properties = {
+            Property.RECEIVE_MAXIMUM: limits.receive_maximum,
+            Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
+            Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
+        }
+        asked_s = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+        if session.expiry_s != asked_s:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
+        if not packet.client_id:
+            properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = session.client_id
+        keep_alive_s = self._keep_alive_s(packet)
+        if keep_alive_s != packet.keep_alive_s:
+            properties[Property.SERVER_KEEP_ALIVE] = keep_alive_s
+        return Connack(session_present=is_present, properties=properties)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def disconnect(self, login: Login, packet: Disconnect) -> None:
+        """Take a DISCONNECT: the will is dropped, unless the client wants it to be sent.
+
+        Raises:
+            RemoteProtocolError: It sets an expiry for a session that had none (§3.14.2.2.2).
+        """
+        expiry_s = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+        if isinstance(expiry_s, int):
+            if expiry_s and not login.session.expiry_s:
+                raise RemoteProtocolError(
+                    Violation.PROPERTY_VALUE,
+                    "DISCONNECT sets a session expiry interval where CONNECT had none",
+                    ReasonCode.PROTOCOL_ERROR,
+                )
+            login.session.expiry_s = self._bounded(expiry_s)
+        if packet.reason_code is ReasonCode.SUCCESS:
+            login.will = None
+
+    def leave(self, login: Login) -> None:
+        """Give back what the client holds, and begin what follows from its end."""
+        session = login.session
+        login.deliveries.leave()
+        login.subscribing.close()
+        self._end_counting()
+        if session.client is self._handler:
+            self._hub.left(session)
+        if login.will is not None and not self._cycle.failure:
+            delay_s = login.will.delay_s
+            if session.expiry_s != NEVER_S:
+                delay_s = min(delay_s, session.expiry_s)
+            self._hub.wills.leave(login.will, delay_s)
+            login.will = None
+
+    def _end_counting(self) -> None:
+        if self._is_counted:
+            self._is_counted = False
+            self._cycle.engine.registry.limits.end_session(self._user)
+
+
+def _number(properties: Properties, name: Property, default: int) -> int:
+    value = properties.get(name, default)
+    assert isinstance(value, int)
+    return value

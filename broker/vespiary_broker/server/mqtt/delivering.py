@@ -1,0 +1,409 @@
+"""Messages on their way to one MQTT client: PUBLISH packets out, their acknowledgements in.
+
+Owns what one connection was sent, and the messages that wait for its window. Must never decide who
+gets a message: the engine does. Owner: the connection.
+
+A message of QoS 0 is acknowledged when it is given. Others hold a packet id and a place in the
+window, which all subscriptions of the client share; while it is full the queues wait (`room_bytes`).
+What was given beyond it, a slice at most, waits here.
+
+Durability: a message of QoS 1 is acknowledged by PUBACK alone. For QoS 2 see `exactly_once`.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vespiary_broker.engine.core import LargeDelivery, NoRoom
+from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.server.mqtt.in_flight import InFlight
+from vespiary_broker.server.mqtt.messages import Delivered, delivered
+from vespiary_broker.server.mqtt.sessions import MqttSession, Options
+from vespiary_codec.stored_message import StoredMessage, read_stored
+from vespiary_codec.wire.mqtt import Property, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
+from vespiary_codec.wire.mqtt import encode as encode_packet
+from vespiary_codec.wire.mqtt.encoder import with_payload_bytes
+from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.mqtt.hub import MqttHub
+
+PACKET_BYTES_MAX: Final = 268_435_455 + 5
+
+log = logging.getLogger(__name__)
+
+
+class ClientLimits(NamedTuple):
+    """What a client can take.
+
+    Attributes:
+        in_flight: Messages of QoS 1 and 2 that may be out.
+        packet_bytes: Largest packet.
+        topic_aliases: Aliases that may be used.
+    """
+
+    in_flight: int
+    packet_bytes: int = PACKET_BYTES_MAX
+    topic_aliases: int = 0
+
+
+class WindowOutput:
+    """Where the messages of a client's subscriptions go: its connection, while its window is open.
+
+    Args:
+        connection: The connection.
+        deliveries: Has the window.
+    """
+
+    def __init__(self, connection: Connection, deliveries: Deliveries) -> None:
+        self._connection = connection
+        self._deliveries = deliveries
+        self.write = connection.write
+        self.stream = connection.stream
+        self.refuse = connection.refuse
+
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+        return self._connection.handle
+
+    def room_bytes(self) -> int:
+        """Return how many bytes more it takes now."""
+        return self._connection.room_bytes() if self._deliveries.is_open else 0
+
+
+class Subscriber:
+    """One subscription: turns its messages into packets.
+
+    Attributes:
+        options: What the client wants of it.
+        consumer: Its consumer; set once it is open.
+
+    Args:
+        deliveries: Those of the client.
+        topic_filter: Its filter, without `$share/NAME/`.
+        options: What the client wants of it.
+    """
+
+    def __init__(self, deliveries: Deliveries, topic_filter: str, options: Options) -> None:
+        self.options = options
+        self.consumer: Consumer
+        self.topic = "" if set(topic_filter) & set("+#") else topic_filter
+        self.is_wild_first = topic_filter[0] in "+#"
+        self._deliveries = deliveries
+
+    def encode(self, data: bytes) -> bytes:
+        """Return what the client is sent of messages that its consumer was given.
+
+        Args:
+            data: The messages, as `vespiary_codec.stored_message` says.
+        """
+        deliveries = self._deliveries
+        return b"".join([deliveries.give(self, message) for message in read_stored(data)])
+
+
+class Deliveries:
+    """What one client is sent.
+
+    Attributes:
+        output: Where its consumers' messages go.
+        oversized: Messages that were too large for it, and dropped as the protocol demands.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        hub: What all MQTT clients share.
+        session: Of the client.
+        version: That it speaks.
+        limits: What it can take.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cycle: Cycle,
+        hub: MqttHub,
+        session: MqttSession,
+        version: Version,
+        limits: ClientLimits,
+    ) -> None:
+        self.output = WindowOutput(connection, self)
+        self.oversized = 0
+        self._connection = connection
+        self._cycle = cycle
+        self._core = cycle.core
+        self._hub = hub
+        self._session = session
+        self._version = version
+        self._limits = limits
+        self._in_flight = InFlight(limits.in_flight, session.resumed)
+        self._waiting: deque[tuple[Subscriber, StoredMessage]] = deque()
+        self._starved: deque[Callable[[], None]] = deque()  # acts that found no room
+        self._aliases: dict[str, int] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client may be sent more that it has to acknowledge."""
+        return self._in_flight.room > 0 and not self._waiting and not self._starved
+
+    def resume(self) -> None:
+        """Send again what an earlier connection has left: the PUBRELs; messages come by queue."""
+        for packet_id in self._in_flight.released():
+            self._write(Pubrel(packet_id))
+
+    def leave(self) -> None:
+        """Give the session what the next connection has to know."""
+        self._session.resumed = self._in_flight.leave()
+        self._waiting.clear()
+        self._starved.clear()
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def give(self, subscriber: Subscriber, message: StoredMessage) -> bytes:
+        """Return the packet of a message; nothing if it waits, or goes later, or not at all."""
+        if self._waiting or self._starved:
+            self._waiting.append((subscriber, message))
+            return b""
+        return self._give(subscriber, message)
+
+    def _give(self, subscriber: Subscriber, message: StoredMessage) -> bytes:
+        said = delivered(message, self._hub.topics)
+        topic = subscriber.topic or self._hub.topics.topic_of_destination(said.address)
+        options, sequence = subscriber.options, message.sequence
+        if subscriber.is_wild_first and topic.startswith("$"):
+            self._finish(subscriber.consumer, sequence)  # §4.7.2: not for this filter
+            return b""
+        qos = min(options.qos, said.qos)
+        if not qos:
+            packet = self._packet(subscriber, message, said, topic, 0)
+            self._finish(subscriber.consumer, sequence)
+            return self._sized(packet)
+        if self._in_flight.room <= 0:
+            self._waiting.append((subscriber, message))
+            return b""
+        self._release_gone(subscriber.consumer.queue.id, sequence)
+        packet_id, is_again = self._in_flight.add(subscriber.consumer, sequence, qos)
+        packet = self._packet(subscriber, message, said, topic, qos)
+        packet.packet_id, packet.dup = packet_id, is_again or message.deliveries > 0
+        data = self._sized(packet)
+        if not data:
+            self._in_flight.pop(packet_id)
+            self._finish(subscriber.consumer, sequence)
+            return b""
+        return data if qos == 1 else self._noted(packet_id, data)
+
+    def _noted(self, packet_id: int, data: bytes) -> bytes:
+        """Send a PUBLISH of QoS 2 once its id is durable; return it if it need not wait."""
+        held = self._in_flight.get(packet_id)
+        if held is None or held.note or not self._session.is_durable:
+            return data
+
+        def note() -> None:
+            assert held is not None
+            held.note = self._hub.exactly_once.note_sent(self._session, packet_id, held.place)
+            self._connection.confirm(data)
+
+        self._act(note)
+        return b""
+
+    def _packet(
+        self,
+        subscriber: Subscriber,
+        message: StoredMessage,
+        said: Delivered,
+        topic: str,
+        qos: int,
+    ) -> Publish:
+        options = subscriber.options
+        is_retained = said.is_retained_copy or (options.retain_as_published and said.retain)
+        properties: Properties = {}
+        if self._version is Version.V5:
+            properties = said.properties
+            if said.expires_ms:
+                left_ms = said.expires_ms - self._cycle.engine.fates.clock_ms()
+                properties[Property.MESSAGE_EXPIRY_INTERVAL] = max(0, -(-left_ms // 1000))
+            if options.identifier:
+                properties[Property.SUBSCRIPTION_IDENTIFIER] = [options.identifier]
+            topic = self._aliased(topic, properties)
+        return Publish(topic, message.body, qos, retain=is_retained, properties=properties)
+
+    def _aliased(self, topic: str, properties: Properties) -> str:
+        """Set the alias of a topic, if there is one; return what goes out as its name."""
+        if not self._limits.topic_aliases:
+            return topic
+        alias = self._aliases.get(topic)
+        if alias is not None:
+            properties[Property.TOPIC_ALIAS] = alias
+            return ""
+        if len(self._aliases) < self._limits.topic_aliases:
+            self._aliases[topic] = len(self._aliases) + 1
+            properties[Property.TOPIC_ALIAS] = self._aliases[topic]
+        return topic
+
+    def _sized(self, packet: Publish, payload_bytes: int = 0) -> bytes:
+        """Return a packet as bytes; nothing if it is too large for the client (§3.1.2.11.4)."""
+        data = encode_packet(packet, self._version)
+        if payload_bytes:
+            data = with_payload_bytes(data, payload_bytes)
+        if len(data) + payload_bytes <= self._limits.packet_bytes:
+            return data
+        alias = packet.properties.get(Property.TOPIC_ALIAS)
+        if alias is not None and packet.topic:
+            del self._aliases[packet.topic]  # the client does not hear of it
+        self.oversized += 1
+        log.warning(
+            "a message is too large for its client client=%r topic=%r bytes=%d allowed=%d",
+            self._session.client_id,
+            packet.topic,
+            len(data) + payload_bytes,
+            self._limits.packet_bytes,
+        )
+        return b""
+
+    def large_head(self, subscriber: Subscriber, given: LargeDelivery) -> tuple[bytes, bool]:
+        """Return the packet of a large message up to its payload, and whether it is done then.
+
+        Args:
+            subscriber: Whose it is.
+            given: The message.
+
+        Returns:
+            Nothing to send at all if it is too large for the client; it was acknowledged then.
+        """
+        (message,) = read_stored(given.head)
+        said = delivered(message, self._hub.topics)
+        topic = subscriber.topic or self._hub.topics.topic_of_destination(said.address)
+        qos = min(subscriber.options.qos, said.qos, 1)
+        packet = self._packet(subscriber, message, said, topic, qos)
+        if qos:
+            packet.packet_id, is_again = self._in_flight.add(
+                subscriber.consumer, message.sequence, qos
+            )
+            packet.dup = is_again or message.deliveries > 0
+        head = self._sized(packet, given.body.size_bytes)
+        if not head:
+            if qos:
+                self._in_flight.pop(packet.packet_id)
+            self._finish(subscriber.consumer, message.sequence)
+        return head, not qos
+
+    # --- acknowledgements -------------------------------------------------------------------------
+
+    def puback(self, packet: Puback) -> None:
+        """Take the acknowledgement of a message of QoS 1, a refusing one as well (§4.3.2)."""
+        held = self._in_flight.get(packet.packet_id)
+        if held is None or held.qos != 1 or held.consumer is None:
+            return
+        self._in_flight.pop(packet.packet_id)
+        self._finish(held.consumer, held.place[1])
+        self._go_on()
+
+    def pubrec(self, packet: Pubrec) -> None:
+        """Take the first acknowledgement of a message of QoS 2."""
+        packet_id = packet.packet_id
+        held = self._in_flight.get(packet_id)
+        if held is None or held.qos != 2:
+            self._write(Pubrel(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+            return
+        consumer = held.consumer
+        if consumer is None:  # it came again
+            self._connection.confirm(self._bytes(Pubrel(packet_id)))
+            return
+        if packet.reason_code.is_failure:  # the client will not have it; it ends here (§4.3.3)
+            self._in_flight.pop(packet_id)
+            self._finish(consumer, held.place[1])
+            self._end_note(held.note)
+            self._go_on()
+            return
+
+        def release() -> None:
+            assert consumer is not None
+            held.note = self._hub.exactly_once.note_released(
+                self._session, packet_id, consumer, held.place[1], held.note
+            )
+            held.consumer = None
+            if consumer.view is not None:
+                consumer.view.acknowledge(held.place[1])
+            self._connection.confirm(self._bytes(Pubrel(packet_id)))
+
+        self._act(release)
+
+    def pubcomp(self, packet: Pubcomp) -> None:
+        """Take the last acknowledgement of a message of QoS 2."""
+        held = self._in_flight.get(packet.packet_id)
+        if held is None or held.qos != 2 or held.consumer is not None:
+            return
+        self._in_flight.pop(packet.packet_id)
+        self._end_note(held.note)
+        self._go_on()
+
+    def _release_gone(self, queue_id: int, sequence: int) -> None:
+        """Let the client forget ids of messages that ended while it was away."""
+        for packet_id, note in self._in_flight.gone(queue_id, sequence):
+            self._end_note(note)
+            self._write(Pubrel(packet_id))
+
+    def _finish(self, consumer: Consumer, sequence: int) -> None:
+        """Acknowledge a message; as soon as there is room."""
+
+        def acknowledge() -> None:
+            if not consumer.is_open:
+                return
+            if consumer.view is not None:
+                consumer.view.acknowledge(sequence)
+                self._cycle.engine.dispatcher.poke(consumer.queue.id)
+            else:
+                self._core.acknowledge(consumer.handle, sequence)
+
+        self._act(acknowledge)
+
+    def _end_note(self, note: int) -> None:
+        if note:
+            self._act(lambda: self._hub.exactly_once.end_note(self._session, note))
+
+    def _act(self, act: Callable[[], None]) -> None:
+        """Do something that needs room in the journal, in order, as soon as there is some."""
+        if not self._starved:
+            try:
+                act()
+            except NoRoom:
+                pass
+            else:
+                self._cycle.touch()
+                return
+            self._cycle.spawn(self._go_on_with_room())
+        self._starved.append(act)
+
+    async def _go_on_with_room(self) -> None:
+        while self._connection.is_open and self._starved:
+            await self._cycle.space(self._connection)
+            while self._starved and self._connection.is_open:
+                try:
+                    self._starved[0]()
+                except NoRoom:
+                    break
+                self._starved.popleft()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what waits for the window, and let the queues give more."""
+        data = []
+        while self._waiting and self._in_flight.room > 0 and not self._starved:
+            data.append(self._give(*self._waiting.popleft()))
+        if data:
+            self._connection.write(b"".join(data))
+        if self.is_open:
+            self._cycle.engine.dispatcher.output_ready(self.output)
+        self._cycle.touch()
+
+    def _bytes(self, packet: Pubrel) -> bytes:
+        return encode_packet(packet, self._version)
+
+    def _write(self, packet: Pubrel) -> None:
+        self._connection.write(self._bytes(packet))

@@ -1,0 +1,342 @@
+"""The MQTT handler of a connection: bytes to packets, packets to those who act, and last words.
+
+Owns the decoder, the keep alive clock, and which packet goes where. Must never know an address:
+`publishing`, `subscribing` and `delivering` do. Owner: its connection.
+
+A packet is handled when the one before it is done (`Connection.perform`); what is received
+meanwhile waits in the decoder, and reading stops.
+
+Source: MQTT 3.1.1 and 5.0, §3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.server.mqtt.connecting import Connecting, Login
+from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
+from vespiary_broker.server.protocol_handler import LargeStart, Refusal, Work
+from vespiary_codec.wire.mqtt import (
+    NEED_DATA,
+    Connack,
+    Connect,
+    Disconnect,
+    MqttDecoder,
+    MqttLimits,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Property,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    RemoteProtocolError,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    Violation,
+    encode,
+)
+from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
+from vespiary_spec.errors import LimitExceeded, VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.core import LargeDelivery
+    from vespiary_broker.engine.queues import Consumer
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import Listener
+
+_KEEP_ALIVE_SHARE: Final = 1.5
+"""Keep alive intervals without a packet after which a client is dropped (§3.1.2.10)."""
+_NAMES: Final = {Version.V3_1: "MQTT 3.1", Version.V3_1_1: "MQTT 3.1.1", Version.V5: "MQTT 5"}
+
+
+class MqttHandler:
+    """One client's MQTT; keeps `protocol_handler.ProtocolHandler`.
+
+    Owner: its connection.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        listener: The listener that the client came through.
+    """
+
+    def __init__(self, connection: Connection, cycle: Cycle, listener: Listener) -> None:
+        assert cycle.mqtt is not None
+        limits = listener.acceptor.mqtt
+        self._connection = connection
+        self._cycle = cycle
+        self._limits = limits
+        self._decoder = MqttDecoder(
+            MqttLimits(
+                packet_bytes=limits.maximum_packet_size,
+                before_login_bytes=min(limits.maximum_packet_size, 64 * 1024),
+                topic_bytes=limits.max_topic_size,
+                topic_levels=limits.max_topic_levels,
+                user_properties=limits.max_user_properties,
+            )
+        )
+        self._connecting = Connecting(connection, cycle, cycle.mqtt, listener, self)
+        self._login: Login | None = None
+        self._version: Version | None = None
+        self._keep_alive_s = 0.0
+        self._is_closed = False
+
+    # --- what the connection asks -----------------------------------------------------------------
+
+    @property
+    def protocol(self) -> str:
+        """Name and version; empty before the login."""
+        return _NAMES[self._login.version] if self._login is not None else ""
+
+    @property
+    def user(self) -> str:
+        """Name of the user that it acts for; empty before the login."""
+        return self._login.session.user if self._login is not None else ""
+
+    @property
+    def client_id(self) -> str:
+        """Name of the client; empty before the login."""
+        return self._login.session.client_id if self._login is not None else ""
+
+    @property
+    def subscriptions_count(self) -> int:
+        """Consumers that the client has."""
+        return len(self._login.subscribing) if self._login is not None else 0
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the login is done."""
+        return self._login is not None
+
+    @property
+    def min_read_rate(self) -> int:
+        """Bytes a second that an incomplete packet has to grow by; 0: any number."""
+        return self._limits.min_read_rate
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes received of a packet that is not complete."""
+        return self._decoder.buffered_bytes
+
+    def begin(self, data: bytes) -> None:
+        """Take the first bytes of the connection."""
+        self._decoder.feed(data)
+        self.resume()
+
+    def read_view(self) -> memoryview:
+        """Return where the next bytes are to be read to."""
+        return self._cycle.buffer.view
+
+    def take(self, nbytes: int) -> None:
+        """Take what was read to `read_view`."""
+        self._decoder.feed(self._cycle.buffer.view[:nbytes])
+        self.resume()
+
+    def resume(self) -> None:
+        """Handle the packets that are whole, until one needs time."""
+        connection, decoder = self._connection, self._decoder
+        begin = decoder.buffered_bytes
+        while connection.is_taking:
+            try:
+                packet = decoder.next_packet()
+            except RemoteProtocolError as error:
+                self._version = decoder.version or self._version
+                connection.refuse_error(error)
+                return
+            if packet is NEED_DATA:
+                is_new = decoder.buffered_bytes < begin
+                connection.note_partial(decoder.is_mid_packet, is_new=is_new)
+                return
+            self._take_packet(packet)
+
+    def _take_packet(self, packet: Packet) -> None:
+        self._connection.perform(lambda: self._handle(packet), packet)
+
+    def drop(self) -> None:
+        """Forget everything that was received and not taken."""
+        self._decoder = MqttDecoder(version=self._decoder.version)
+        self._connection.note_partial(is_partial=False)
+
+    def close(self) -> None:
+        """Give back everything that the client holds."""
+        if self._login is not None and not self._is_closed:
+            self._is_closed = True
+            self._connecting.leave(self._login)
+
+    def expire_transactions(self, before_s: float) -> int:  # noqa: ARG002 (MQTT has none)
+        """Return 0: MQTT has no transactions."""
+        return 0
+
+    def refusal(self, error: VespiaryError, cause: object) -> Refusal:  # noqa: ARG002
+        """Return the last packet for what the client did: CONNACK, DISCONNECT, or none."""
+        code = reason_of(error)
+        kind = error.violation.value if isinstance(error, RemoteProtocolError) else ""
+        sentence = sentence_for(error)
+        return Refusal(kind or type(error).__name__, sentence, self._last(code, sentence))
+
+    def farewell(self, sentence: str) -> bytes:
+        """Return the last packet to a client that did nothing wrong."""
+        code = (
+            ReasonCode.SERVER_SHUTTING_DOWN
+            if self._cycle.is_stopping
+            else (
+                ReasonCode.SERVER_BUSY if self._login is not None else ReasonCode.SERVER_UNAVAILABLE
+            )
+        )
+        return self._last(code, sentence)
+
+    def _last(self, code: ReasonCode, sentence: str) -> bytes:
+        version = self._version
+        if self._login is None:
+            if version is None:
+                return b""
+            properties: Properties = {Property.REASON_STRING: sentence}
+            code = code if code in ALLOWED[PacketType.CONNACK] else ReasonCode.UNSPECIFIED_ERROR
+            is_5 = version is Version.V5
+            return encode(Connack(code, properties=properties if is_5 else {}), version)
+        if version is not Version.V5:
+            return b""
+        code = code if code in ALLOWED[PacketType.DISCONNECT] else ReasonCode.UNSPECIFIED_ERROR
+        data = encode(Disconnect(code, {Property.REASON_STRING: sentence}), Version.V5)
+        if len(data) > self._login.packet_bytes_max:
+            data = encode(Disconnect(code), Version.V5)
+        return data
+
+    def large_start(self, consumer: Consumer, given: LargeDelivery) -> LargeStart | None:
+        """Return how a large message is sent."""
+        assert self._login is not None
+        subscriber = self._login.subscribing.subscriber_of(consumer)
+        head, is_done = self._login.deliveries.large_head(subscriber, given)
+        return LargeStart(head, b"", is_done) if head else None
+
+    # --- packets ----------------------------------------------------------------------------------
+
+    def _handle(self, packet: Packet) -> Work:
+        """Do what a packet asks for; what is returned is left to do.
+
+        Raises:
+            VespiaryError: It cannot be done; the connection has to end.
+        """
+        login = self._login
+        if isinstance(packet, Connect):
+            return self._connect(packet)
+        assert login is not None  # the decoder takes nothing else before CONNECT
+        if isinstance(packet, Publish):
+            return login.publishing.publish(packet)
+        if isinstance(packet, Puback):
+            login.deliveries.puback(packet)
+        elif isinstance(packet, Pubrec):
+            login.deliveries.pubrec(packet)
+        elif isinstance(packet, Pubcomp):
+            login.deliveries.pubcomp(packet)
+        elif isinstance(packet, Pubrel):
+            return self._release(login, packet)
+        elif isinstance(packet, Pingreq):
+            self._connection.write(encode(Pingresp(), login.version))
+        elif isinstance(packet, Subscribe):
+            return self._subscribe(login, packet)
+        elif isinstance(packet, Unsubscribe):
+            return self._unsubscribe(login, packet)
+        elif isinstance(packet, Disconnect):
+            self._disconnect(login, packet)
+        else:
+            raise RemoteProtocolError(
+                Violation.UNEXPECTED_PACKET,
+                f"{type(packet).__name__.upper()} has no place here",
+                ReasonCode.PROTOCOL_ERROR,
+            )
+        return None
+
+    def _connect(self, packet: Connect) -> Work:
+        if self._version is not None:
+            raise RemoteProtocolError(
+                Violation.UNEXPECTED_PACKET, "CONNECT came twice", ReasonCode.PROTOCOL_ERROR
+            )
+        self._version = packet.version
+        return self._connecting.connect(packet)
+
+    def logged_in(self, login: Login, keep_alive_s: int) -> None:
+        """Leave the login behind.
+
+        Args:
+            login: What it has led to.
+            keep_alive_s: Seconds between two packets of the client; 0: any number.
+        """
+        self._login = login
+        self._connection.logged_in()
+        self._keep_alive_s = keep_alive_s * _KEEP_ALIVE_SHARE
+        if keep_alive_s:
+            self._connection.set_timer("keep alive", self._keep_alive_s, self._check_keep_alive)
+
+    def _check_keep_alive(self) -> None:
+        connection = self._connection
+        if not connection.is_open:
+            return
+        now_s = connection.now_s()
+        if not connection.is_listening:
+            connection.heard_at_s = now_s
+        wait_s = connection.heard_at_s + self._keep_alive_s - now_s
+        if wait_s > 0.001:
+            connection.set_timer("keep alive", wait_s, self._check_keep_alive)
+            return
+        sentence = f"no packet for {now_s - connection.heard_at_s:.1f} seconds"
+        connection.refuse_error(KeepAliveExceeded(sentence, allowed=f"{self._keep_alive_s:g}"))
+
+    def _release(self, login: Login, packet: Pubrel) -> Work:
+        try:
+            login.publishing.release(packet)
+        except NoRoom:
+            return self._release_with_room(login, packet)
+        return None
+
+    async def _release_with_room(self, login: Login, packet: Pubrel) -> None:
+        while self._connection.is_open:
+            await self._cycle.space(self._connection)
+            try:
+                login.publishing.release(packet)
+            except NoRoom:
+                continue
+            return
+
+    async def _subscribe(self, login: Login, packet: Subscribe) -> None:
+        outcomes = await login.subscribing.subscribe(packet)
+        answer = Suback(packet.packet_id, tuple(code for code, _ in outcomes))
+        self._connection.confirm(encode(answer, login.version))
+        for _, wanted in outcomes:
+            if wanted is not None and self._connection.is_open:
+                await login.subscribing.send_retained(wanted)
+
+    async def _unsubscribe(self, login: Login, packet: Unsubscribe) -> None:
+        codes = await login.subscribing.unsubscribe(packet)
+        if login.version is not Version.V5:
+            codes = ()
+        self._connection.confirm(encode(Unsuback(packet.packet_id, codes), login.version))
+
+    def _disconnect(self, login: Login, packet: Disconnect) -> None:
+        """End the connection as the client wants it (§3.14.4)."""
+        self._connecting.disconnect(login, packet)
+        self._connection.end(b"")
+
+    # --- what the hub asks ------------------------------------------------------------------------
+
+    def taken_over(self) -> None:
+        """End the connection: another one of the same client id has come."""
+        sentence = "another connection has the client id now"
+        self._cycle.count_error("session-taken-over")
+        self._connection.end(self._last(ReasonCode.SESSION_TAKEN_OVER, sentence), is_patient=False)
+
+
+class KeepAliveExceeded(LimitExceeded):
+    """A client was silent for longer than it said."""
+
+    code = LimitExceeded.code

@@ -1,0 +1,146 @@
+"""Packet ids of one client's messages of QoS 1 and 2: what was sent and is not done with.
+
+Owns the ids and the window. Must never send or acknowledge anything. A message that comes again on
+a later connection keeps its id (MQTT 5.0 §4.4): what the client got before is known by it. Called
+by `delivering`; owner: the connection, and between two connections the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from vespiary_broker.engine.queues import Consumer
+
+PACKET_ID_MAX: Final = 65_535
+Place = tuple[int, int]
+"""Number of a queue, and a sequence in it."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that was sent.
+
+    Attributes:
+        consumer: Who holds it; None: it was acknowledged by PUBREC, and is only released.
+        place: Where it stands.
+        qos: 1 or 2.
+        note: Sequence of what is noted about it; 0: nothing is.
+    """
+
+    consumer: Consumer | None
+    place: Place
+    qos: int
+    note: int = 0
+
+
+@dataclass(slots=True)
+class Resumed:
+    """What is left of a connection for the next one.
+
+    Attributes:
+        sent: Ids of messages that were sent and not acknowledged, with their notes.
+        released: Ids of messages of QoS 2 that the client has, and may forget: their notes.
+    """
+
+    sent: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    released: dict[int, int] = field(default_factory=dict)
+
+
+class InFlight:
+    """What one connection was sent.
+
+    Args:
+        maximum: Messages that may be out.
+        resumed: What an earlier connection has left.
+    """
+
+    def __init__(self, maximum: int, resumed: Resumed | None) -> None:
+        self._maximum = maximum
+        self._held: dict[int, Held] = {}
+        self._again = resumed.sent if resumed is not None else {}
+        self._kept = {packet_id for packet_id, _ in self._again.values()}
+        self._last = 0
+        if resumed is not None:
+            for packet_id, note in resumed.released.items():
+                self._held[packet_id] = Held(None, (0, 0), 2, note)
+
+    @property
+    def room(self) -> int:
+        """Messages that may be sent now; may be below 0 after a resumption."""
+        return self._maximum - len(self._held)
+
+    def released(self) -> Iterator[int]:
+        """Yield the ids that wait for PUBCOMP."""
+        return (packet_id for packet_id, held in self._held.items() if held.consumer is None)
+
+    def add(self, consumer: Consumer, sequence: int, qos: int) -> tuple[int, bool]:
+        """Take an id for a message.
+
+        Args:
+            consumer: Who holds it.
+            sequence: Its sequence in the consumer's queue.
+            qos: 1 or 2.
+
+        Returns:
+            The id, and whether the message was sent before with it.
+        """
+        place = (consumer.queue.id, sequence)
+        known = self._again.pop(place, None)
+        note = 0
+        if known is not None:
+            packet_id, note = known
+            self._kept.discard(packet_id)
+        else:
+            packet_id = self._free_id()
+        self._held[packet_id] = Held(consumer, place, qos, note)
+        return packet_id, known is not None
+
+    def _free_id(self) -> int:
+        """Return the next id that nothing has; the window is smaller than the number of ids."""
+        packet_id = self._last
+        while True:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+            if packet_id not in self._held and packet_id not in self._kept:
+                self._last = packet_id
+                return packet_id
+
+    def get(self, packet_id: int) -> Held | None:
+        """Return what has an id."""
+        return self._held.get(packet_id)
+
+    def pop(self, packet_id: int) -> None:
+        """Give an id free."""
+        del self._held[packet_id]
+
+    def gone(self, queue_id: int, before: int) -> list[tuple[int, int]]:
+        """Return ids of messages of a queue that will not come again, and forget their places.
+
+        A queue gives its messages in order, those that came back first: what has not come when a
+        later one does was ended meanwhile.
+
+        Args:
+            queue_id: The queue.
+            before: A sequence that is given now.
+
+        Returns:
+            Ids and their notes.
+        """
+        if not self._again:
+            return []
+        places = [each for each in self._again if each[0] == queue_id and each[1] < before]
+        found = [self._again.pop(place) for place in places]
+        for packet_id, _ in found:
+            self._kept.discard(packet_id)
+        return found
+
+    def leave(self) -> Resumed:
+        """Return what the next connection of the session has to know."""
+        resumed = Resumed(dict(self._again))
+        for packet_id, held in self._held.items():
+            if held.consumer is None:
+                resumed.released[packet_id] = held.note
+            else:
+                resumed.sent[held.place] = (packet_id, held.note)
+        return resumed

@@ -1,0 +1,113 @@
+"""Queues in which the broker keeps what it must remember of MQTT over a restart.
+
+Owns how such a queue is made, written and read back. Each note is a message of its own in a durable
+queue that no client sees: what is retained, which messages of QoS 2 were received, which are on
+their way out. So notes are journalled, compacted and recovered as all messages are. The queues are
+last-value queues by the header that names a note, so all of one stands in the core's ring. Called
+by `retained` and `exactly_once`; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.registry import Registry
+from vespiary_spec.settings import RoutingType
+
+PREFIX: Final = "$mqtt."
+_LOOK_MESSAGES: Final = 256
+
+
+class NoteQueues:
+    """What note queues need of the broker.
+
+    Args:
+        core: The core.
+        registry: Addresses and queues.
+        load_slab: Begins to read a slab that is not in memory.
+        wait: Waits for a little while, in which slabs are loaded.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        registry: Registry,
+        load_slab: Callable[[int, int], None],
+        wait: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.core = core
+        self.registry = registry
+        self._load_slab = load_slab
+        self._wait = wait
+
+    def find(self, name: str) -> Queue | None:
+        """Return the queue of a name; None if nothing was written to it yet."""
+        return self.registry.queues.get(PREFIX + name)
+
+    async def make(self, name: str, key: str) -> Queue:
+        """Return the queue of a name, made if need be.
+
+        Args:
+            name: Its name, without the prefix.
+            key: Header that names a note: of one name the latest counts.
+
+        Raises:
+            VespiaryError: It cannot be made.
+
+        Durability: on return it survives a power loss.
+        """
+        queue = self.find(name)
+        if queue is not None:
+            return queue
+        traits = QueueTraits(
+            is_internal=True,
+            is_purged_when_unused=False,
+            kind=(("last-value", True), ("last-value-key", key)),
+        )
+        full = PREFIX + name
+        return await self.registry.create_queue(full, full, RoutingType.MULTICAST, traits=traits)
+
+    def drop(self, name: str) -> str:
+        """Delete the queue of a name with all notes; return its key for `wait_removed`.
+
+        Durability: as of `Registry.drop_queue`.
+        """
+        queue = self.find(name)
+        if queue is None:
+            return ""
+        self.registry.drop_queue(queue)
+        return queue.key
+
+    async def notes(self, queue: Queue) -> AsyncIterator[MessageView]:
+        """Yield all notes of a queue, the oldest first; waits for what is not in memory."""
+        at = 0
+        while not queue.is_deleted:
+            found = self.core.look(queue.id, at, _LOOK_MESSAGES, everything=True)
+            for view in found.messages:
+                yield view
+            at = found.next_sequence
+            if found.absent is not None:
+                self._load_slab(*found.absent)
+                await self._wait()
+            elif at >= self.core.queue_statistics(queue.id).available:
+                return
+
+    async def body(self, queue: Queue, sequence: int) -> bytes | None:
+        """Return the body of a note, once it is durable; None if it is gone."""
+        while not queue.is_deleted:
+            if sequence >= self.core.queue_statistics(queue.id).available:
+                await self._wait()
+                continue
+            body = self.core.body(queue.id, sequence)
+            if body is not None:
+                return body
+            absent = self.core.absent_for(queue.id, sequence)
+            if absent == (0, 0):
+                return None
+            self._load_slab(*absent)
+            await self._wait()
+        return None

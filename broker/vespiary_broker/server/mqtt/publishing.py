@@ -1,0 +1,355 @@
+"""PUBLISH and PUBREL of one MQTT client: messages on their way in.
+
+Owns topic aliases, what may be published, and the answers. How a message gets to the core is
+`message_sender`'s. Owner: the connection.
+
+Durability: PUBACK, PUBREC and PUBCOMP leave behind the flush that covers what they confirm. A
+message of QoS 2 and the note that it was received are one transaction (`exactly_once`), as are a
+message and what is retained of it (`retained`).
+
+Source: MQTT 5.0 §3.3 to §3.7 and §4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.engine.ingress import ingress_stamp
+from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
+from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
+from vespiary_broker.engine.names import Destination, Sender
+from vespiary_broker.engine.publishing import Target
+from vespiary_broker.engine.transactions import Outgoing, refer_to
+from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent
+from vespiary_broker.server.mqtt.messages import PROTOCOL, stored_lines
+from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
+from vespiary_broker.server.mqtt.sessions import MqttSession
+from vespiary_codec.wire.mqtt import (
+    Property,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    RemoteProtocolError,
+    Version,
+    Violation,
+)
+from vespiary_codec.wire.mqtt import encode as encode_packet
+from vespiary_codec.wire.mqtt.packet_types import PacketType
+from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
+from vespiary_spec.errors import LimitExceeded, VespiaryError
+from vespiary_spec.settings import RoutingType
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import LargeLimits
+    from vespiary_broker.server.mqtt.hub import MqttHub
+
+_ANSWER_BYTES: Final = 4
+"""Shortest PUBACK and PUBREC: what waits for a flush is counted by it."""
+
+
+class Publishing:
+    """What one client publishes.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        hub: What all MQTT clients share.
+        session: Of the client.
+        version: That it speaks.
+        sender: The client, as who sends.
+        receive_maximum: Messages of QoS 1 and 2 that it may have sent and not had answered.
+        alias_maximum: Topic aliases that it may use.
+        large_limits: Which messages are large; None: none is.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cycle: Cycle,
+        hub: MqttHub,
+        session: MqttSession,
+        version: Version,
+        sender: Sender,
+        receive_maximum: int,
+        alias_maximum: int,
+        large_limits: LargeLimits | None = None,
+    ) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._core = cycle.core
+        self._registry = cycle.engine.registry
+        self._hub = hub
+        self._session = session
+        self._version = version
+        self._sender = sender
+        self._receive_maximum = receive_maximum
+        self._alias_maximum = alias_maximum
+        self._large_limits = large_limits
+        self._aliases: dict[int, str] = {}
+        self._message_sender = MessageSender(connection, cycle, lambda _: None)
+
+    def publish(self, packet: Publish) -> Coroutine[Any, Any, None] | None:
+        """Take a PUBLISH; what is returned is left to do.
+
+        Raises:
+            VespiaryError: It may not be published, and its client cannot be told otherwise.
+        """
+        self._resolve_alias(packet)
+        if packet.qos:
+            self._check_quota(packet)
+        if packet.qos == 2 and packet.packet_id in (self._session.received or {}):
+            self._answer(packet)  # it came before
+            return None
+        try:
+            message = self.outgoing(packet)
+            is_prepared = not packet.retain or self._hub.retained.queue is not None
+            is_prepared &= packet.qos != 2 or self._hub.exactly_once.is_receiving(self._session)
+            if not is_prepared or self._is_large(message):
+                return self._send_later(packet, message)
+            sent = self._message_sender.try_send(message, self._stage_for(packet))
+        except VespiaryError as error:
+            self._refuse(packet, error)
+            return None
+        if sent is None:
+            return self._send_later(packet, message)
+        self._sent(packet, sent)
+        return None
+
+    async def _send_later(self, packet: Publish, message: Outgoing) -> None:
+        try:
+            if packet.retain:
+                await self._hub.retained.ready()
+            if packet.qos == 2:
+                await self._hub.exactly_once.begin_receiving(self._session)
+            if self._is_large(message):
+                sent = await self._send_large(packet, message)
+            else:
+                sent = await self._message_sender.send(message, self._stage_for(packet))
+        except VespiaryError as error:
+            self._refuse(packet, error)
+            return
+        self._sent(packet, sent)
+
+    def _is_large(self, message: Outgoing) -> bool:
+        large = self._large_limits
+        return large is not None and large.is_large(len(message.body), message.size_bytes)
+
+    async def _send_large(self, packet: Publish, message: Outgoing) -> Sent:
+        """Send a message whose body goes to a file.
+
+        Raises:
+            VespiaryError: It is refused; nothing is left of the body.
+
+        Durability: the body is flushed before its reference is staged.
+        """
+        store = self._cycle.large
+        assert store is not None
+        if packet.retain:
+            raise LimitExceeded(
+                "a retained message is too large",
+                measured=f"{len(message.body)} bytes",
+                allowed="what is no large message (min-large-message-size)",
+                cure="publish it without the retain flag, or smaller",
+            )
+        writer = store.begin()
+        writer.put(message.body)
+        writer.on_full = lambda full: self._cycle.engine.full_disk.is_dropped(
+            message.destination.address, full
+        )
+        body = await writer.finish(is_persistent=message.is_persistent)
+        if body is None:
+            return Sent(Outcome.DROPPED if writer.is_dropped else Outcome.GONE)
+        sent = Sent(Outcome.GONE)
+        try:
+            referring = refer_to(message, body)
+            sent = await self._message_sender.send(referring, self._stage_for(packet))
+        finally:
+            if sent.outcome is not Outcome.SENT:
+                store.remove([body.large_id])
+        return sent
+
+    def _sent(self, packet: Publish, sent: Sent) -> None:
+        if not packet.qos or sent.outcome is Outcome.GONE:
+            return
+        is_lonely = self._version is Version.V5 and sent.target is not None and not sent.places
+        self._answer(packet, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_lonely else ReasonCode(0))
+
+    def _answer(
+        self, packet: Publish, code: ReasonCode = ReasonCode.SUCCESS, reason: str = ""
+    ) -> None:
+        """Answer a message of QoS 1 or 2 once everything staged so far is durable."""
+        properties: Properties = {Property.REASON_STRING: reason} if reason else {}
+        kind = Puback if packet.qos == 1 else Pubrec
+        answer = kind(packet.packet_id, code, properties)
+        self._connection.confirm(encode_packet(answer, self._version))
+
+    def _refuse(self, packet: Publish, error: VespiaryError) -> None:
+        """Tell a client that its message was refused.
+
+        Raises:
+            VespiaryError: There is no packet for that: the connection has to end.
+        """
+        code = reason_of(error)
+        if self._version is not Version.V5 or not packet.qos:
+            raise error
+        if code not in ALLOWED[PacketType.PUBACK]:
+            code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        self._cycle.count_error(type(error).__name__)
+        self._answer(packet, code, sentence_for(error))
+
+    # --- what it says -----------------------------------------------------------------------------
+
+    def _resolve_alias(self, packet: Publish) -> None:
+        """Set the topic that an alias stands for (§3.3.2.3.4).
+
+        Raises:
+            RemoteProtocolError: The alias is out of bounds, or stands for nothing.
+        """
+        alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
+        if alias is None:
+            if packet.topic:
+                return
+            raise RemoteProtocolError(
+                Violation.TOPIC_NAME,
+                "PUBLISH has neither a topic nor a topic alias",
+                ReasonCode.PROTOCOL_ERROR,
+            )
+        assert isinstance(alias, int)
+        if alias > self._alias_maximum:
+            raise RemoteProtocolError(
+                Violation.PROPERTY_VALUE,
+                f"the topic alias is {alias}; at most {self._alias_maximum} is allowed",
+                ReasonCode.TOPIC_ALIAS_INVALID,
+            )
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+        elif alias in self._aliases:
+            packet.topic = self._aliases[alias]
+        else:
+            raise RemoteProtocolError(
+                Violation.PROPERTY_VALUE,
+                f"the topic alias {alias} stands for no topic",
+                ReasonCode.PROTOCOL_ERROR,
+            )
+
+    def _check_quota(self, packet: Publish) -> None:
+        """Hold a client to the Receive Maximum that it was told (§3.3.4).
+
+        Raises:
+            RemoteProtocolError: It has sent more than that without an answer.
+        """
+        if self._version is not Version.V5:
+            return
+        waiting = self._core.output_waiting(self._connection.handle) // _ANSWER_BYTES
+        received = self._session.received or {}
+        open_count = max(waiting, len(received) + (packet.packet_id not in received))
+        if open_count > self._receive_maximum:
+            raise RemoteProtocolError(
+                Violation.PACKET_ID,
+                f"{open_count} messages of QoS 1 and 2 wait for an answer; at most "
+                f"{self._receive_maximum} may",
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+
+    def outgoing(self, packet: Publish) -> Outgoing:
+        """Return the message of a PUBLISH.
+
+        Raises:
+            RemoteProtocolError: Clients may not publish to its topic.
+        """
+        topics, registry = self._hub.topics, self._registry
+        if packet.topic.startswith("$"):
+            raise RemoteProtocolError(
+                Violation.TOPIC_NAME,
+                f"topics that begin with $ are the broker's own: {packet.topic[:60]!r}",
+                ReasonCode.NOT_AUTHORIZED,
+            )
+        address = topics.address_of(packet.topic)
+        # A queue of other protocols takes part; what does not exist yet becomes a topic.
+        kind = None if address in registry.addresses else RoutingType.MULTICAST
+        settings = registry.settings_for(address)
+        now_ms = self._cycle.engine.fates.clock_ms()
+        lines = stored_lines(
+            address, packet.qos, retain=packet.retain, properties=packet.properties, topics=topics
+        )
+        times = times_of_send(_times(packet.properties, now_ms).get, settings, now_ms)
+        if times != NO_TIMES:
+            self._cycle.engine.fates.special_sent()
+        is_grouped = b"\nJMSXGroupID:" in lines
+        return Outgoing(
+            destination=Destination(address, None, kind, self._session.user, self._sender),
+            properties=ingress_stamp(stamp(lines, times), settings, now_ms),
+            body=packet.payload,
+            is_persistent=packet.qos > 0,
+            is_special=times != NO_TIMES or is_grouped,
+            protocol=PROTOCOL,
+        )
+
+    def _stage_for(self, packet: Publish) -> Any:
+        """Return what stages a message that is retained or of QoS 2; None for all others."""
+        if not packet.retain and packet.qos != 2:
+            return None
+
+        def stage(message: Outgoing, target: Target) -> int:
+            return self.stage_with_notes(packet, message, target)
+
+        return stage
+
+    def stage_with_notes(self, packet: Publish, message: Outgoing, target: Target) -> int:
+        """Stage a message with what is noted of it; return its places.
+
+        Raises:
+            NoRoom: Nothing was staged.
+        """
+        acts: list[Note | End | Taken] = []
+        note = None
+        if packet.qos == 2:
+            note = self._hub.exactly_once.received_note(self._session, packet.packet_id)
+        if note is not None:
+            acts.append(note)
+        if packet.retain:
+            acts += self._hub.retained.acts(packet.topic, message)
+        places, sequences = stage_jointly(self._core, self._registry, (message, target), acts)
+        if packet.qos == 2:
+            if self._session.received is None:
+                self._session.received = {}
+            self._session.received[packet.packet_id] = sequences[0] if note is not None else 0
+        if packet.retain:
+            is_kept = bool(message.body)
+            self._hub.retained.staged(packet.topic, sequences[-1] if is_kept else 0)
+        return places
+
+    # --- PUBREL -----------------------------------------------------------------------------------
+
+    def release(self, packet: Pubrel) -> None:
+        """Take a PUBREL: the client knows that its message is safe, and its id is free again.
+
+        Raises:
+            NoRoom: There is no room to forget it; nothing was done.
+        """
+        is_known = self._hub.exactly_once.end_received(self._session, packet.packet_id)
+        code = ReasonCode.SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        answer = Pubcomp(packet.packet_id, code)
+        self._connection.confirm(encode_packet(answer, self._version))
+
+
+def _times(properties: Properties, now_ms: int) -> dict[str, str]:
+    """Return what properties say of times, as headers of STOMP say it."""
+    found: dict[str, str] = {}
+    pairs = properties.get(Property.USER_PROPERTY, ())
+    assert not isinstance(pairs, int | str | bytes)
+    for pair in pairs:
+        assert isinstance(pair, tuple)
+        found.setdefault(*pair)
+    found.pop("expires", None)
+    found.pop("JMSExpiration", None)
+    interval_s = properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+    if isinstance(interval_s, int):
+        found["expires"] = str(now_ms + interval_s * 1000)
+    return found

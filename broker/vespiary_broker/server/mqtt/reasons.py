@@ -1,0 +1,42 @@
+"""Errors of the broker as MQTT says them: reason codes, and the words beside them.
+
+Owns the table. Called by the handler and by whoever answers a packet with a refusal.
+"""
+
+from __future__ import annotations
+
+from vespiary_codec.wire.mqtt import RemoteProtocolError as MqttError
+from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
+from vespiary_spec.errors import (
+    AddressFull,
+    InvalidSelector,
+    JournalFull,
+    LimitExceeded,
+    LoginRefused,
+    RemoteProtocolError,
+    VespiaryError,
+)
+
+
+def reason_of(error: VespiaryError) -> ReasonCode:
+    """Return the reason code for an error.
+
+    Args:
+        error: What a client did, or what it met.
+    """
+    if isinstance(error, MqttError):
+        return error.reason_code
+    if isinstance(error, LoginRefused):
+        return ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    if isinstance(error, AddressFull | JournalFull | LimitExceeded):
+        return ReasonCode.QUOTA_EXCEEDED
+    if isinstance(error, RemoteProtocolError | InvalidSelector):
+        return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    return ReasonCode.UNSPECIFIED_ERROR
+
+
+def sentence_for(error: VespiaryError) -> str:
+    """Return an error as the sentence of a reason string."""
+    if isinstance(error, MqttError):
+        return error.reason
+    return str(error).removesuffix(f" [{error.code}]")

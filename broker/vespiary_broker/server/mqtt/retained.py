@@ -1,0 +1,219 @@
+"""Retained messages: the latest of each topic that was published to be kept.
+
+Owns the queue in which they stand, and the tree in which they are found by topic filter. A retained
+message replaces the one before it in the transaction that stores it, so after any crash a topic has
+the one or the other. Called by `publishing` and `subscribing`; owner: the event loop.
+
+Source: MQTT 5.0 §3.3.1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from vespiary_broker.engine.joint_staging import End, Note
+from vespiary_broker.engine.property_lines import value_of
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.transactions import Outgoing
+from vespiary_broker.server.mqtt.note_queues import NoteQueues
+from vespiary_broker.server.mqtt.topics import TopicMapping
+
+_NAME: Final = "retained"
+_KEY: Final = "destination"
+_TURN: Final = 256
+"""Messages that are found before others have their turn."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A level of topics.
+
+    Attributes:
+        children: Deeper levels.
+        sequence: Of the message that is retained for the topic that ends here; 0: there is none.
+    """
+
+    children: dict[str, _Node] = field(default_factory=dict)
+    sequence: int = 0
+
+
+class RetainedMessage(NamedTuple):
+    """A message that is retained.
+
+    Attributes:
+        properties: Its header lines.
+        body: Its payload.
+        priority: 0 to 9.
+        is_special: Whether it expires.
+    """
+
+    properties: bytes
+    body: bytes
+    priority: int
+    is_special: bool
+
+
+class Retained:
+    """The retained messages.
+
+    Attributes:
+        count: How many there are.
+
+    Args:
+        notes: Where they stand.
+        topics: Says which topic an address is.
+        give_way: Lets others have their turn.
+    """
+
+    def __init__(
+        self, notes: NoteQueues, topics: TopicMapping, give_way: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.count = 0
+        self._notes = notes
+        self._topics = topics
+        self._give_way = give_way
+        self._root = _Node()
+        self._is_loaded = False
+
+    async def ready(self) -> Queue:
+        """Return the queue, made and read if need be.
+
+        Raises:
+            VespiaryError: It cannot be made.
+
+        Durability: on return it survives a power loss.
+        """
+        queue = await self._notes.make(_NAME, _KEY)
+        if not self._is_loaded:
+            await self._load(queue)
+        return queue
+
+    @property
+    def queue(self) -> Queue | None:
+        """The queue, if it is there and was read."""
+        return self._notes.find(_NAME) if self._is_loaded else None
+
+    async def _load(self, queue: Queue) -> None:
+        """Find the topics of what was retained before the broker's start."""
+        async for view in self._notes.notes(queue):
+            address = value_of(view.properties, _KEY.encode())
+            if address:
+                self._put(self._topics.topic_of(address), view.sequence, only_newer=True)
+        self._is_loaded = True
+
+    def acts(self, topic: str, message: Outgoing) -> list[Note | End]:
+        """Return what is to be staged with a message that is published to be retained.
+
+        An empty one is not kept, and ends the one before it. `staged` has to follow.
+
+        Args:
+            topic: Its topic.
+            message: The message; `ready` was awaited.
+        """
+        queue = self.queue
+        assert queue is not None
+        acts: list[Note | End] = []
+        before = self._sequence(topic)
+        if before:
+            acts.append(End(queue, [before]))
+        if message.body:
+            note = Note(
+                queue, message.properties, message.body, message.is_special, message.protocol
+            )
+            acts.append(note)
+        return acts
+
+    def staged(self, topic: str, sequence: int) -> None:
+        """Note that a message was staged with what `acts` returned.
+
+        Args:
+            topic: Its topic.
+            sequence: Of its note; 0: it was empty.
+        """
+        self._put(topic, sequence)
+
+    # --- the tree -------------------------------------------------------------------------------
+
+    def _sequence(self, topic: str) -> int:
+        node: _Node | None = self._root
+        for level in topic.split("/"):
+            node = node.children.get(level) if node is not None else None
+        return 0 if node is None else node.sequence
+
+    def _put(self, topic: str, sequence: int, *, only_newer: bool = False) -> None:
+        """Set what a topic has; 0: nothing."""
+        node = self._root
+        path = [node]
+        levels = topic.split("/")
+        for level in levels:
+            child = node.children.get(level)
+            if child is None:
+                if not sequence:
+                    return
+                child = node.children[level] = _Node()
+            node = child
+            path.append(node)
+        if only_newer and sequence < node.sequence:
+            return
+        self.count += bool(sequence) - bool(node.sequence)
+        node.sequence = sequence
+        for parent, level in zip(path[-2::-1], reversed(levels), strict=True):
+            child = parent.children[level]
+            if child.sequence or child.children:
+                return
+            del parent.children[level]
+
+    def _matching(self, levels: list[str]) -> Iterator[tuple[str, int]]:
+        """Yield topics and sequences that a filter takes; the tree must not change meanwhile."""
+        stack: list[tuple[_Node, tuple[str, ...], int]] = [(self._root, (), 0)]
+        while stack:
+            node, path, at = stack.pop()
+            if at == len(levels):
+                if node.sequence:
+                    yield "/".join(path), node.sequence
+                continue
+            wanted = levels[at]
+            if wanted == "#":
+                if node.sequence:
+                    yield "/".join(path), node.sequence
+                rest = at
+            else:
+                rest = at + 1
+            if wanted not in ("+", "#"):
+                child = node.children.get(wanted)
+                if child is not None:
+                    stack.append((child, (*path, wanted), rest))
+                continue
+            for level, child in node.children.items():
+                if path or not level.startswith("$"):  # §4.7.2: no wildcard takes $SYS
+                    stack.append((child, (*path, level), rest))
+
+    async def matching(self, topic_filter: str) -> AsyncIterator[RetainedMessage]:
+        """Yield what is retained for a filter.
+
+        Args:
+            topic_filter: A filter without `$share/NAME/`.
+        """
+        queue = self._notes.find(_NAME)
+        if queue is None:
+            return
+        if not self._is_loaded:
+            await self._load(queue)
+        for number, (topic, sequence) in enumerate(list(self._matching(topic_filter.split("/")))):
+            if number % _TURN == _TURN - 1:
+                await self._give_way()
+            message = await self._message(queue, sequence)
+            if message is not None:
+                yield message
+            elif self._sequence(topic) == sequence:
+                self._put(topic, 0)  # it has expired
+
+    async def _message(self, queue: Queue, sequence: int) -> RetainedMessage | None:
+        body = await self._notes.body(queue, sequence)
+        found = self._notes.core.look(queue.id, sequence, 1, everything=True)
+        if body is None or not found.messages or found.messages[0].sequence != sequence:
+            return None
+        view = found.messages[0]
+        return RetainedMessage(view.properties, body, view.priority, view.is_special)

@@ -1,0 +1,314 @@
+"""MQTT sessions: what the broker knows of a client beyond its connection.
+
+Owns the table by client id, its form in the bindings, and when a session ends. A session that
+outlives its connection is written down before its client is told so, and its subscriptions are
+durable queues. Must never send anything. Called by the clients' handlers; owner: the event loop.
+
+Source: MQTT 5.0 §3.1.2.4, §3.1.2.11.2 and §4.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakValueDictionary
+
+from vespiary_broker.engine.ports import Bindings, JsonObject
+from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
+from vespiary_codec.wire.mqtt.topics import split_share
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.mqtt.in_flight import Resumed
+
+NEVER_S: Final = 0xFFFFFFFF
+"""Session expiry interval of a session that does not expire."""
+KEY_PREFIX: Final = "mqtt-session/"
+
+
+@dataclass(slots=True)
+class Options:
+    """What a client wants of one subscription.
+
+    Attributes:
+        qos: The highest QoS, 0 to 2.
+        no_local: Without what the client sends itself.
+        retain_as_published: With the retain flag as it was published.
+        identifier: Its subscription identifier; 0: none.
+    """
+
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+
+    def to_json(self) -> JsonObject:
+        """Return its form in the bindings."""
+        value: JsonObject = {"qos": self.qos}
+        if self.no_local:
+            value["no-local"] = True
+        if self.retain_as_published:
+            value["retain-as-published"] = True
+        if self.identifier:
+            value["identifier"] = self.identifier
+        return value
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Options:
+        """Return what stands in the bindings."""
+        return cls(
+            int(value["qos"]),
+            bool(value.get("no-local", False)),
+            bool(value.get("retain-as-published", False)),
+            int(value.get("identifier", 0)),
+        )
+
+
+class Client(Protocol):
+    """The connection that has a session now."""
+
+    def taken_over(self) -> None:
+        """End the connection: another one of the same client id has come."""
+
+
+@dataclass(eq=False, slots=True)
+class MqttSession:
+    """One session.
+
+    Attributes:
+        client_id: Its client.
+        user: Whose it is: no other user can have it.
+        expiry_s: Seconds that it outlives its connection; `NEVER_S` without end.
+        is_durable: Whether it is written down, and its queues are durable.
+        subscriptions: What it wants, by topic filter.
+        client: Who has it now; None: nobody is connected.
+        away_since_ms: When the last connection went, milliseconds since 1970; 0: unknown or never.
+        resumed: What was on its way to the client when its connection went.
+        received: Messages of QoS 2 that came and were not released, by packet id: the sequence of
+            the note, 0 without one.
+        is_ended: Whether it is gone: nothing of it is written down any more.
+    """
+
+    client_id: str
+    user: str
+    expiry_s: int
+    is_durable: bool
+    subscriptions: dict[str, Options] = field(default_factory=dict)
+    client: Client | None = None
+    away_since_ms: int = 0
+    resumed: Resumed | None = None
+    received: dict[int, int] | None = None
+    is_ended: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its key in the bindings."""
+        return KEY_PREFIX + self.client_id
+
+    def to_json(self) -> JsonObject:
+        """Return its form in the bindings."""
+        value: JsonObject = {
+            "user": self.user,
+            "expiry": self.expiry_s,
+            "subscriptions": {name: each.to_json() for name, each in self.subscriptions.items()},
+        }
+        if self.away_since_ms:
+            value["away-since"] = self.away_since_ms
+        return value
+
+    def expires_at_ms(self) -> int:
+        """When it ends if nobody comes, milliseconds since 1970; 0: never."""
+        if self.expiry_s == NEVER_S:
+            return 0
+        return self.away_since_ms + self.expiry_s * 1000
+
+
+def read_session(client_id: str, value: JsonObject, now_ms: int) -> MqttSession:
+    """Return a session that stands in the bindings; its client is away.
+
+    Args:
+        client_id: Its client.
+        value: What stands there.
+        now_ms: Milliseconds since 1970: a session whose client was connected when the broker went
+            counts as left alone since then.
+    """
+    subscriptions: dict[str, Any] = value.get("subscriptions", {})
+    return MqttSession(
+        client_id,
+        value["user"],
+        int(value["expiry"]),
+        is_durable=True,
+        subscriptions={name: Options.from_json(each) for name, each in subscriptions.items()},
+        away_since_ms=int(value.get("away-since", now_ms)),
+    )
+
+
+class MqttSessions:
+    """All sessions.
+
+    Attributes:
+        expired: Sessions that ended because nobody came in time.
+
+    Args:
+        bindings: Where durable ones stand.
+        queues: Their subscriptions' queues.
+        clock_ms: Milliseconds since 1970.
+        forget: Called with a session that ends, once its queues are gone; returns keys of the
+            bindings whose removal has to be waited for.
+    """
+
+    def __init__(
+        self,
+        bindings: Bindings,
+        queues: SubscriptionQueues,
+        clock_ms: Callable[[], int],
+        forget: Callable[[MqttSession], list[str]],
+    ) -> None:
+        self.expired = 0
+        self._bindings = bindings
+        self._queues = queues
+        self._clock_ms = clock_ms
+        self._forget = forget
+        self._by_client: dict[str, MqttSession] = {}
+        self._shares: Counter[str] = Counter()  # sessions by shared subscription
+        self._due: list[tuple[int, str]] = []
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    @property
+    def connected(self) -> int:
+        """Sessions that have a connection."""
+        return sum(session.client is not None for session in self._by_client.values())
+
+    def get(self, client_id: str) -> MqttSession | None:
+        """Return the session of a client; None if it has none."""
+        return self._by_client.get(client_id)
+
+    def lock(self, client_id: str) -> asyncio.Lock:
+        """Return what is held while the session of a client begins or ends."""
+        lock = self._locks.get(client_id)
+        if lock is None:
+            lock = self._locks[client_id] = asyncio.Lock()
+        return lock
+
+    def restore(self) -> None:
+        """Take the sessions from the bindings.
+
+        Raises:
+            ValueError: One is not what this version writes; names its key.
+        """
+        now_ms = self._clock_ms()
+        for key, value in self._bindings.snapshot().items():
+            if not key.startswith(KEY_PREFIX):
+                continue
+            client_id = key.removeprefix(KEY_PREFIX)
+            try:
+                session = read_session(client_id, value, now_ms)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"the binding {key} is no session: {error!r}") from error
+            self._enter(session)
+            self._watch(session)
+        self._queues.drop_abandoned(self._shares)
+
+    def _enter(self, session: MqttSession) -> None:
+        self._by_client[session.client_id] = session
+        for topic_filter in session.subscriptions:
+            self._count_share(topic_filter, 1)
+
+    def _count_share(self, topic_filter: str, change: int) -> None:
+        if split_share(topic_filter).name:
+            self._shares[topic_filter] += change
+            if not self._shares[topic_filter]:
+                del self._shares[topic_filter]
+
+    # --- beginning and ending -----------------------------------------------------------------
+
+    async def begin(self, client_id: str, user: str, expiry_s: int) -> MqttSession:
+        """Make a session for a client that has none; hold its lock.
+
+        Durability: on return one that outlives its connection survives a power loss.
+        """
+        session = MqttSession(client_id, user, expiry_s, is_durable=expiry_s > 0)
+        if session.is_durable:
+            await self.save(session)
+        self._enter(session)
+        return session
+
+    async def save(self, session: MqttSession) -> None:
+        """Write a durable session down as it is now.
+
+        Durability: on return it survives a power loss.
+        """
+        if session.is_durable and not session.is_ended:
+            await self._bindings.put(session.key, session.to_json())
+
+    async def end(self, session: MqttSession) -> None:
+        """Delete a session and its subscriptions; hold its lock, and have nobody connected.
+
+        Durability: on return it is not back after a power loss.
+        """
+        if self._by_client.get(session.client_id) is not session:
+            return
+        del self._by_client[session.client_id]
+        session.is_ended = True
+        keys = []
+        for topic_filter in session.subscriptions:
+            self._count_share(topic_filter, -1)
+            keys += self._drop(session, topic_filter)
+        keys += self._forget(session)
+        if session.is_durable:
+            await self._bindings.remove(session.key)
+        await self._queues.wait_removed(keys)
+
+    def subscribed(self, session: MqttSession, topic_filter: str, options: Options) -> bool:
+        """Note a subscription; return whether it is new. `save` writes it down."""
+        is_new = topic_filter not in session.subscriptions
+        session.subscriptions[topic_filter] = options
+        if is_new:
+            self._count_share(topic_filter, 1)
+        return is_new
+
+    def unsubscribed(self, session: MqttSession, topic_filter: str) -> list[str]:
+        """Forget a subscription and its queue, which has no consumer of the session any more.
+
+        Returns:
+            Keys of the bindings whose removal `wait_removed` of the queues waits for.
+        """
+        del session.subscriptions[topic_filter]
+        self._count_share(topic_filter, -1)
+        return self._drop(session, topic_filter)
+
+    def _drop(self, session: MqttSession, topic_filter: str) -> list[str]:
+        if topic_filter in self._shares:
+            return []  # others share it
+        return self._queues.drop(session.client_id, topic_filter)
+
+    # --- who is away ----------------------------------------------------------------------------
+
+    def left(self, session: MqttSession) -> None:
+        """Note that the connection of a session is gone: its expiry begins."""
+        session.client = None
+        session.away_since_ms = self._clock_ms()
+        self._watch(session)
+
+    def _watch(self, session: MqttSession) -> None:
+        when_ms = session.expires_at_ms()
+        if when_ms:
+            heappush(self._due, (when_ms, session.client_id))
+
+    def take_due(self) -> list[MqttSession]:
+        """Return the sessions whose time is over, and forget to watch them."""
+        now_ms, due = self._clock_ms(), []
+        while self._due and self._due[0][0] <= now_ms:
+            when_ms, client_id = heappop(self._due)
+            session = self._by_client.get(client_id)
+            if session is not None and session.client is None:
+                expires_ms = session.expires_at_ms()
+                if expires_ms == when_ms:
+                    due.append(session)
+        return due

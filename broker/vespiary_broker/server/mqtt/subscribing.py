@@ -1,0 +1,276 @@
+"""SUBSCRIBE and UNSUBSCRIBE: the subscriptions of one MQTT client, and what is retained for them.
+
+Owns the consumers of the connection. Which queue a subscription has is `subscription_queues`'.
+Owner: the connection.
+
+Order: a subscription is written down, then its queue is made, then its consumer is opened, then
+SUBACK leaves; what is retained follows.
+
+Source: MQTT 5.0 §3.8 to §3.11.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.core import AckMode, NoRoom
+from vespiary_broker.engine.names import Destination, Sender
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.subscriptions import (
+    SubscriptionRequest,
+    close_subscription,
+    open_subscription,
+)
+from vespiary_broker.server.mqtt.delivering import Deliveries, Subscriber
+from vespiary_broker.server.mqtt.messages import PROTOCOL, RETAINED
+from vespiary_broker.server.mqtt.reasons import reason_of
+from vespiary_broker.server.mqtt.retained import RetainedMessage
+from vespiary_broker.server.mqtt.sessions import MqttSession, Options
+from vespiary_codec.stored_message import STORED_VERSION
+from vespiary_codec.wire.mqtt import (
+    Property,
+    RemoteProtocolError,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Violation,
+)
+from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
+from vespiary_codec.wire.mqtt.topics import split_share
+from vespiary_spec.errors import LimitExceeded, VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.mqtt.hub import MqttHub
+
+_CREDIT: Final = 2**31 - 1
+_RETAINED_LINE: Final = f"{RETAINED}:true\n".encode()
+
+
+class Subscribing:
+    """The subscriptions of one connection.
+
+    Args:
+        connection: The connection.
+        cycle: What all connections share.
+        hub: What all MQTT clients share.
+        session: Of the client.
+        deliveries: What the client is sent.
+        sender: The client, as who sends.
+        subscriptions_max: Most subscriptions that it may have.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cycle: Cycle,
+        hub: MqttHub,
+        session: MqttSession,
+        deliveries: Deliveries,
+        sender: Sender,
+        subscriptions_max: int,
+    ) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._core = cycle.core
+        self._registry = cycle.engine.registry
+        self._hub = hub
+        self._session = session
+        self._deliveries = deliveries
+        self._sender = sender
+        self._subscriptions_max = subscriptions_max
+        self._subscribers: dict[str, Subscriber] = {}
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def subscriber_of(self, consumer: Consumer) -> Subscriber:
+        """Return the subscription of a consumer."""
+        return self._subscribers[consumer.subscription]
+
+    async def resume(self) -> None:
+        """Open what the session has subscribed to on an earlier connection.
+
+        Raises:
+            VespiaryError: A queue is not there and cannot be made.
+        """
+        for topic_filter, options in list(self._session.subscriptions.items()):
+            if self._connection.is_open and topic_filter not in self._subscribers:
+                await self._open(topic_filter, options)
+
+    def close(self) -> None:
+        """Close all consumers: what they hold goes back, and does not count as delivered."""
+        subscribers = list(self._subscribers.values())
+        self._subscribers.clear()
+        for subscriber in subscribers:
+            self._close(subscriber)
+
+    def _close(self, subscriber: Subscriber) -> None:
+        queue = subscriber.consumer.queue
+        close_subscription(self._core, self._registry, subscriber.consumer, counted=False)
+        if queue.consumers:
+            self._cycle.engine.dispatcher.poke(queue.id)
+        self._cycle.touch()
+
+    # --- SUBSCRIBE ------------------------------------------------------------------------------
+
+    async def subscribe(self, packet: Subscribe) -> list[tuple[ReasonCode, Subscription | None]]:
+        """Do what a SUBSCRIBE asks for.
+
+        Returns:
+            For each filter its reason code, and the subscription if what is retained is to be sent:
+            `send_retained` does, behind SUBACK.
+
+        Raises:
+            RemoteProtocolError: It asks for what the protocol forbids.
+
+        Durability: on return the subscriptions of a durable session survive a power loss.
+        """
+        identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())
+        assert not isinstance(identifiers, int | str | bytes)
+        identifier = next((each for each in identifiers if isinstance(each, int)), 0)
+        outcomes: list[tuple[ReasonCode, Subscription | None]] = []
+        for wanted in packet.subscriptions:
+            is_shared = bool(split_share(wanted.topic_filter).name)
+            if is_shared and wanted.no_local:
+                raise RemoteProtocolError(
+                    Violation.TOPIC_FILTER,
+                    "a shared subscription cannot have No Local",
+                    ReasonCode.PROTOCOL_ERROR,
+                )
+            try:
+                is_new = await self._subscribe(wanted, identifier)
+            except VespiaryError as error:
+                outcomes.append((_suback_code(error), None))
+                continue
+            is_sent = wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new)
+            outcomes.append((ReasonCode(wanted.qos), wanted if is_sent and not is_shared else None))
+        return outcomes
+
+    async def _subscribe(self, wanted: Subscription, identifier: int) -> bool:
+        """Begin a subscription, or change one; return whether it is new."""
+        session, topic_filter = self._session, wanted.topic_filter
+        before = session.subscriptions.get(topic_filter)
+        if before is None and len(session.subscriptions) >= self._subscriptions_max:
+            raise LimitExceeded(
+                "the client has too many subscriptions",
+                measured=len(session.subscriptions) + 1,
+                allowed=f"at most {self._subscriptions_max} (max-subscriptions)",
+            )
+        if wanted.qos == 2:
+            await self._hub.exactly_once.begin_sending(session)
+        options = Options(wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+        self._hub.sessions.subscribed(session, topic_filter, options)
+        try:
+            await self._hub.sessions.save(session)
+            await self._open(topic_filter, options)
+        except VespiaryError:
+            if before is None:
+                self._hub.sessions.unsubscribed(session, topic_filter)
+            else:
+                session.subscriptions[topic_filter] = before
+            await self._hub.sessions.save(session)
+            raise
+        return before is None
+
+    async def _open(self, topic_filter: str, options: Options) -> None:
+        """Make the queue of a subscription if need be, and its consumer."""
+        queue = await self._hub.queues.make(
+            self._sender,
+            self._session.user,
+            topic_filter,
+            is_durable=self._session.is_durable,
+            is_no_local=options.no_local,
+        )
+        subscriber = self._subscribers.get(topic_filter)
+        if subscriber is not None:
+            subscriber.options = options
+            return
+        own = split_share(topic_filter).topic_filter
+        subscriber = Subscriber(self._deliveries, own, options)
+        subscriber.consumer = await self._consume(queue, topic_filter, subscriber)
+        self._subscribers[topic_filter] = subscriber
+        if not self._connection.is_open:
+            self.close()
+            return
+        self._cycle.engine.dispatcher.poke(queue.id)
+
+    async def _consume(self, queue: Queue, topic_filter: str, subscriber: Subscriber) -> Consumer:
+        request = SubscriptionRequest(
+            destination=Destination(
+                queue.address.name,
+                queue.name,
+                queue.routing_type,
+                self._session.user,
+                self._sender,
+            ),
+            subscription=topic_filter,
+            header=b"",
+            version=STORED_VERSION,
+            mode=AckMode.INDIVIDUAL,
+            credit=_CREDIT,
+            client_id=self._session.client_id,
+            encode=subscriber.encode,
+        )
+        return await open_subscription(self._core, self._registry, self._deliveries.output, request)
+
+    async def send_retained(self, wanted: Subscription) -> None:
+        """Put what is retained for a new subscription into its queue, for it alone.
+
+        Durability: copies of persistent messages are staged; a crash before they are durable comes
+            before SUBACK, too.
+        """
+        queue = self._hub.queues.find(self._session.client_id, wanted.topic_filter)
+        if queue is None:
+            return
+        route = self._registry.queue_route(queue)
+        async for message in self._hub.retained.matching(wanted.topic_filter):
+            while not queue.is_deleted:
+                try:
+                    self._copy(route.next_handle(), message)
+                except NoRoom:
+                    await self._cycle.space(self._connection)
+                else:
+                    break
+            if queue.is_deleted or not self._connection.is_open:
+                return
+        self._cycle.touch()
+
+    def _copy(self, route: int, message: RetainedMessage) -> None:
+        self._core.publish(
+            route,
+            message.properties + _RETAINED_LINE,
+            message.body,
+            persistent=b"\npersistent:true\n" in message.properties,
+            protocol=PROTOCOL,
+            priority=message.priority,
+            escaped=b"\\" in message.properties,
+            special=message.is_special,
+        )
+
+    # --- UNSUBSCRIBE ----------------------------------------------------------------------------
+
+    async def unsubscribe(self, packet: Unsubscribe) -> tuple[ReasonCode, ...]:
+        """End subscriptions; return a reason code for each filter.
+
+        Durability: on return they are not back after a power loss.
+        """
+        codes, keys = [], []
+        for topic_filter in packet.topic_filters:
+            if topic_filter not in self._session.subscriptions:
+                codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
+                continue
+            subscriber = self._subscribers.pop(topic_filter, None)
+            if subscriber is not None:
+                self._close(subscriber)
+            keys += self._hub.sessions.unsubscribed(self._session, topic_filter)
+            codes.append(ReasonCode.SUCCESS)
+        await self._hub.sessions.save(self._session)
+        await self._hub.queues.wait_removed(keys)
+        return tuple(codes)
+
+
+def _suback_code(error: VespiaryError) -> ReasonCode:
+    code = reason_of(error)
+    return code if code.is_failure else ReasonCode.UNSPECIFIED_ERROR

@@ -1,0 +1,131 @@
+"""The queues of MQTT subscriptions: one for each client and filter, one for each share and filter.
+
+Owns their names. Called by `sessions` and `subscribing`; owner: the event loop.
+
+    client c1, filter sensors/#           c1.sensors.#
+    $share/workers/jobs/+                 $share.workers.jobs.*
+
+Dots and other signs of a client id or of a share's name are written as %2E and so on, so no two
+subscriptions have one name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from vespiary_broker.engine.names import Sender
+from vespiary_broker.engine.queue_traits import traits_of_user
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.registry import Registry
+from vespiary_broker.server.mqtt.topics import TopicMapping
+from vespiary_codec.wire.mqtt.topics import split_share
+from vespiary_spec.settings import RoutingType
+
+_SHARE_PREFIX: Final = "$share."
+_SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def _word(text: str) -> str:
+    """Return a text as one word of a name."""
+    return _SIGNS.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+class SubscriptionQueues:
+    """The queues.
+
+    Args:
+        registry: Addresses and queues.
+        topics: Says which address a filter is.
+    """
+
+    def __init__(self, registry: Registry, topics: TopicMapping) -> None:
+        self._registry = registry
+        self._topics = topics
+
+    def name(self, client_id: str, topic_filter: str) -> str:
+        """Return the name of the queue of a subscription.
+
+        Args:
+            client_id: The client.
+            topic_filter: Its filter, `$share/NAME/` included.
+        """
+        address = self._topics.address_of_filter(topic_filter)
+        share = split_share(topic_filter).name
+        if share:
+            return f"{_SHARE_PREFIX}{_word(share)}.{address}"
+        return f"{_word(client_id)}.{address}"
+
+    def find(self, client_id: str, topic_filter: str) -> Queue | None:
+        """Return the queue of a subscription; None if it is not there."""
+        return self._registry.queues.get(self.name(client_id, topic_filter))
+
+    async def make(
+        self, sender: Sender, user: str, topic_filter: str, *, is_durable: bool, is_no_local: bool
+    ) -> Queue:
+        """Return the queue of a subscription, made if it is not there.
+
+        Args:
+            sender: The client.
+            user: Its user.
+            topic_filter: Its filter.
+            is_durable: Whether it survives a restart; a shared one always does.
+            is_no_local: Whether it does not take what the client sends itself.
+
+        Raises:
+            VespiaryError: It cannot be made.
+
+        Durability: on return a durable one survives a power loss.
+        """
+        address = self._topics.address_of_filter(topic_filter)
+        is_shared = bool(split_share(topic_filter).name)
+        traits = traits_of_user(user)
+        if is_no_local:
+            traits = replace(traits, is_no_local=True)
+        queue = await self._registry.create_queue(
+            self.name(sender.client_id, topic_filter),
+            address,
+            RoutingType.MULTICAST,
+            is_durable=is_durable or is_shared,
+            is_temporary=not (is_durable or is_shared),
+            client_id="" if is_shared else sender.client_id,
+            traits=traits,
+        )
+        if queue.traits.is_no_local is not is_no_local:
+            changed = replace(queue.traits, is_no_local=is_no_local)
+            await self._registry.change_traits(queue, changed)
+        return queue
+
+    def drop(self, client_id: str, topic_filter: str) -> list[str]:
+        """Delete the queue of a subscription unless it has consumers.
+
+        Returns:
+            Its key, for `wait_removed`; nothing if it was not there.
+        """
+        queue = self.find(client_id, topic_filter)
+        if queue is None or queue.consumers:
+            return []
+        self._registry.drop_queue(queue)
+        return [queue.key]
+
+    def drop_abandoned(self, shares: Collection[str]) -> None:
+        """Delete the queues of shared subscriptions that no session has.
+
+        Args:
+            shares: Filters of those that some session has.
+        """
+        kept = {self.name("", topic_filter) for topic_filter in shares}
+        for queue in list(self._registry.queues.values()):
+            is_share = queue.name.startswith(_SHARE_PREFIX)
+            if is_share and queue.name not in kept and not queue.consumers:
+                self._registry.drop_queue(queue)
+
+    async def wait_removed(self, keys: list[str]) -> None:
+        """Wait until queues that were dropped cannot come back.
+
+        Durability: on return they are gone after a power loss too.
+        """
+        if keys:
+            await self._registry.wait_removed(*keys)
