@@ -272,7 +272,7 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             min_items=1,
             max_length=8,
         ),
-    ] = (Protocol.STOMP,)
+    ] = (Protocol.STOMP, Protocol.MQTT)
     handshake_timeout: Annotated[
         int,
         setting(
@@ -326,7 +326,8 @@ class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_def
 
 DEFAULT_ACCEPTORS = (
     Acceptor(name="all", port=limits.PORT_ALL_PROTOCOLS),
-    Acceptor(name="stomp", port=limits.PORT_STOMP),
+    Acceptor(name="mqtt", port=limits.PORT_MQTT, protocols=(Protocol.MQTT,)),
+    Acceptor(name="stomp", port=limits.PORT_STOMP, protocols=(Protocol.STOMP,)),
 )
 """Listeners of a broker whose configuration names none."""
 

@@ -466,8 +466,7 @@ class Core(
                 `deliver`'s).
             subscription: Value of the `subscription` header of its MESSAGE frames, escaped for
                 `version`.
-            version: 10, 11 or 12; 0: its messages are handed out as they are stored, in the form of
-                `vespiary_codec.stored_message`.
+            version: 10, 11 or 12; 0: as stored, in the form of `vespiary_codec.stored_message`.
         """
 
     def deliver(

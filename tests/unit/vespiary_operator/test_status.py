@@ -210,7 +210,9 @@ def test_the_time_moves_only_with_the_status() -> None:
 def test_tls_is_told_with_the_endpoints() -> None:
     observed = Observed(broker=broker(tls={"secretName": "cert"}))
     found = compute(observed, Plan(actions=(), reason="", image=""), now=NOW)
-    assert {e.name: e.tls for e in found.endpoints} == {"all": True, "stomp": True, "http": False}
+    assert {e.name: e.tls for e in found.endpoints} == {
+        "all": True, "mqtt": True, "stomp": True, "http": False,
+    }  # fmt: skip
 
 
 def test_an_override_is_told_for_ever_in_reason_and_metric() -> None:

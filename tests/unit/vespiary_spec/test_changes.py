@@ -81,7 +81,7 @@ def test_differences_are_named_by_path_and_class() -> None:
         journal_min_files=4,
         journal_directory="elsewhere",
         admin=Admin(port=1),
-        acceptors=(Acceptor(name="all", port=61616, connections_allowed=5), old.acceptors[1]),
+        acceptors=(Acceptor(name="all", port=61616, connections_allowed=5), *old.acceptors[1:]),
         addresses=(Address(name="a", queues=(Queue(name="q", max_consumers=1), Queue(name="r"))),),
         address_settings={"#": AddressSettings(max_delivery_attempts=4), "b": AddressSettings()},
     )

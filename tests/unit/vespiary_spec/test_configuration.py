@@ -101,8 +101,12 @@ def test_overrides_reach_everywhere() -> None:
             auto_delete_queues=False, default_queue_routing_type=RoutingType.ANYCAST
         ),
     }
-    assert [(a.name, a.port) for a in found.acceptors] == [("all", 61616), ("stomp", 0)]
-    assert found.acceptors[1].stomp.heart_beat_to_connection_ttl_modifier == 1.5
+    assert [(a.name, a.port) for a in found.acceptors] == [
+        ("all", 61616),
+        ("mqtt", 1883),
+        ("stomp", 0),
+    ]
+    assert found.acceptors[-1].stomp.heart_beat_to_connection_ttl_modifier == 1.5
     assert found.journal_file_size == 1024 * 1024
     assert found.security.users_file == "123"
 
@@ -122,7 +126,7 @@ def test_overrides_leave_the_callers_data_alone() -> None:
         ("address-settings.#.page-limit-bytes=10MiB", ConfigError, "page-full-policy"),
         ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
         ("address-settings.#=1", ConfigError, "single values"),
-        ("acceptors.other.port=1", ConfigError, "all, stomp"),
+        ("acceptors.other.port=1", ConfigError, "all, mqtt, stomp"),
         ("acceptors.all=1", ConfigError, "single values"),
         ("addresses=1", ConfigError, "single values"),
         ("admin=1", ConfigError, "single values"),
@@ -226,8 +230,9 @@ def test_without_persistence_a_body_need_not_fit_the_journal() -> None:
 
 
 def test_two_listeners_may_both_take_a_free_port() -> None:
-    free = from_plain({}, ["acceptors.all.port=0", "acceptors.stomp.port=0", "admin.port=0"])
-    assert [each.port for each in (*free.acceptors, free.admin)] == [0, 0, 0]
+    names = ("all", "mqtt", "stomp")
+    free = from_plain({}, [*(f"acceptors.{name}.port=0" for name in names), "admin.port=0"])
+    assert [each.port for each in (*free.acceptors, free.admin)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

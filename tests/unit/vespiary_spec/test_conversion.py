@@ -132,7 +132,7 @@ def test_a_name_in_the_files_spelling_is_corrected_in_a_resource() -> None:
             "spec.addressSettings[0].autoCreateJmsQueues",
         ),
         (
-            {"acceptors": [{"name": "a", "port": 1, "protocols": ["STOMP", "MQTT"]}]},
+            {"acceptors": [{"name": "a", "port": 1, "protocols": ["STOMP", "OPENWIRE"]}]},
             "spec.acceptors[0].protocols[1]",
         ),
     ],

@@ -9,7 +9,6 @@ FIRST_BYTES = {
     b"STOMP\n": None,
     b"\r\n\nCONNECT\n": None,
     b"AMQP\x00\x01\x00\x00": "AMQP",
-    b"\x10\x0c\x00\x04MQTT": "MQTT",
     b"\x16\x03\x01\x02\x00": "TLS",
     b"GET / HTTP/1.1\r\n": "HTTP",
     b"OPTIONS * HTTP/1.1": "HTTP",
@@ -31,6 +30,15 @@ def test_verdict(data: bytes) -> None:
     name = FIRST_BYTES[data]
     assert (verdict.foreign.protocol if verdict.foreign else None) == name
     assert (verdict.protocol is Protocol.STOMP) is (name is None)
+
+
+def test_mqtt_is_told_by_its_first_byte() -> None:
+    connect = b"\x10\x0c\x00\x04MQTT"
+    assert detect(connect[:1]).protocol is Protocol.MQTT
+    elsewhere = detect_for(connect, (Protocol.STOMP,))
+    assert elsewhere.protocol is None
+    assert elsewhere.foreign is not None
+    assert elsewhere.foreign.reply.startswith(b"\x20\x02")  # a CONNACK that refuses
 
 
 @pytest.mark.parametrize("data", FIRST_BYTES)

@@ -37,6 +37,7 @@ def test_every_field_reaches_the_service() -> None:
     assert spec["ipFamilyPolicy"] == "PreferDualStack"
     assert spec["ports"] == [
         {"name": "all", "port": 443, "protocol": "TCP", "targetPort": 61616, "nodePort": 30443},
+        {"name": "mqtt", "port": 1883, "protocol": "TCP", "targetPort": 1883},
         {"name": "stomp", "port": 61613, "protocol": "TCP", "targetPort": 61613},
     ]
 
@@ -63,7 +64,7 @@ def test_the_headless_service_has_the_brokers_own_ports() -> None:
     found = services.headless(
         broker(service=OUTSIDE, headlessService={"labels": {"a": "b"}, "ipFamilies": ["IPv4"]})
     )
-    assert [port["port"] for port in found["spec"]["ports"]] == [61616, 61613, 8161]
+    assert [port["port"] for port in found["spec"]["ports"]] == [61616, 1883, 61613, 8161]
     assert found["metadata"]["labels"]["a"] == "b"
     assert found["spec"]["ipFamilies"] == ["IPv4"]
 
