@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.server.mqtt.connecting import Connecting, Login
-from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
+from vespiary_broker.server.mqtt.reasons import KeepAliveExceeded, reason_of, sentence_for
 from vespiary_broker.server.protocol_handler import LargeStart, Refusal, Work
 from vespiary_codec.wire.mqtt import (
     NEED_DATA,
@@ -45,7 +45,7 @@ from vespiary_codec.wire.mqtt import (
 )
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
-from vespiary_spec.errors import LimitExceeded, VespiaryError
+from vespiary_spec.errors import VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.core import LargeDelivery
@@ -311,7 +311,7 @@ class MqttHandler:
     async def _subscribe(self, login: Login, packet: Subscribe) -> None:
         outcomes = await login.subscribing.subscribe(packet)
         answer = Suback(packet.packet_id, tuple(code for code, _ in outcomes))
-        self._connection.confirm(encode(answer, login.version))
+        self._connection.write(encode(answer, login.version))
         for _, wanted in outcomes:
             if wanted is not None and self._connection.is_open:
                 await login.subscribing.send_retained(wanted)
@@ -320,7 +320,7 @@ class MqttHandler:
         codes = await login.subscribing.unsubscribe(packet)
         if login.version is not Version.V5:
             codes = ()
-        self._connection.confirm(encode(Unsuback(packet.packet_id, codes), login.version))
+        self._connection.write(encode(Unsuback(packet.packet_id, codes), login.version))
 
     def _disconnect(self, login: Login, packet: Disconnect) -> None:
         """End the connection as the client wants it (§3.14.4)."""
@@ -334,9 +334,3 @@ class MqttHandler:
         sentence = "another connection has the client id now"
         self._cycle.count_error("session-taken-over")
         self._connection.end(self._last(ReasonCode.SESSION_TAKEN_OVER, sentence), is_patient=False)
-
-
-class KeepAliveExceeded(LimitExceeded):
-    """A client was silent for longer than it said."""
-
-    code = LimitExceeded.code

@@ -18,6 +18,12 @@ from vespiary_spec.errors import (
 )
 
 
+class KeepAliveExceeded(LimitExceeded):
+    """A client was silent for longer than it said."""
+
+    code = LimitExceeded.code
+
+
 def reason_of(error: VespiaryError) -> ReasonCode:
     """Return the reason code for an error.
 
@@ -26,6 +32,8 @@ def reason_of(error: VespiaryError) -> ReasonCode:
     """
     if isinstance(error, MqttError):
         return error.reason_code
+    if isinstance(error, KeepAliveExceeded):
+        return ReasonCode.KEEP_ALIVE_TIMEOUT
     if isinstance(error, LoginRefused):
         return ReasonCode.BAD_USER_NAME_OR_PASSWORD
     if isinstance(error, AddressFull | JournalFull | LimitExceeded):

@@ -119,7 +119,7 @@ def test_a_load_balancer_does_not_show_the_http_listener() -> None:
         "http",
     ]
     outside = services.client(broker(service={"type": "LoadBalancer", "annotations": {"a": "b"}}))
-    assert [p["name"] for p in outside["spec"]["ports"]] == ["all", "stomp"]
+    assert [p["name"] for p in outside["spec"]["ports"]] == ["all", "mqtt", "stomp"]
     assert outside["metadata"]["annotations"] == {"a": "b"}
 
 

@@ -1,0 +1,334 @@
+"""Sessions: who has one, how long, and what is left when a client goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from vespiary_broker.engine.users import make_user
+from vespiary_broker.server.mqtt.sessions import read_session
+from vespiary_codec.wire.mqtt import (
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Property,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from vespiary_spec.settings import MqttLimits
+from vespiary_testkit.mqtt_rig import V3, V5, MqttRig
+from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.virtual_time import run_virtual
+
+NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
+
+
+def expiring(seconds: int) -> dict[str, object]:
+    return {"clean_start": False, "properties": {Property.SESSION_EXPIRY_INTERVAL: seconds}}
+
+
+def queues(rig: MqttRig) -> list[str]:
+    return sorted(name for name in rig.engine.registry.queues if not name.startswith("$mqtt"))
+
+
+# --- CONNECT --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "clean", "properties", "stays"),
+    [
+        (V3, True, {}, False), (V3, False, {}, True), (Version.V3_1, False, {}, True),
+        (V5, True, {}, False), (V5, False, {}, False), (V5, False, NEVER, True),
+        (V5, True, NEVER, True),
+    ],
+)  # fmt: skip
+def test_which_sessions_stay(
+    version: Version, clean: bool, properties: dict[Property, int], stays: bool
+) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        client = await rig.connected("c", version, clean_start=clean, properties=properties)
+        await client.subscribe("a")
+        assert rig.engine.registry.queues["c.a"].is_durable is stays
+        client.send(Disconnect())
+        await rig.flush()
+        await rig.flush()
+        assert client.is_ended
+        assert queues(rig) == (["c.a"] if stays else [])
+        assert ("mqtt-session/c" in rig.bindings.snapshot()) is stays
+        again = rig.client(version)
+        answer = await again.login("c", clean_start=False, properties=properties)
+        assert answer.session_present is (stays and version is not Version.V3_1)
+        assert again.connection.handler.subscriptions_count == stays  # type: ignore[union-attr]
+
+    scenario()
+
+
+@on_rig()
+async def test_connack_leaves_when_the_session_is_durable(rig: MqttRig) -> None:
+    rig.bindings.gate = asyncio.Event()
+    client = rig.client()
+    client.send(Connect(V5, "c", properties=NEVER))
+    await rig.settle()
+    assert client.packets() == []
+    rig.bindings.gate.set()
+    await rig.settle()
+    assert client.one(Connack).reason_code is ReasonCode.SUCCESS
+
+
+@on_rig()
+async def test_a_clean_start_forgets_and_a_new_id_is_given(rig: MqttRig) -> None:
+    client = await rig.connected("c", properties=NEVER)
+    await client.subscribe("a")
+    client.lose()
+    again = rig.client()
+    assert not (await again.login("c", clean_start=True, properties=NEVER)).session_present
+    assert queues(rig) == []
+    nameless = rig.client()
+    answer = await nameless.login("")
+    given = answer.properties[Property.ASSIGNED_CLIENT_IDENTIFIER]
+    assert nameless.connection.handler.client_id == given  # type: ignore[union-attr]
+
+
+@on_rig()
+async def test_another_connection_takes_over(rig: MqttRig) -> None:
+    first = await rig.connected("c", properties=NEVER)
+    await first.subscribe("a")
+    second = rig.client()
+    assert (await second.login("c", clean_start=False, properties=NEVER)).session_present
+    assert first.one(Disconnect).reason_code is ReasonCode.SESSION_TAKEN_OVER
+    assert first.is_ended
+    writer = await rig.connected("w")
+    writer.send(Publish("a", b"x"))
+    assert [each.payload for each in await second.received()] == [b"x"]
+
+
+@on_rig(users=lambda: {name: make_user(name, "secret", iterations=4096) for name in ("u", "v")})
+async def test_logins(rig: MqttRig) -> None:
+    for name, password, code in (
+        ("u", b"wrong", ReasonCode.BAD_USER_NAME_OR_PASSWORD),
+        (None, None, ReasonCode.BAD_USER_NAME_OR_PASSWORD),
+    ):
+        for version in (V3, V5):
+            client = rig.client(version)
+            client.send(Connect(version, "c", user_name=name, password=password))
+            await asyncio.sleep(0.1)
+            await rig.settle()
+            assert client.one(Connack).reason_code is code
+            assert client.is_ended
+    client = rig.client()
+    client.send(Connect(V5, "c", user_name="u", password=b"secret", properties=NEVER))
+    await asyncio.sleep(0.1)
+    await rig.flush()
+    assert client.one(Connack).reason_code is ReasonCode.SUCCESS
+    assert client.connection.handler.user == "u"  # type: ignore[union-attr]
+    thief = rig.client()
+    thief.send(Connect(V5, "c", user_name="v", password=b"secret"))
+    await asyncio.sleep(0.1)
+    await rig.flush()
+    assert thief.one(Connack).reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert not client.is_ended
+
+
+@on_rig()
+async def test_enhanced_authentication_is_refused_by_name(rig: MqttRig) -> None:
+    client = rig.client()
+    client.send(Connect(V5, "c", properties={Property.AUTHENTICATION_METHOD: "GS2-KRB5"}))
+    await rig.flush()
+    assert client.one(Connack).reason_code is ReasonCode.BAD_AUTHENTICATION_METHOD
+
+
+@on_rig()
+async def test_a_second_connect_ends_the_connection(rig: MqttRig) -> None:
+    client = await rig.connected("c")
+    client.send(Connect(V5, "c"))
+    await rig.flush()
+    assert client.one(Disconnect).reason_code is ReasonCode.PROTOCOL_ERROR
+
+
+@on_rig(runner=run_virtual, limits=lambda: MqttLimits(server_keep_alive=10))
+async def test_keep_alive(rig: MqttRig) -> None:
+    client = rig.client()
+    answer = await client.login("c", keep_alive_s=100)
+    assert answer.properties[Property.SERVER_KEEP_ALIVE] == 10
+    for _ in range(5):
+        await asyncio.sleep(14)
+        client.send(Pingreq())
+        await rig.settle()
+        assert client.packets() == [Pingresp()]
+    await asyncio.sleep(16)
+    assert client.one(Disconnect).reason_code is ReasonCode.KEEP_ALIVE_TIMEOUT
+    quiet = await rig.connected("q", keep_alive_s=2, version=V3)
+    await asyncio.sleep(2.5)
+    assert not quiet.is_ended
+    await asyncio.sleep(1)
+    assert quiet.is_ended
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@on_rig()
+async def test_a_session_expires(rig: MqttRig) -> None:
+    client = await rig.connected("c", **expiring(1))
+    await client.subscribe("a")
+    client.lose()
+    await asyncio.sleep(2.3)
+    await rig.flush()
+    assert queues(rig) == []
+    assert "mqtt-session/c" not in rig.bindings.snapshot()
+    assert rig.hub.sessions.expired == 1
+    assert not (await rig.client().login("c", **expiring(1))).session_present
+
+
+@on_rig(limits=lambda: MqttLimits(session_expiry_interval=50))
+async def test_expiry_is_bounded_and_disconnect_may_change_it(rig: MqttRig) -> None:
+    client = rig.client()
+    answer = await client.login("c", **expiring(100))
+    assert answer.properties[Property.SESSION_EXPIRY_INTERVAL] == 50
+    client.send(Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0}))
+    await rig.flush()
+    assert not (await rig.client().login("c", **expiring(100))).session_present
+    other = await rig.connected("o")
+    other.send(Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 10}))
+    await rig.flush()
+    assert other.one(Disconnect).reason_code is ReasonCode.PROTOCOL_ERROR
+
+
+def test_a_session_in_the_bindings() -> None:
+    value = {"user": "u", "expiry": 10, "subscriptions": {"a/#": {"qos": 1, "no-local": True}}}
+    session = read_session("c", value, now_ms=5000)
+    assert session.to_json() == value | {"away-since": 5000}
+    assert session.expires_at_ms() == 15_000
+    assert session.subscriptions["a/#"].no_local
+
+
+@on_rig()
+async def test_a_binding_that_is_no_session_is_named(rig: MqttRig) -> None:
+    await rig.bindings.put("mqtt-session/x", {"expiry": 1})
+    with pytest.raises(ValueError, match="mqtt-session/x"):
+        rig.hub.sessions.restore()
+    await rig.bindings.remove("mqtt-session/x")
+
+
+# --- wills ----------------------------------------------------------------------------------------
+
+WILL = Will("gone", b"bye", 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "end"),
+    [(version, end) for version in (V3, V5) for end in ("lost", "good-bye", "error")]
+    + [(V5, "with will")],
+)
+def test_when_a_will_is_sent(version: Version, end: str) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r")
+        await reader.subscribe("gone")
+        client = await rig.connected("c", version, will=WILL)
+        if end == "lost":
+            client.lose()
+        elif end == "error":
+            client.send_bytes(b"\xf0\x00" if version is V3 else b"\x00\x00")
+        else:
+            code = ReasonCode.DISCONNECT_WITH_WILL if end == "with will" else ReasonCode.SUCCESS
+            client.send(Disconnect(code))
+        got = [each.payload for each in await reader.received()]
+        assert got == ([] if end == "good-bye" else [b"bye"])
+
+    scenario()
+
+
+@on_rig()
+async def test_a_will_waits_for_its_delay_and_goes_if_its_client_comes(rig: MqttRig) -> None:
+    reader = await rig.connected("r")
+    await reader.subscribe("gone")
+    will = Will("gone", b"bye", 1, properties={Property.WILL_DELAY_INTERVAL: 1})
+    for comes_back in (True, False):
+        client = await rig.connected("c", will=will, **expiring(100))
+        client.lose()
+        await rig.flush()
+        assert reader.packets() == []
+        if comes_back:
+            back = await rig.connected("c", **expiring(100))
+            await asyncio.sleep(1.2)
+            assert await reader.received() == []
+            back.lose()
+    await asyncio.sleep(1.2)
+    assert [each.payload for each in await reader.received()] == [b"bye"]
+    # The delay ends with the session (§3.1.3.2.2).
+    client = await rig.connected("c", will=will)
+    client.lose()
+    assert [each.payload for each in await reader.received()] == [b"bye"]
+
+
+@on_rig()
+async def test_a_will_is_retained_and_a_wrong_one_refused(rig: MqttRig) -> None:
+    client = await rig.connected("c", will=Will("gone", b"bye", 1, retain=True))
+    client.lose()
+    await rig.flush()
+    reader = await rig.connected("r")
+    (got,) = await reader.subscribe("gone")
+    assert (got.payload, got.retain) == (b"bye", True)  # type: ignore[union-attr]
+    bad = rig.client()
+    bad.send(Connect(V5, "b", will=Will("$SYS/x")))
+    await rig.flush()
+    assert bad.one(Connack).reason_code is ReasonCode.NOT_AUTHORIZED
+    assert rig.hub.sessions.get("b") is None
+
+
+# --- SUBSCRIBE ------------------------------------------------------------------------------------
+
+
+@on_rig()
+async def test_suback_leaves_when_the_subscription_is_durable(rig: MqttRig) -> None:
+    client = await rig.connected("c", **expiring(100))
+    rig.bindings.gate = asyncio.Event()
+    client.send(Subscribe(5, (Subscription("a", 1), Subscription("b", 0))))
+    await rig.settle()
+    assert client.packets() == []
+    rig.bindings.gate.set()
+    await rig.flush()
+    assert client.one(Suback).reason_codes == (ReasonCode.GRANTED_QOS_1, ReasonCode.SUCCESS)
+    stored = rig.bindings.snapshot()["mqtt-session/c"]
+    assert set(stored["subscriptions"]) == {"a", "b"}
+    client.send(Unsubscribe(6, ("a", "nothing")))
+    await rig.flush()
+    assert client.one(Unsuback).reason_codes == (
+        ReasonCode.SUCCESS, ReasonCode.NO_SUBSCRIPTION_EXISTED,
+    )  # fmt: skip
+    assert set(rig.bindings.snapshot()["mqtt-session/c"]["subscriptions"]) == {"b"}
+    assert queues(rig) == ["c.b"]
+
+
+@on_rig(limits=lambda: MqttLimits(max_subscriptions=1))
+async def test_refused_subscriptions_leave_nothing(rig: MqttRig) -> None:
+    client = await rig.connected("c", **expiring(100))
+    client.send(Subscribe(5, (Subscription("a", 1), Subscription("b", 1))))
+    await rig.flush()
+    assert client.one(Suback).reason_codes == (
+        ReasonCode.GRANTED_QOS_1, ReasonCode.QUOTA_EXCEEDED,
+    )  # fmt: skip
+    assert queues(rig) == ["c.a"]
+    client.send(Subscribe(6, (Subscription("$share/g/a", 1, no_local=True),)))
+    await rig.flush()
+    assert client.one(Disconnect).reason_code is ReasonCode.PROTOCOL_ERROR
+
+
+@on_rig()
+async def test_names_of_queues_are_never_the_same_for_two(rig: MqttRig) -> None:
+    one, two = await rig.connected("a"), await rig.connected("a.b")
+    await one.subscribe("b/c")
+    await two.subscribe("c")
+    assert queues(rig) == ["a%2Eb.c", "a.b.c"]
