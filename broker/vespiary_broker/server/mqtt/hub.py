@@ -18,6 +18,7 @@ from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import MqttSession, MqttSessions
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
+from vespiary_broker.server.mqtt.sys_topics import PERIOD_S, SysTopics
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.mqtt.wills import Wills
 
@@ -55,7 +56,14 @@ class MqttHub:
         self.retained = Retained(notes, self.topics, self._give_way)
         self.wills = Wills(cycle)
         self.sessions = MqttSessions(bindings, self.queues, _now_ms, self.exactly_once.forget)
+        self.sys_topics = SysTopics(
+            cycle,
+            self.topics,
+            lambda: (len(self.sessions), self.sessions.connected),
+            lambda: self.retained.count,
+        )
         self._cycle = cycle
+        self._telling: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -66,11 +74,17 @@ class MqttHub:
         """
         self.sessions.restore()
         self._scan = self._cycle.loop.call_later(_SCAN_S, self._expire)
+        self._telling = self._cycle.loop.call_later(PERIOD_S, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = self._cycle.loop.call_later(PERIOD_S, self._tell)
+        self.sys_topics.send_all()
 
     def close(self) -> None:
         """Stop watching; wills that wait are not sent: their clients have time to come back."""
-        if self._scan is not None:
-            self._scan.cancel()
+        for timer in (self._scan, self._telling):
+            if timer is not None:
+                timer.cancel()
         self.wills.close()
 
     def _expire(self) -> None:

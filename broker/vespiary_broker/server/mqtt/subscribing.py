@@ -190,6 +190,7 @@ class Subscribing:
         own = split_share(topic_filter).topic_filter
         subscriber = Subscriber(self._deliveries, own, options)
         subscriber.consumer = await self._consume(queue, topic_filter, subscriber)
+        self._hub.sys_topics.watch(queue, own)
         self._subscribers[topic_filter] = subscriber
         if not self._connection.is_open:
             self.close()
@@ -224,6 +225,7 @@ class Subscribing:
         queue = self._hub.queues.find(self._session.client_id, wanted.topic_filter)
         if queue is None:
             return
+        self._hub.sys_topics.send_now(queue)
         route = self._registry.queue_route(queue)
         async for message in self._hub.retained.matching(wanted.topic_filter):
             while not queue.is_deleted:
