@@ -30,6 +30,7 @@ from vespiary_broker.admin import (
     configuration_records,
     large_records,
     memory_records,
+    mqtt_records,
     naming_records,
     paging_records,
     records,
@@ -189,6 +190,8 @@ class ScrapeCollector(Collector):
                 yield from large_records.metrics_of(scrape.statistics.large, _PREFIX)
             if scrape.statistics.paging is not None:
                 yield from paging_records.metrics_of(scrape.statistics.paging, _PREFIX)
+            if scrape.statistics.mqtt is not None:
+                yield from mqtt_records.metrics_of(scrape.statistics.mqtt, _PREFIX)
             yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
             yield from stream_records.metrics_of(scrape.streams, _PREFIX)

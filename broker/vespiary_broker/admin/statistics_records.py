@@ -6,6 +6,7 @@ Owns the records. Must never hold behaviour. Called by `handlers` and `metrics`.
 from __future__ import annotations
 
 from vespiary_broker.admin import memory_records, records
+from vespiary_broker.admin.mqtt_records import Mqtt
 from vespiary_broker.admin.naming_records import Naming
 from vespiary_broker.admin.slow_consumer_records import SlowConsumers
 
@@ -78,6 +79,7 @@ class Statistics(records.Record, frozen=True):
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
         paging: Pages; None without persistence.
+        mqtt: What MQTT clients have; None while the broker starts.
     """
 
     is_ready: bool
@@ -102,3 +104,4 @@ class Statistics(records.Record, frozen=True):
     memory: memory_records.Memory
     large: records.LargeMessages | None = None
     paging: records.Paging | None = None
+    mqtt: Mqtt | None = None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.mqtt.hub import MqttStatistics
     from vespiary_broker.store.counters import JournalStatistics
 from vespiary_broker.engine.automatic_deletion import (
     deletion_delay_ms,
@@ -229,6 +230,7 @@ class BrokerStatistics:
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
         paging: Pages; None without persistence.
+        mqtt: What MQTT clients have; None while the broker starts.
     """
 
     is_ready: bool
@@ -254,6 +256,7 @@ class BrokerStatistics:
     memory: MemoryState
     large: LargeMessageStatistics | None = None
     paging: PagingStatistics | None = None
+    mqtt: MqttStatistics | None = None
 
 
 def queue_state(engine: Engine, queue: Queue) -> QueueState:
@@ -409,4 +412,5 @@ def broker_statistics(
         memory=memory_state(engine, cycle),
         large=cycle.large.statistics() if cycle.large is not None else None,
         paging=paging,
+        mqtt=cycle.mqtt.statistics() if cycle.mqtt is not None else None,
     )

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.server.mqtt.exactly_once import ExactlyOnce
@@ -29,6 +29,26 @@ _SCAN_S: Final = 1.0
 _WAIT_S: Final = 0.01
 
 log = logging.getLogger(__name__)
+
+
+class MqttStatistics(NamedTuple):
+    """Sessions, retained messages and wills.
+
+    Attributes:
+        sessions: Sessions, those of clients that are away too.
+        sessions_connected: Sessions whose client is connected.
+        sessions_expired: Sessions that ended because nobody came in time, since the start.
+        retained_messages: Topics that have a retained message.
+        wills_waiting: Wills that wait for their delay.
+        wills_sent: Wills that were sent since the start.
+    """
+
+    sessions: int
+    sessions_connected: int
+    sessions_expired: int
+    retained_messages: int
+    wills_waiting: int
+    wills_sent: int
 
 
 class MqttHub:
@@ -75,6 +95,17 @@ class MqttHub:
         self.sessions.restore()
         self._scan = self._cycle.loop.call_later(_SCAN_S, self._expire)
         self._telling = self._cycle.loop.call_later(PERIOD_S, self._tell)
+
+    def statistics(self) -> MqttStatistics:
+        """Return what there is now."""
+        return MqttStatistics(
+            len(self.sessions),
+            self.sessions.connected,
+            self.sessions.expired,
+            self.retained.count,
+            self.wills.waiting,
+            self.wills.sent,
+        )
 
     def _tell(self) -> None:
         self._telling = self._cycle.loop.call_later(PERIOD_S, self._tell)
