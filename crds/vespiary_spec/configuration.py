@@ -5,8 +5,8 @@ Never: looks at the machine; adds a setting that the user did not write.
 Called by: `vespiary run`, `create`, `apply`, `check`, and the operator's ConfigMap.
 
 A file holds, at its top level, the settings of the broker, and beside them
-`acceptors` (a list), `admin`, `security`, `addresses` (a list) and
-`address-settings` (a map by match).
+`acceptors` (a list), `admin`, `security`, `addresses` (a list),
+`address-settings` and `security-settings` (maps by match).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from vespiary_spec.object_metadata import check_metadata
 from vespiary_spec.per_broker import PerBroker
 from vespiary_spec.pod_checks import check_pods
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
+from vespiary_spec.security_checks import check_security_settings
 from vespiary_spec.service_checks import check_services
 from vespiary_spec.settings import (
     DEFAULT_ACCEPTORS,
@@ -37,6 +38,7 @@ from vespiary_spec.settings import (
     BrokerSettings,
     Configuration,
     Security,
+    SecuritySettings,
     WildcardAddresses,
 )
 from vespiary_spec.volume_checks import check_volumes
@@ -149,8 +151,8 @@ def dump(configuration: Configuration, *, with_defaults: bool = False) -> str:
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Apply one `--set NAME=VALUE` to the parsed content of `broker.yaml`.
 
-    The name is dotted. Below `address-settings` everything up to the last dot is
-    the match, which may hold dots itself: `address-settings.orders.#.NAME=VALUE`.
+    The name is dotted. Below `address-settings` and `security-settings` everything up to the last
+    dot is the match, which may hold dots itself: `address-settings.orders.#.NAME=VALUE`.
     Acceptors are named: `acceptors.stomp.port=0`. Lists are written with commas.
 
     Args:
@@ -299,6 +301,12 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
     _check_addresses(configuration.addresses, spelling)
     _check_limits(configuration, spelling)
     check_address_settings(configuration.address_settings, spelling)
+    check_security_settings(
+        configuration.security_settings,
+        configuration.wildcard_addresses,
+        configuration.acceptors,
+        spelling,
+    )
 
 
 def _check_wildcards(wildcards: WildcardAddresses, spelling: Spelling) -> None:
@@ -461,11 +469,17 @@ def from_broker(
             )
             for entry in spec.address_settings
         },
+        security_settings={
+            entry.match: SecuritySettings(
+                **{f.name: getattr(entry, f.name) for f in fields_of(SecuritySettings)}
+            )
+            for entry in spec.security_settings
+        },
     )
     try:
         check(configuration, Spelling.CAMEL)
     except ConfigError as error:
-        beside = error.path.startswith(("acceptors", "address", "admin"))
+        beside = error.path.startswith(("acceptors", "address", "admin", "securitySettings"))
         error.where = f"spec.{error.path}" if beside else f"spec.config.{error.path}"
         raise
     return configuration

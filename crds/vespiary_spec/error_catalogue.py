@@ -32,6 +32,7 @@ from vespiary_spec.errors import (
     LoginRefused,
     MessagesLost,
     NativeError,
+    NotPermitted,
     OwnershipLost,
     PageDamaged,
     PermanentReconcileError,
@@ -131,6 +132,14 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         LoginRefused,
         "User name or password are wrong, or a login is required.",
         "Log in with a user of the users file (`vespiary user add`).",
+    ),
+    CatalogueEntry(
+        NotPermitted,
+        "`security-settings` do not let this user do this at this address. The most specific match "
+        "alone decides; the message names it. A subscription with wildcards needs the permission "
+        "of every match that may decide about an address that it covers.",
+        "Give the user a role that the match names for the permission, or name one of its roles "
+        "there; see [permissions](../howto/permissions.md).",
     ),
     CatalogueEntry(
         XaError,

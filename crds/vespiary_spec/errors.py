@@ -208,6 +208,33 @@ class LoginRefused(RemoteProtocolError):
     code = "VSP-P104"
 
 
+class NotPermitted(RemoteProtocolError):
+    """A user lacks a permission at an address.
+
+    Attributes:
+        user: Name of the user; empty for a client that is not logged in.
+        permission: The permission, as `security-settings` spells it.
+        address: The address.
+        match: The match of `security-settings` that decided; empty: none covers the address.
+    """
+
+    code = "VSP-P110"
+    _SHOWN_MAX: ClassVar[int] = 200
+
+    def __init__(self, user: str, permission: str, address: str, match: str) -> None:
+        who = f"the user {user}" if user else "a client without a login"
+        shown = address[: self._SHOWN_MAX]
+        rule = f"the match {match[: self._SHOWN_MAX]} decides" if match else "no match covers it"
+        super().__init__(
+            f"{who} has no permission {permission} at the address {shown}: {rule}",
+            cure="ask for a role that security-settings name there",
+        )
+        self.user = user
+        self.permission = permission
+        self.address = address
+        self.match = match
+
+
 class XaError(RemoteProtocolError):
     """A call on a branch of a distributed transaction cannot be done.
 

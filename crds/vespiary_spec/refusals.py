@@ -32,12 +32,15 @@ NOT_YET: dict[str, dict[str, str]] = {
         "bridges": "bridges",
         "ha-policy": "high availability",
         "grouping-handler": "message groups over a cluster",
-        "security-settings": "permissions by address",
         "broker-connections": "broker connections",
         "connection-routers": "connection routers",
     },
     ADDRESS_SETTINGS: {
         "redistribution-delay": "clustering",
+    },
+    "SecuritySettings": {
+        "view": "permissions for single operations of the management (`manage` works)",
+        "edit": "permissions for single operations of the management (`manage` works)",
     },
     ACCEPTOR: {
         "amqp-min-large-message-size": "AMQP and large messages",
@@ -129,6 +132,10 @@ RENAMED: dict[str, dict[str, str]] = {
         "auto-delete-jms-queues": "auto-delete-queues",
         "auto-delete-jms-topics": "auto-delete-addresses",
         "last-value-queue": "default-last-value-queue",
+    },
+    "SecuritySettings": {
+        "create-temp-queue": "create-non-durable-queue",
+        "delete-temp-queue": "delete-non-durable-queue",
     },
 }
 """For each Struct: deprecated names of the reference → the name that took their place there."""

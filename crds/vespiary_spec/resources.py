@@ -45,6 +45,7 @@ from vespiary_spec.scheduling import (
     Toleration,
     TopologySpreadConstraint,
 )
+from vespiary_spec.security import Auth, SecuritySettingsEntry
 from vespiary_spec.services import (
     HeadlessService,
     Metrics,
@@ -105,6 +106,7 @@ __all__ = [
     "PullPolicy",
     "Retention",
     "RetentionPolicy",
+    "SecuritySettingsEntry",
     "Service",
     "ServiceAccount",
     "ServiceType",
@@ -179,19 +181,6 @@ class AddressSettingsEntry(
     ]
 
 
-class Auth(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Users of the broker."""
-
-    secret_name: Annotated[
-        str | None,
-        setting(
-            "Secret whose keys are user names and values their passwords.",
-            max_length=253,
-            default_text="a Secret with a generated password of `admin`, made once",
-        ),
-    ] = None
-
-
 class NetworkPolicySwitch(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A NetworkPolicy that opens the acceptors and nothing else."""
 
@@ -257,6 +246,15 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     address_settings: Annotated[
         tuple[AddressSettingsEntry, ...],
         setting("Settings by match of an address.", key="match", max_length=1000),
+    ] = ()
+    security_settings: Annotated[
+        tuple[SecuritySettingsEntry, ...],
+        setting(
+            "Permissions by match of an address; the most specific one alone decides. Without "
+            "any, whoever is logged in may do everything.",
+            key="match",
+            max_length=1000,
+        ),
     ] = ()
     addresses: Annotated[
         tuple[Address, ...],

@@ -47,6 +47,7 @@ from vespiary_spec.lifecycle import DeletionPolicy
 from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.naming import WildcardAddresses
 from vespiary_spec.resource_limits import ResourceLimit
+from vespiary_spec.security import Permission, Security, SecuritySettings
 
 __all__ = [
     "ADDRESS_DEFAULTS",
@@ -67,6 +68,7 @@ __all__ = [
     "DivertRoutingType",
     "JournalType",
     "MqttLimits",
+    "Permission",
     "PreallocationScope",
     "PreallocationStrategy",
     "Protocol",
@@ -74,6 +76,7 @@ __all__ = [
     "ResourceLimit",
     "RoutingType",
     "Security",
+    "SecuritySettings",
     "StompLimits",
     "WildcardAddresses",
 ]
@@ -543,27 +546,6 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
         )
 
 
-class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who may log in."""
-
-    users_file: Annotated[
-        str | None,
-        setting(
-            "File of users with salted password hashes, kept by `vespiary user`.",
-            change=Change.RESTART,
-            default_text="`users` below `data-directory`",
-        ),
-    ] = None
-    allow_anonymous_on_loopback: Annotated[
-        bool,
-        setting(
-            "Let clients in without a login while every listener is on loopback and no user "
-            "exists.",
-            change=Change.RESTART,
-        ),
-    ] = True
-
-
 class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The whole of `broker.yaml`."""
 
@@ -594,6 +576,15 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
         setting(
             "Settings by match: a name, or a pattern with `*` for one word and `#` for any "
             "number of words between dots.",
+            change=Change.RELOAD,
+            max_length=1000,
+        ),
+    ] = msgspec.field(default_factory=dict)
+    security_settings: Annotated[
+        dict[str, SecuritySettings],
+        setting(
+            "Permissions by match, written as those of `address-settings`. The most specific one "
+            "alone decides. Without any, whoever is logged in may do everything.",
             change=Change.RELOAD,
             max_length=1000,
         ),

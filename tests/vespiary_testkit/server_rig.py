@@ -20,7 +20,7 @@ from vespiary_broker.server.listener import LargeLimits, Listener, Timing
 from vespiary_broker.server.stomp.handler import StompHandler
 from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, HeartBeat, StompDecoder
-from vespiary_spec.settings import Acceptor, AddressSettings
+from vespiary_spec.settings import Acceptor, AddressSettings, SecuritySettings
 from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal
 
 
@@ -155,11 +155,13 @@ class ServerRig:
         journal: MemoryJournal | None = None,
         users: Mapping[str, User] | None = None,
         settings: Mapping[str, AddressSettings] | None = None,
+        security: Mapping[str, SecuritySettings] | None = None,
         duplicates: DuplicateIds | None = None,
         large: LargeMessages | None = None,
         large_limits: LargeLimits | None = None,
         global_max_bytes: int | None = None,
     ) -> None:
+        self.users = users or {}
         self.journal = journal or MemoryJournal()
         self.core = self.journal.core
         self.bindings = MemoryBindings()
@@ -173,7 +175,7 @@ class ServerRig:
             duplicates=self.duplicates,
             spawn=self._spawn,
             load_slab=lambda *_: None,
-            users=lambda: users or {},
+            users=lambda: self.users,
             is_anonymous_allowed=True,
             address_settings=settings or {},
             memory_limits=MemoryLimits(global_max_bytes),
@@ -181,6 +183,7 @@ class ServerRig:
             transaction_room_bytes=self.journal.transaction_room_bytes,
             large_bodies=large,
         )
+        self.engine.registry.permissions.replace(security or {})
         self.cycle = Cycle(self.engine, self.journal, self._spawn, large)
         self.journal.on_durable = self.cycle.on_durable
         self.journal.on_space = self.cycle.on_space

@@ -22,6 +22,8 @@ async def configure(
 ) -> None:
     """Make what stands in the configuration, and delete what does not any more.
 
+    Nobody is let in before: permissions are among it.
+
     Args:
         engine: The engine.
         configuration: The configuration.
@@ -31,6 +33,7 @@ async def configure(
         VespiaryError: Something of it can't be made.
     """
     registry = engine.registry
+    registry.permissions.replace(configuration.security_settings)
     registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), load_slab)
     await registry.configure(configuration.addresses)
     await configure_diverts(registry, configuration.diverts)

@@ -127,6 +127,7 @@ class Reloading:
         tls = (path for listener in running.listeners for path in listener.tls_files)
         self._watch = FileWatch({*source.files, *tls}, source.optional)
         self._is_first = True
+        running.users.on_changed = self._users_changed
         for listener in running.listeners:
             _tell_certificate(listener)
 
@@ -202,6 +203,11 @@ class Reloading:
         ]
 
     # --- how ------------------------------------------------------------------------------------
+
+    def _users_changed(self) -> None:
+        """Have changed roles count for connections that are open, once whoever asked is done."""
+        if self._running.engine.registry.permissions.is_on:
+            self._running.cycle.loop.call_soon(self._running.cycle.permissions_changed)
 
     async def _take_tls(self, listener: Listener) -> None:
         if await listener.reload_tls():
@@ -279,6 +285,7 @@ class Reloading:
         running.counters.change(configuration)
         pages_changed(running.pager, running.engine)
         running.cycle.settings_changed()
+        running.cycle.permissions_changed()
         if self._source.log_level is not None:
             logging.getLogger().setLevel(self._source.log_level(configuration).upper())
 

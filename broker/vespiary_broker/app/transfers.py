@@ -77,6 +77,7 @@ class Transfers:
             is_auto_created=bool(binding.get("auto-created", False)),
             client_id=str(binding.get("client-id", "")),
             traits=traits,
+            is_trusted=True,
         )
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vespiary_broker.engine.users import User, parse_users
@@ -31,6 +31,7 @@ class UsersFile:
     Attributes:
         digest: SHA-256 of the file that was taken, as hexadecimal digits; empty if there is none.
         refused: Why the file as it is now was not taken; empty if it was.
+        on_changed: Called when other users were read.
 
     A file that turns bad while the broker runs changes nothing: the users read before stay, and the
     log says why.
@@ -42,6 +43,7 @@ class UsersFile:
     def __init__(self, path: Path) -> None:
         self.digest = ""
         self.refused = ""
+        self.on_changed: Callable[[], None] = lambda: None
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self._users: Mapping[str, User] = {}
@@ -83,8 +85,11 @@ class UsersFile:
         except OSError:
             seen = None
         if seen != self._seen:
+            before = self._users
             try:
                 self.read()
+                if self._users != before:
+                    self.on_changed()
             except ConfigError as error:
                 self._seen = seen
                 self.refused = str(error)

@@ -18,14 +18,15 @@ from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, DiskFullPo
 _CACHE_ENTRIES_MAX: Final = 10_000
 
 
-def _width(pattern: str, syntax: WildcardSyntax) -> tuple[tuple[int, ...], int]:
+def width(pattern: str, syntax: WildcardSyntax) -> tuple[tuple[int, ...], int]:
     """Return a key that sorts narrow patterns before wide ones."""
     ranks = {syntax.single_word: 1, syntax.any_words: 2}
     parts = syntax.words(pattern)
     return tuple(ranks.get(part, 0) for part in parts), -len(parts)
 
 
-def _covers(pattern: Pattern, address: str) -> bool:
+def covers(pattern: Pattern, address: str) -> bool:
+    """Return whether a match covers an address: its very name, or one that it means."""
     return pattern.text == address or pattern.is_match(address)
 
 
@@ -50,7 +51,7 @@ class AddressSettingsTable:
 
     def replace(self, matches: Mapping[str, AddressSettings]) -> None:
         """Take other settings from now on."""
-        narrow_first = sorted(matches, key=lambda match: _width(match, self.syntax))
+        narrow_first = sorted(matches, key=lambda match: width(match, self.syntax))
         self._matches = [(Pattern(match, self.syntax), matches[match]) for match in narrow_first]
         self._cache.clear()
         self._merged.clear()
@@ -91,12 +92,12 @@ class AddressSettingsTable:
         return any(
             any(getattr(settings, name) is not None for name in names)
             for pattern, settings in self._matches
-            if _covers(pattern, address) and not _covers(pattern, other)
+            if covers(pattern, address) and not covers(pattern, other)
         )
 
     def _merge(self, address: str) -> AddressSettings:
         covering = tuple(
-            index for index, (pattern, _) in enumerate(self._matches) if _covers(pattern, address)
+            index for index, (pattern, _) in enumerate(self._matches) if covers(pattern, address)
         )
         found = self._merged.get(covering)
         if found is None:

@@ -244,7 +244,8 @@ class DeadLetters:
                     own, address, RoutingType.MULTICAST, is_auto_created=True, traits=traits
                 )
             else:
-                await make_target(self._registry, Destination(address, None, RoutingType.ANYCAST))
+                place = Destination(address, None, RoutingType.ANYCAST, is_trusted=True)
+                await make_target(self._registry, place)
         except VespiaryError as error:
             self._refuse(key, error)
         else:

@@ -27,6 +27,7 @@ from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.moves import Mover
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
@@ -144,6 +145,7 @@ def make_engine(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
+        permissions=Permissions(syntax=naming.syntax, users=users),
     )  # fmt: skip
     branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
         timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
@@ -151,13 +153,12 @@ def make_engine(
     duplicates.start(core, registry.addresses.__contains__)
     dispatcher = Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine,
         fates, count_rules)  # fmt: skip
-    logins = Logins(users, is_anonymous_allowed=is_anonymous_allowed)
-    slow_consumers = SlowConsumers(core, registry, settings, naming.clock_s)
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
-        core, registry, dispatcher, duplicates, logins, FullDisk(settings), memory, branches,
-        transaction_bytes_max, transaction_scan_period_s, quarantine, Reaper(registry,
-        naming.clock_s, naming.scan_period_s), fates, slow_consumers, streams, fences,
+        core, registry, dispatcher, duplicates, Logins(users, is_anonymous_allowed=
+        is_anonymous_allowed), FullDisk(settings), memory, branches, transaction_bytes_max,
+        transaction_scan_period_s, quarantine, Reaper(registry, naming.clock_s, naming.scan_period_s
+        ), fates, SlowConsumers(core, registry, settings, naming.clock_s), streams, fences,
     )  # fmt: skip
 
 

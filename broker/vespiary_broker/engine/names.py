@@ -43,8 +43,10 @@ class Destination:
         address: Name of the address, without prefix.
         queue: Name of the queue of a fully qualified name; None otherwise.
         routing_type: What prefix or header ask for; None when they say nothing.
-        user: Who asks; what is made for it counts against that user's limit.
+        user: Who asks, which permissions are looked up for; what is made for it counts against
+            that user's limit. Empty is nobody.
         sender: The session that asks; None: nobody's.
+        is_trusted: Whether the broker itself asks, which needs no permission.
     """
 
     address: str
@@ -52,6 +54,7 @@ class Destination:
     routing_type: RoutingType | None = None
     user: str = ""
     sender: Sender | None = None
+    is_trusted: bool = False
 
 
 def check_name(name: str, kind: str) -> str:

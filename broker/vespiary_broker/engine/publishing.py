@@ -16,7 +16,7 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import SentMessage, Switch
 from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,15 @@ class Target:
 def find_target(registry: Registry, destination: Destination) -> Target | None:
     """Return where a message goes if everything is there; None when something must be made first.
 
+    What it returns is for one message, or to be taught to the core, which asks again when queues or
+    permissions have changed.
+
     Raises:
+        NotPermitted: Who sends may not, at that address.
         RemoteProtocolError: The queue belongs to another address, or the address is a wildcard.
     """
+    if not destination.is_trusted:
+        registry.permissions.check(destination.user, Permission.SEND, destination.address)
     if destination.queue is not None:
         queue = registry.queue_of(destination.address, destination.queue)
         if queue is None:
@@ -109,6 +115,7 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
     """Return where a message goes; make address and queue if the settings allow it.
 
     Raises:
+        NotPermitted: Who sends may not, or may not make what is missing.
         RemoteProtocolError: Something is missing that may not be made, a name is in use
             otherwise, or the address is a wildcard.
 
@@ -127,7 +134,17 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
         settings.auto_create_addresses
     ):
         raise _refuse_address(destination, address)
-    if destination.queue is not None or kind is RoutingType.ANYCAST:
+    is_queue_made = destination.queue is not None or kind is RoutingType.ANYCAST
+    if not destination.is_trusted:
+        registry.permissions.check(destination.user, Permission.SEND, destination.address)
+        registry.permissions.check_making(
+            destination.user,
+            destination.address,
+            address,
+            kind,
+            is_durable=True if is_queue_made else None,
+        )
+    if is_queue_made:
         name = destination.queue or destination.address
         if not settings.auto_create_queues:
             raise RemoteProtocolError(

@@ -16,6 +16,7 @@ from vespiary_broker.engine.ports import Bindings, JsonObject, Output
 from vespiary_broker.engine.queue_kinds import ORDINARY, QueueKind
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
 from vespiary_broker.engine.rota import Rota
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Consumer:
         claims: What open transactions acknowledge of its messages: `claims` reads and writes it.
         encode: Turns messages as they are stored (`vespiary_codec.stored_message`) into what goes
             to its connection; None: the core encodes them itself.
+        user: Who consumes; empty is nobody.
+        is_trusted: Whether it is the broker's own, which needs no permission.
     """
 
     handle: int
@@ -72,6 +75,8 @@ class Consumer:
     view: View | None = None
     claims: dict[Claims, int] = field(default_factory=dict)
     encode: Callable[[bytes], bytes] | None = None
+    user: str = ""
+    is_trusted: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -152,6 +157,20 @@ class Queue:
     def is_looked_at(self) -> bool:
         """Whether Python looks at its messages, so that all of them have to be in its ring."""
         return self.examined is not None or bool(self.upkeeps)
+
+    def check_same(self, routing_type: RoutingType, client_id: str) -> None:
+        """Refuse a wish for a queue of its name that is not what it is.
+
+        Raises:
+            RemoteProtocolError: It has another type, or is another client's.
+        """
+        if self.routing_type is not routing_type:
+            raise RemoteProtocolError(
+                f"the queue {self.name} exists with routing type {self.routing_type}",
+                measured=str(routing_type),
+            )
+        if self.client_id != client_id:
+            raise RemoteProtocolError(f"the queue {self.name} belongs to another subscription")
 
     def is_closed_to(self, sender: Sender) -> bool:
         """Whether it does not take what a session sends: it is its own, and has `no-local`."""

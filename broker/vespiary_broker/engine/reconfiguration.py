@@ -101,6 +101,7 @@ async def apply(engine: Engine, wanted: Configuration) -> tuple[str, ...]:
     Durability: on return what was made survives a power loss, and what was deleted is gone.
     """
     registry = engine.registry
+    registry.permissions.replace(wanted.security_settings)
     registry.change_settings(wanted.address_settings)
     engine.slow_consumers.settings_changed()
     try:

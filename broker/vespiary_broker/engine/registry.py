@@ -31,6 +31,7 @@ from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.pausing import Pausing
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
 from vespiary_broker.engine.queues import Queue, QueueIds
@@ -71,6 +72,7 @@ class Registry:
         queues: Queues by name.
         queues_by_id: Queues by number.
         limits: How many addresses, queues and sessions there may be.
+        permissions: Who may do what where.
         usage: What becomes of queues as consumers come and go.
         retroactive: Keeps messages for queues to come.
         pausing: Pauses queues and addresses.
@@ -99,6 +101,7 @@ class Registry:
         quarantine: Holds messages whose body is lost; None makes one.
         naming: Rules about what has a name.
         memory: Counts what messages take; None makes one without a limit over all addresses.
+        permissions: Who may do what where; None lets everybody do everything.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Registry:
         quarantine: Quarantine | None = None,
         naming: NamingRules = DEFAULT_RULES,
         memory: AddressMemory | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
         self.syntax = naming.syntax
         self.large_bodies = large_bodies
@@ -149,11 +153,10 @@ class Registry:
         self._clock_s = naming.clock_s
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
         self.limits = Limits(naming)
+        self.permissions = permissions or Permissions()
         self.usage = Usage(core, self, self._quarantine, naming.clock_s)
         self.retroactive = Retroactive(core, self)
         self.pausing = Pausing(self._write_again, self._bind, self._note_unused)
-
-    # --- at the start ---------------------------------------------------------------------------
 
     def restore(self) -> None:
         """Take addresses and queues from the bindings; the core has the durable queues already.
@@ -223,9 +226,13 @@ class Registry:
             set_kind(self._core, queue, self.settings_for(queue.address.name))
             queue.rota.kind_changed()
             self.usage.open_or_close(queue)
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Have all senders ask again where their messages go, and whether they may send them."""
+        for queue in self.queues.values():
             if queue.route is not None:
-                queue.route.close()
-                queue.route.lead(reach_of_queue(queue))
+                queue.route.lead_anew(reach_of_queue(queue))
         self._table.lead_anew()
 
     def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
@@ -383,6 +390,7 @@ class Registry:
         is_temporary: bool = False,
         client_id: str = "",
         traits: QueueTraits = NO_TRAITS,
+        is_trusted: bool = False,
     ) -> Queue:
         """Return the queue of this name, made if it does not exist, and its address with it.
 
@@ -394,9 +402,11 @@ class Registry:
             is_auto_created: Whether it may be deleted automatically.
             is_temporary: Whether it goes with its only consumer.
             client_id: Owner of a durable subscription; empty for none.
-            traits: What is particular about it, if it is made.
+            traits: What is particular about it, if it is made; its user needs the permission.
+            is_trusted: Whether the broker itself asks, in whoever's name.
 
         Raises:
+            NotPermitted: Its user may not make it, or the address.
             RemoteProtocolError: A name may not be one, or the queue exists in another address,
                 with another type, or for another client.
             LimitExceeded: There are as many as there may be, in all or for its user.
@@ -408,7 +418,11 @@ class Registry:
         async with self._lock:
             queue = self.queue_of(address, name)
             if queue is not None:
-                return _check_same(queue, routing_type, client_id)
+                queue.check_same(routing_type, client_id)
+                return queue
+            if traits.user and not is_trusted:
+                known, check = self.addresses.get(address), self.permissions.check_making
+                check(traits.user, address, known, routing_type, is_durable=is_durable)
             if not traits.is_configured:
                 self.limits.check_queue(name, traits.user, len(self.queues))
                 self._make_room(address)
@@ -584,14 +598,3 @@ class Registry:
         self.unused[address.name] = None
         if len(self.unused) > max(UNUSED_ADDRESSES_MAX, self.limits.addresses_max // 10):
             self.drop_address(self.addresses[next(iter(self.unused))])
-
-
-def _check_same(queue: Queue, routing_type: RoutingType, client_id: str) -> Queue:
-    if queue.routing_type is not routing_type:
-        raise RemoteProtocolError(
-            f"the queue {queue.name} exists with routing type {queue.routing_type}",
-            measured=str(routing_type),
-        )
-    if queue.client_id != client_id:
-        raise RemoteProtocolError(f"the queue {queue.name} belongs to another subscription")
-    return queue

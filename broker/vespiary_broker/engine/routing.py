@@ -130,6 +130,11 @@ class Route:
         self.places_max = max(map(len, groups))
         self._set_groups(groups)
 
+    def lead_anew(self, reach: Reach) -> None:
+        """Lead to queues; every connection that was taught it asks again."""
+        self.close()
+        self.lead(reach)
+
     def extend(self, queue: Queue) -> bool:
         """Lead to one MULTICAST queue more, whatever there is already; nothing else is looked at.
 

@@ -8,7 +8,7 @@ subscription have names. Called by the server's sessions.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from vespiary_broker.engine.addresses import Address
@@ -17,6 +17,7 @@ from vespiary_broker.engine.delivery_counts import limit_deliveries
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.permissions import queue_permission
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.queues import Consumer, Queue
@@ -24,8 +25,8 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.views import View
-from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.errors import NotPermitted, RemoteProtocolError
+from vespiary_spec.settings import Permission, RoutingType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ async def open_subscription(
     """Make a consumer, and its queue if need be.
 
     Raises:
+        NotPermitted: Who asks may not consume there, or may not make what is missing.
         RemoteProtocolError: The queue does not exist and may not be made, or the request
             contradicts itself or what exists.
         InvalidSelector: The selector is no condition.
@@ -98,10 +100,13 @@ async def open_subscription(
 
     Durability: on return a durable queue that was made survives a power loss.
     """
-    registry.limits.check_subscription()  # before anything is made for it
+    destination = request.destination
+    if not destination.is_trusted:  # before anything is made for it
+        registry.permissions.check(destination.user, Permission.CONSUME, destination.address)
+    registry.limits.check_subscription()
     match = match_of(request)
     queue = await _queue_for(registry, request)
-    if request.destination.queue is None and (queue.is_temporary or queue.client_id):
+    if destination.queue is None and (queue.is_temporary or queue.client_id):
         match = None  # its filter is the selector
     if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
@@ -129,6 +134,8 @@ async def open_subscription(
         request.priority,
         request.is_exclusive,
         encode=request.encode,
+        user=destination.user,
+        is_trusted=destination.is_trusted,
     )
     registry.limits.subscriptions += 1
     queue.consumers.append(consumer)
@@ -193,19 +200,45 @@ def close_subscription(
     registry.usage.consumer_closed(consumer)
 
 
-def delete_durable_subscription(registry: Registry, client_id: str, durable_name: str) -> str:
+def forbidden_consumers(registry: Registry) -> Iterator[tuple[Consumer, NotPermitted]]:
+    """Yield the open consumers whose users may not consume any more, and why.
+
+    Nothing may be opened or closed meanwhile.
+    """
+    for queue in registry.queues.values():
+        for consumer in queue.consumers:
+            if consumer.is_trusted:
+                continue
+            try:
+                registry.permissions.check(consumer.user, Permission.CONSUME, queue.address.name)
+            except NotPermitted as error:
+                yield consumer, error
+
+
+def delete_durable_subscription(
+    registry: Registry, client_id: str, durable_name: str, user: str = ""
+) -> str:
     """Delete the queue of a durable subscription that has no consumer.
+
+    Args:
+        registry: Addresses and queues.
+        client_id: Name of the client.
+        durable_name: Name of the subscription.
+        user: Who asks; empty is nobody.
 
     Returns:
         Its key in the bindings, for `Registry.wait_removed`.
 
     Raises:
+        NotPermitted: Who asks may not delete queues there.
         RemoteProtocolError: There is none, it belongs to another client, or it is in use.
     """
     name = durable_queue_name(client_id, durable_name)
     queue = registry.queues.get(name)
     if queue is None or not queue.client_id or queue.client_id != client_id:
         raise RemoteProtocolError(f"there is no durable subscription {name}")
+    permission = queue_permission(is_made=False, is_durable=queue.is_durable)
+    registry.permissions.check(user, permission, queue.address.name)
     if queue.consumers:
         raise RemoteProtocolError(
             f"the durable subscription {name} is in use by another connection"

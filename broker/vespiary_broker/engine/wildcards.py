@@ -101,6 +101,62 @@ class Pattern:
         return len(words) in reached
 
 
+def overlaps(one: str, other: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Return whether there may be a name that two patterns cover both."""
+    any_words, single_word = syntax.any_words, syntax.single_word
+    words = syntax.words(other)
+    end = len(words)
+    # Places in `other` that `one` so far can have come to: as `Pattern` walks, no backtracking.
+    reached = _with_empty({0}, words, any_words)
+    for part in syntax.words(one):
+        if not reached:
+            return False
+        if part == any_words:
+            reached = set(range(min(reached), end + 1))
+            continue
+        ahead = set()
+        for place in reached:
+            if place == end:
+                continue
+            if words[place] == any_words:
+                ahead.add(place)  # that one takes the word, and may take more
+            elif part == single_word or words[place] in (part, single_word):
+                ahead.add(place + 1)
+        reached = _with_empty(ahead, words, any_words)
+    return end in reached
+
+
+def _with_empty(places: set[int], words: list[str], any_words: str) -> set[int]:
+    """Add the places behind wildcards that take no word at all."""
+    found = set(places)
+    for place in places:
+        while place < len(words) and words[place] == any_words:
+            place += 1
+            found.add(place)
+    return found
+
+
+def contains(wide: str, narrow: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Return whether a pattern certainly covers every name that another one covers."""
+    any_words, single_word = syntax.any_words, syntax.single_word
+    words = syntax.words(narrow)
+    reached = {0}
+    for part in syntax.words(wide):
+        if not reached:
+            return False
+        if part == any_words:
+            reached = set(range(min(reached), len(words) + 1))
+            continue
+        reached = {
+            place + 1
+            for place in reached
+            if place < len(words)
+            and words[place] != any_words
+            and part in (single_word, words[place])
+        }
+    return len(words) in reached
+
+
 @dataclass(eq=False, slots=True)
 class _Node:
     """A place in the tree of patterns.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
+from vespiary_broker.engine.subscriptions import forbidden_consumers
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
@@ -100,6 +101,17 @@ class Cycle:
     def settings_changed(self) -> None:
         """Go on by other settings: what waited may go on, and consumers may have to be measured."""
         self._measuring.begin_again()
+        self.touch()
+
+    def permissions_changed(self) -> None:
+        """Have senders ask again, and end connections whose users may not consume any more."""
+        registry = self.engine.registry
+        registry.permissions.forget()
+        registry.ask_again()
+        for consumer, error in list(forbidden_consumers(registry)):
+            connection = self.connections.get(consumer.output.handle)
+            if connection is not None and consumer.is_open:
+                connection.refuse_error(error)
         self.touch()
 
     def close(self) -> None:

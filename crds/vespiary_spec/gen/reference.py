@@ -38,6 +38,7 @@ from vespiary_spec.settings import (
     Queue,
     ResourceLimit,
     Security,
+    SecuritySettings,
     StompLimits,
     WildcardAddresses,
 )
@@ -52,6 +53,12 @@ _SECTIONS: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
         "`address-settings: {MATCH: {…}}`; `spec.addressSettings: [{match: MATCH, …}]`. A value "
         "that no match sets comes from the next wider match.",
         AddressSettings,
+    ),
+    (
+        "Permissions",
+        "`security-settings: {MATCH: {…}}`; `spec.securitySettings: [{match: MATCH, …}]`. The "
+        "most specific match alone decides; values are lists of roles.",
+        SecuritySettings,
     ),
     (
         "Wildcards",

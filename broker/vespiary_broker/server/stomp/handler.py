@@ -187,6 +187,10 @@ class StompHandler:
         """End the connection for what the client did wrong."""
         self._connection.refuse_error(error)
 
+    def check_large(self, frame: Frame) -> None:
+        """Raise if the user may not send what has a large body."""
+        self.session.sending.check_large(frame)
+
     def take_large(self, frame: Frame, writer: LargeWriter) -> None:
         """Give the session a message whose body went to a file; reading waits meanwhile."""
         self._connection.hold_reading(held=False)

@@ -64,6 +64,9 @@ class Taker(Protocol):
     def refuse_error(self, error: StompError) -> None:
         """End the connection for what the client did wrong."""
 
+    def check_large(self, frame: Frame) -> None:
+        """Raise if a frame's body may not go to a file: the client may not send it."""
+
     def take_large(self, frame: Frame, writer: LargeWriter) -> None:
         """Handle a frame whose body went to a file."""
 
@@ -345,6 +348,11 @@ class Intake:
             if head is None:
                 return False
             rest = bytes(data[head.head_bytes :])
+        try:
+            self._taker.check_large(head.frame)
+        except VespiaryError as error:
+            self._taker.refuse_large(error, head.frame)
+            return True
         self._tail = bytearray()
         self._release_private()
         receiving = self._receiving = self._large.begin(head)

@@ -20,7 +20,7 @@ from vespiary_broker.server.message_sender import Outcome, Sent
 from vespiary_broker.server.stomp.large_sending import send_from_memory
 from vespiary_codec.wire.stomp import Frame, canonical_properties
 from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -77,10 +77,25 @@ class Sending:
         """Put a message into a transaction.
 
         Raises:
+            NotPermitted: The user may not send there; the commit asks again.
             RemoteProtocolError: There is no such transaction, or it cannot hold the message.
         """
+        self._check(message.destination)
         self._session.branches.check_member(transaction, message)
         self._session.transactions.add(transaction, message)
+
+    def check_large(self, frame: Frame) -> None:
+        """Refuse a large body before it goes to a file.
+
+        Raises:
+            NotPermitted: The user may not send there.
+        """
+        if self._registry.permissions.is_on:
+            self._check(self.outgoing(frame).destination)
+
+    def _check(self, destination: Destination) -> None:
+        permissions = self._registry.permissions
+        permissions.check(destination.user, Permission.SEND, destination.address)
 
     def _is_large(self, message: Outgoing) -> bool:
         """Whether a body that is in memory has to go to a file."""

@@ -204,8 +204,8 @@ class Subscriptions:
                     del self._viewers[consumer.queue.id]
             self._close(consumer, counted=False)
         if durable_name:
-            client_id = self._session.client_id
-            key = delete_durable_subscription(self._registry, client_id, durable_name)
+            client_id, user = self._session.client_id, self._session.user
+            key = delete_durable_subscription(self._registry, client_id, durable_name, user)
             return self._confirm_removed(frame, key)
         self._session.confirm(frame)
         return None

@@ -1,0 +1,171 @@
+"""Permissions: who may do what at which address, for every protocol and the HTTP API alike.
+
+Owns the decision. The most specific match of `security-settings` that covers an address decides
+alone, as in the reference system; an address that none covers is nobody's. A wildcard stands for
+many addresses, so each match that may decide about one of them has to permit what is asked for.
+Roles are looked up by the user's name, so a changed users file counts for connections that are
+open. Must never know a connection or a protocol. Asked by `publishing`, `subscriptions` and
+`registry`, where things are made and used, and by the admin API; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.address_settings import covers, width
+from vespiary_broker.engine.users import User
+from vespiary_broker.engine.wildcards import (
+    DEFAULT_SYNTAX,
+    Pattern,
+    WildcardSyntax,
+    contains,
+    overlaps,
+)
+from vespiary_spec.errors import NotPermitted
+from vespiary_spec.model import kebab
+from vespiary_spec.security import ANONYMOUS_ROLE
+from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.addresses import Address
+
+_CACHE_ENTRIES_MAX: Final = 10_000
+_PERMITTED: Final = None
+
+
+class Permissions:
+    """The permissions of all users.
+
+    Attributes:
+        refused: How often something was refused since the start.
+
+    Args:
+        matches: Roles by match, as in `security-settings` of the configuration; empty permits all.
+        syntax: What wildcards look like.
+        users: Returns the users by name, as they are now.
+    """
+
+    def __init__(
+        self,
+        matches: Mapping[str, SecuritySettings] | None = None,
+        syntax: WildcardSyntax = DEFAULT_SYNTAX,
+        users: Callable[[], Mapping[str, User]] = dict,
+    ) -> None:
+        self.refused = 0
+        self._syntax = syntax
+        self._users = users
+        self._matches: list[tuple[Pattern, SecuritySettings]] = []
+        self._decided: dict[tuple[str, Permission, str], str | None] = {}
+        self.replace(matches or {})
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are any rules; without, whoever is logged in may do everything."""
+        return bool(self._matches)
+
+    def replace(self, matches: Mapping[str, SecuritySettings]) -> None:
+        """Take other rules from now on."""
+        narrow_first = sorted(matches, key=lambda match: width(match, self._syntax))
+        self._matches = [(Pattern(match, self._syntax), matches[match]) for match in narrow_first]
+        self.forget()
+
+    def forget(self) -> None:
+        """Decide anew from now on: users have changed."""
+        self._decided.clear()
+
+    def check(self, user: str, permission: Permission, address: str) -> None:
+        """Refuse what a user may not do.
+
+        Args:
+            user: Its name; empty is nobody, who may do nothing once there are rules.
+            permission: What it wants to do.
+            address: Where; a name or a wildcard.
+
+        Raises:
+            NotPermitted: It may not; names the match that decided.
+        """
+        if not self._matches:
+            return
+        match = self._decide(user, permission, address)
+        if match is not _PERMITTED:
+            self.refused += 1
+            raise NotPermitted(user, kebab(permission.value), address, match)
+
+    def is_permitted(self, user: str, permission: Permission, address: str) -> bool:
+        """Return whether `check` would let it pass."""
+        return not self._matches or self._decide(user, permission, address) is _PERMITTED
+
+    def check_making(
+        self,
+        user: str,
+        name: str,
+        address: Address | None,
+        routing_type: RoutingType,
+        *,
+        is_durable: bool | None = None,
+    ) -> None:
+        """Refuse to make what a user may not make.
+
+        Args:
+            user: Its name; empty is nobody.
+            name: Name of the address.
+            address: The address; None has to be made.
+            routing_type: What it has to serve; it is made to, if it does not yet.
+            is_durable: Whether a queue of it is made that survives a restart; None: no queue is.
+
+        Raises:
+            NotPermitted: It may not.
+        """
+        if address is None or routing_type not in address.routing_types:
+            self.check(user, Permission.CREATE_ADDRESS, name)
+        if is_durable is not None:
+            self.check(user, queue_permission(is_made=True, is_durable=is_durable), name)
+
+    def _decide(self, user: str, permission: Permission, address: str) -> str | None:
+        """Return `_PERMITTED`, or the match that does not permit it; empty if there is none."""
+        key = (user, permission, address)
+        if key in self._decided:
+            return self._decided[key]
+        roles = self._roles(user)
+        rules = self._rules(address)
+        found: str | None = _PERMITTED if rules else ""
+        for match, settings in rules:
+            if roles.isdisjoint(getattr(settings, permission.value)):
+                found = match
+                break
+        if len(self._decided) >= _CACHE_ENTRIES_MAX:
+            self._decided.clear()
+        self._decided[key] = found
+        return found
+
+    def _roles(self, user: str) -> frozenset[str]:
+        found = self._users().get(user)
+        if found is not None:
+            return found.roles
+        return frozenset((ANONYMOUS_ROLE,)) if user == ANONYMOUS_ROLE else frozenset()
+
+    def _rules(self, address: str) -> list[tuple[str, SecuritySettings]]:
+        """Return the rules that decide about an address; none if there is an uncovered one."""
+        syntax = self._syntax
+        if not syntax.is_wildcard(address):
+            for pattern, settings in self._matches:
+                if covers(pattern, address):
+                    return [(pattern.text, settings)]
+            return []
+        found = []
+        for pattern, settings in self._matches:
+            if overlaps(pattern.text, address, syntax):
+                found.append((pattern.text, settings))
+                if contains(pattern.text, address, syntax):
+                    return found  # wider ones decide about nothing that it covers
+        return []
+
+
+def queue_permission(*, is_made: bool, is_durable: bool) -> Permission:
+    """Return what making or deleting a queue needs."""
+    if is_durable:
+        return Permission.CREATE_DURABLE_QUEUE if is_made else Permission.DELETE_DURABLE_QUEUE
+    if is_made:
+        return Permission.CREATE_NON_DURABLE_QUEUE
+    return Permission.DELETE_NON_DURABLE_QUEUE
