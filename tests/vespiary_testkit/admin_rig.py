@@ -29,6 +29,7 @@ from vespiary_broker.engine.fates import FateStatistics
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
 from vespiary_broker.engine.users import User, make_user
@@ -276,6 +277,7 @@ class MemoryBroker:
         self.transfers = MemoryTransfers()
         self.naming = MemoryNaming(self)
         self.groups = MemoryGroups()
+        self.permissions = Permissions(users=lambda: self.users)
         self.browsing = MemoryBrowsing()
         self.without_metrics: set[str] = set()
         self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
-from vespiary_broker.engine.logins import ANONYMOUS, Check, Principal
+from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.server.listener import is_loopback
 from vespiary_spec.errors import LoginRefused
 
@@ -119,12 +119,17 @@ class Access:
         Raises:
             Refused: 403: it needs the role `admin`.
         """
-        if principal.name != ANONYMOUS and ADMIN_ROLE not in principal.roles:
+        if not is_administrator(principal):
             raise Refused(
                 403,
                 f"The user {principal.name} may look but not change: that needs the role "
                 f"{ADMIN_ROLE} (`vespiary user add NAME --role {ADMIN_ROLE}`).",
             )
+
+
+def is_administrator(principal: Principal) -> bool:
+    """Return whether somebody may everything: by its role, or since nobody has to log in."""
+    return principal.is_anonymous or ADMIN_ROLE in principal.roles
 
 
 def _unauthorised(error: LoginRefused, name: str | None) -> Refused:

@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from vespiary_broker.admin import metrics, openapi
+from vespiary_broker.admin import metrics, openapi, permissions
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.handlers import Api, Call
 from vespiary_broker.admin.ports import Broker
@@ -194,8 +194,6 @@ class Site:
             return
         principal = await self._access.login(request.headers, request.remote or "")
         request[_PRINCIPAL] = principal
-        if request.method not in ("GET", "HEAD"):
-            self._access.check_change(principal)
 
     # --- probes, metrics, page ------------------------------------------------------------------
 
@@ -227,6 +225,7 @@ class Site:
 
     def _transfer(self, take: Callable[[web.Request], Awaitable[dict[str, Any]]]) -> Handler:
         async def endpoint(request: web.Request) -> web.Response:
+            self._access.check_change(request[_PRINCIPAL])
             answer = msgspec.json.encode(await take(request))
             return web.Response(body=answer, content_type="application/json")
 
@@ -236,12 +235,18 @@ class Site:
 
     def _endpoint(self, route: Route) -> Handler:
         async def endpoint(request: web.Request) -> web.Response:
+            principal = request[_PRINCIPAL]
+            is_ruled = permissions.is_ruled(self._broker, route, principal)
+            if route.is_change and not is_ruled:
+                self._access.check_change(principal)
             call = await _read_call(route, request)
+            if is_ruled:
+                permissions.check(self._broker, route, principal, call)
             answer = await route.handler(self._api, call)
             if route.is_change:
                 log.info(
                     "administration user=%s operation=%s name=%r status=%d",
-                    request[_PRINCIPAL].name,
+                    principal.name,
                     route.operation,
                     call.name or getattr(call.body, "name", ""),
                     answer.status,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.transfers import Origin, Taken
 from vespiary_broker.engine.wanted import Wanted
@@ -363,6 +364,10 @@ class Broker(Protocol):
     @property
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
+
+    @property
+    def permissions(self) -> Permissions:
+        """Who may do what where; only once `logins` is there."""
 
     @property
     def naming(self) -> Naming:

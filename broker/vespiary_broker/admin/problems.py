@@ -16,6 +16,7 @@ from vespiary_spec.errors import (
     InvalidSelector,
     JournalError,
     LoginRefused,
+    NotPermitted,
     RemoteProtocolError,
     VespiaryError,
 )
@@ -72,6 +73,8 @@ def refused(error: VespiaryError, status: int | None = None) -> Refused:
 def _status(error: VespiaryError) -> int:
     if isinstance(error, LoginRefused):
         return HTTPStatus.UNAUTHORIZED
+    if isinstance(error, NotPermitted):
+        return HTTPStatus.FORBIDDEN
     if isinstance(error, JournalError | DiskFull):
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, InvalidSelector | ConfigError):

@@ -31,6 +31,7 @@ from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_traits
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
@@ -87,6 +88,11 @@ class Administration:
         """The engine of a broker that has started."""
         assert self._engine is not None
         return self._engine
+
+    @property
+    def permissions(self) -> Permissions:
+        """Who may do what where, of a broker that has started."""
+        return self.engine.registry.permissions
 
     @property
     def naming(self) -> NamingActs:

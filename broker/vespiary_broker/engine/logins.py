@@ -21,8 +21,9 @@ from typing import Final
 
 from vespiary_broker.engine.users import DEFAULT_ITERATIONS, User, make_user
 from vespiary_spec.errors import LoginRefused
+from vespiary_spec.security import ANONYMOUS_ROLE
 
-ANONYMOUS: Final = "anonymous"
+ANONYMOUS: Final = ANONYMOUS_ROLE
 FAILURES_PER_PAIR: Final = 5
 FAILURES_PER_PEER: Final = 50
 FAILURES_PER_USER: Final = 50
@@ -38,10 +39,15 @@ class Principal:
     Attributes:
         name: Name of the user, or `anonymous`.
         roles: Roles of the user.
+        is_anonymous: Whether it came in without a login.
     """
 
     name: str
     roles: frozenset[str] = frozenset()
+    is_anonymous: bool = False
+
+
+_NOBODY: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)), is_anonymous=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class Logins:
         """
         users = self._users()
         if not users and self._is_anonymous_allowed:
-            return Principal(ANONYMOUS)
+            return _NOBODY
         if not users:
             self.refused += 1
             raise LoginRefused(

@@ -1,0 +1,184 @@
+"""Which operations of the API rules decide about, and at which addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vespiary_broker.admin.permissions import NEEDED
+from vespiary_broker.admin.routes import ROUTES
+from vespiary_broker.engine.logins import ANONYMOUS
+from vespiary_broker.engine.users import User, make_user
+from vespiary_spec.settings import Permission, SecuritySettings
+from vespiary_testkit.admin_rig import AdminRig, MemoryBroker, admin_rig, queue_state
+from vespiary_testkit.openapi_checks import check, filled_broker, operation, path_of
+from vespiary_testkit.openapi_streams import stream_state
+
+ALICE, ROOT = ("alice", "secret"), ("root", "secret")
+USERS = {
+    "root": make_user("root", "secret", roles=("admin",), iterations=4096),
+    "alice": make_user("alice", "secret", roles=("team",), iterations=4096),
+}
+MADE = {"name": "new", "address": "made", "routingType": "ANYCAST"}
+CASES: dict[str, tuple[str, dict[str, Any] | None, str, tuple[tuple[Permission, str], ...]]] = {
+    # operation: name in the path, body, query, what it needs where
+    "createAddress": (
+        "",
+        {"name": "made", "routingTypes": ["ANYCAST"]},
+        "",
+        ((Permission.CREATE_ADDRESS, "made"),),
+    ),
+    "deleteAddress": ("orders", None, "", ((Permission.DELETE_ADDRESS, "orders"),)),
+    "createQueue": (
+        "",
+        MADE,
+        "",
+        ((Permission.CREATE_DURABLE_QUEUE, "made"), (Permission.CREATE_ADDRESS, "made")),
+    ),
+    "deleteQueue": ("orders", None, "?force=true", ((Permission.DELETE_DURABLE_QUEUE, "place"),)),
+    "browseQueue": ("orders", None, "", ((Permission.BROWSE, "place"),)),
+    "countMessages": ("orders", None, "", ((Permission.BROWSE, "place"),)),
+    "moveMessages": (
+        "orders",
+        {"to": "other"},
+        "",
+        ((Permission.MANAGE, "place"), (Permission.SEND, "elsewhere")),
+    ),
+    "copyMessages": (
+        "orders",
+        {"to": "other"},
+        "",
+        ((Permission.MANAGE, "place"), (Permission.SEND, "elsewhere")),
+    ),
+    "cancelTask": ("1", None, "", ((Permission.MANAGE, "place"),)),
+    "claimStream": (
+        "",
+        {"name": "spark", "queue": "other", "owner": "me", "leaseS": 60},
+        "",
+        ((Permission.CONSUME, "place"), (Permission.CONSUME, "elsewhere")),
+    ),
+    "headOfStream": ("spark", None, "?epoch=1", ((Permission.CONSUME, "place"),)),
+    "rangeOfStream": ("spark", None, "?epoch=1&after=0&to=1", ((Permission.CONSUME, "place"),)),
+    "bodyOfStream": ("spark", None, "?epoch=1&sequence=1", ((Permission.CONSUME, "place"),)),
+    "acknowledgeStream": (
+        "spark",
+        {"epoch": 1, "sequence": 1},
+        "",
+        ((Permission.CONSUME, "place"),),
+    ),
+    "deleteStream": ("spark", None, "", ((Permission.CONSUME, "place"),)),
+    "changeAddress": (
+        "orders",
+        {"routingTypes": ["ANYCAST"]},
+        "",
+        ((Permission.MANAGE, "orders"),),
+    ),
+    **dict.fromkeys(
+        ("pauseAddress", "resumeAddress", "clearDuplicateIds", "resetAddressCounter"),
+        ("orders", None, "", ((Permission.MANAGE, "orders"),)),
+    ),
+    **dict.fromkeys(
+        ("pauseQueue", "resumeQueue", "purgeQueue", "releaseGroups", "resetQueueCounter"),
+        ("orders", None, "", ((Permission.MANAGE, "place"),)),
+    ),
+    **dict.fromkeys(
+        (
+            *("changeQueue", "removeMessages", "retryMessages", "sendToDeadLetterAddress"),
+            *("deliverScheduled", "expireMessages"),
+        ),
+        ("orders", {}, "", ((Permission.MANAGE, "place"),)),
+    ),
+    "changeExpiry": ("orders", {"timeToLiveMs": 1}, "", ((Permission.MANAGE, "place"),)),
+    "changePriority": ("orders", {"priority": 1}, "", ((Permission.MANAGE, "place"),)),
+}
+
+
+@pytest.fixture
+def rig() -> Iterator[AdminRig]:
+    broker = filled_broker()
+    broker.users = dict(USERS)
+    broker.queue_states["orders"] = queue_state("orders", address="place")
+    broker.queue_states["other"] = queue_state("other", address="elsewhere")
+    broker.streams.states["spark"] = stream_state("spark", queue="orders")
+    with admin_rig(broker) as rig:
+        rig.call("POST", path_of(operation("removeMessages")), body={}, login=ROOT)
+        yield rig
+
+
+def rule(broker: MemoryBroker, *granted: tuple[Permission, str]) -> None:
+    """Let the role `team` do what is granted, and nothing else."""
+    roles: dict[str, dict[str, tuple[str, ...]]] = {"#": {}}
+    for permission, address in granted:
+        roles.setdefault(address, {})[permission.value] = ("team",)
+    broker.permissions.replace({match: SecuritySettings(**each) for match, each in roles.items()})
+
+
+def ask(rig: AdminRig, name: str, login: tuple[str, str] = ALICE) -> int:
+    route = operation(name)
+    path, body, query, _ = CASES[name]
+    answer = rig.call(route.method, path_of(route, path) + query, body=body, login=login)
+    check(route, answer)
+    if answer.status == 403 and rig.broker.permissions.is_on:
+        assert "VSP-P110" in answer.json["detail"]
+    return answer.status
+
+
+def test_every_operation_that_rules_decide_about_has_a_case() -> None:
+    assert set(CASES) == set(NEEDED)
+    assert set(NEEDED) <= {route.operation for route in ROUTES}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_each_permission_is_needed_and_enough(rig: AdminRig, name: str) -> None:
+    needs = CASES[name][3]
+    for missing in range(len(needs)):
+        rule(rig.broker, *(each for index, each in enumerate(needs) if index != missing))
+        assert ask(rig, name) == 403
+    rule(rig.broker, *needs)
+    assert ask(rig, name) != 403
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_an_administrator_needs_none(rig: AdminRig, name: str) -> None:
+    rule(rig.broker)
+    assert ask(rig, name, ROOT) != 403
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_without_rules_changes_need_the_role_and_looking_nothing(rig: AdminRig, name: str) -> None:
+    assert (ask(rig, name) == 403) is operation(name).is_change
+
+
+def test_all_other_changes_need_the_role_whatever_rules_say(rig: AdminRig) -> None:
+    everything = {permission.value: ("team",) for permission in Permission}
+    rig.broker.permissions.replace({"#": SecuritySettings(**everything)})
+    others = [route for route in ROUTES if route.is_change and route.operation not in NEEDED]
+    assert len(others) > 10
+    for route in others:
+        answer = rig.call(route.method, path_of(route, "1"), body={"name": "x"}, login=ALICE)
+        assert answer.status == 403, route.operation
+        assert "role admin" in check(route, answer).json["detail"]
+
+
+def test_looking_at_what_there_is_needs_no_permission(rig: AdminRig) -> None:
+    rule(rig.broker)
+    for name in ("listQueues", "listAddresses", "listConnections", "listTasks"):
+        assert rig.call("GET", path_of(operation(name)), login=ALICE).status == 200
+
+
+def test_transfers_of_another_broker_need_the_role(rig: AdminRig) -> None:
+    everything = {permission.value: ("team",) for permission in Permission}
+    rig.broker.permissions.replace({"#": SecuritySettings(**everything)})
+    answer = rig.call("POST", "/api/v1/transfers/queues", body={}, login=ALICE)
+    assert answer.status == 403
+
+
+def test_a_user_called_anonymous_is_no_administrator(rig: AdminRig) -> None:
+    keys = USERS["alice"]
+    rig.broker.users[ANONYMOUS] = User(
+        ANONYMOUS, keys.salt, keys.iterations, keys.stored_key, keys.server_key
+    )
+    answer = rig.call("POST", path_of(operation("purgeQueue")), login=(ANONYMOUS, "secret"))
+    assert answer.status == 403
