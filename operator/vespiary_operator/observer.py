@@ -27,7 +27,7 @@ from vespiary_operator.observation import (
 )
 from vespiary_spec import configuration
 from vespiary_spec.errors import ConfigError
-from vespiary_spec.resources import Broker
+from vespiary_spec.resources import Auth, Broker
 
 T = TypeVar("T")
 
@@ -45,23 +45,25 @@ class HashedUsers:
         self._known: dict[tuple[str, str], bytes] = {}
 
     async def users_file(
-        self, owner: tuple[str, str], passwords: Mapping[str, str], now: str
+        self, owner: tuple[str, str], passwords: Mapping[str, str], auth: Auth, now: str
     ) -> str:
-        """Return the users file; `now` again if it fits the passwords.
+        """Return the users file; `now` again if it fits passwords and roles.
 
         Raises:
-            ConfigError: A password may not be one.
+            ConfigError: A password may not be one, or a role is that of nobody.
         """
-        if now and self._known.get(owner) == _digest(passwords, now):
+        roles = users.roles_of(auth)
+        if now and self._known.get(owner) == _digest(passwords, roles, now):
             return now
         # Hashing takes milliseconds of CPU for each user.
-        text = await asyncio.to_thread(users.users_file, passwords, now)
-        self._known[owner] = _digest(passwords, text)
+        text = await asyncio.to_thread(users.users_file, passwords, now, roles)
+        self._known[owner] = _digest(passwords, roles, text)
         return text
 
 
-def _digest(passwords: Mapping[str, str], file: str) -> bytes:
-    return hashlib.sha256(repr((sorted(passwords.items()), file)).encode()).digest()
+def _digest(passwords: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], file: str) -> bytes:
+    found = (sorted(passwords.items()), sorted(roles.items()), file)
+    return hashlib.sha256(repr(found).encode()).digest()
 
 
 class Observer:
@@ -297,7 +299,9 @@ class Observer:
                 return Credentials(problem=str(error))
         file = children.get((kinds.SECRET.name, names.users_secret(owner[1])))
         try:
-            text = await self._users.users_file(owner, passwords, _users_text(file))
+            text = await self._users.users_file(
+                owner, passwords, broker.spec.auth, _users_text(file)
+            )
         except ConfigError as error:
             return Credentials(problem=str(error))
         return Credentials(

@@ -14,15 +14,20 @@ import binascii
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from scramp import ScramException, ScramMechanism
 
 from vespiary_operator import names
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.security import Auth
 
 _MECHANISM = "SCRAM-SHA-256"
 _ITERATIONS = 15_000
+_ADMIN_ROLE: Final = "admin"
+_ADMIN_ALONE: Final = MappingProxyType({names.ADMIN_USER: (_ADMIN_ROLE,)})
 _NAME = re.compile(r"[^\x00-\x20\x7f#:]{1,200}")
 _LINE = re.compile(
     r"(?P<name>\S+) SCRAM-SHA-256\$(?P<count>[0-9]{1,8}):(?P<salt>[^$:\s]+)"
@@ -79,46 +84,62 @@ def _keys(password: str, count: int, salt: bytes | None) -> tuple[bytes, bytes, 
     return salt, stored, server
 
 
-def _is_line_of(line: str, name: str, password: str) -> bool:
+def _kept_verifier(line: str, name: str, password: str) -> str:
+    """Return the verifier of a user's line, if it fits its password; empty if not."""
     match = _LINE.fullmatch(line)
-    if match is None or match["name"] != name or (match["roles"] or "") != _roles(name):
-        return False
+    if match is None or match["name"] != name:
+        return ""
     if not 4096 <= int(match["count"]) <= 1_000_000:
-        return False
+        return ""
     try:
         salt, stored = (base64.b64decode(match[part], validate=True) for part in ("salt", "stored"))
     except binascii.Error:
-        return False
-    return hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
+        return ""
+    is_kept = hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
+    return line.split(" ")[1] if is_kept else ""
 
 
-def _roles(name: str) -> str:
-    """Return what a user may do beyond sending and receiving."""
-    return "admin" if name == names.ADMIN_USER else ""
-
-
-def _line(name: str, password: str) -> str:
+def _new_verifier(password: str) -> str:
     salt, stored, server = (
         base64.b64encode(part).decode() for part in _keys(password, _ITERATIONS, None)
     )
-    return f"{name} {_MECHANISM}${_ITERATIONS}:{salt}${stored}:{server} {_roles(name)}".rstrip()
+    return f"{_MECHANISM}${_ITERATIONS}:{salt}${stored}:{server}"
 
 
-def users_file(passwords: Mapping[str, str], existing: str = "") -> str:
+def roles_of(auth: Auth) -> dict[str, tuple[str, ...]]:
+    """Return the roles of the users that a Broker names; `admin` has its own in any case."""
+    found = {user.name: set(user.roles) for user in auth.users}
+    found.setdefault(names.ADMIN_USER, set()).add(_ADMIN_ROLE)
+    return {name: tuple(sorted(roles)) for name, roles in sorted(found.items())}
+
+
+def users_file(
+    passwords: Mapping[str, str],
+    existing: str = "",
+    roles: Mapping[str, Sequence[str]] = _ADMIN_ALONE,
+) -> str:
     """Return the users file of these passwords.
 
     Args:
         passwords: Passwords by user name.
-        existing: The file as it is now; lines that fit are kept.
+        existing: The file as it is now; verifiers that fit are kept.
+        roles: Roles by user name.
 
     Raises:
-        ConfigError: A password has characters that none may have (RFC 4013).
+        ConfigError: A password has characters that none may have (RFC 4013), or roles are given to
+            a user without a password.
     """
+    strangers = sorted(set(roles) - set(passwords) - {names.ADMIN_USER})
+    if strangers:
+        raise ConfigError(
+            "the Secret has no password of this user",
+            path="spec.auth.users",
+            value=strangers[0],
+            allowed=", ".join(sorted(passwords)),
+        )
     by_name = {line.partition(" ")[0]: line for line in existing.splitlines()}
     lines = []
     for name, password in sorted(passwords.items()):
-        line = by_name.get(name, "")
-        if not _is_line_of(line, name, password):
-            line = _line(name, password)
-        lines.append(line)
+        verifier = _kept_verifier(by_name.get(name, ""), name, password) or _new_verifier(password)
+        lines.append(f"{name} {verifier} {','.join(roles.get(name, ()))}".rstrip())
     return "\n".join([*lines, ""])

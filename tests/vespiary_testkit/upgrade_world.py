@@ -18,7 +18,7 @@ from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.compatibility import SCHEMA, Compatibility, FileFormat, encode
-from vespiary_spec.resources import API_VERSION
+from vespiary_spec.resources import API_VERSION, Auth
 from vespiary_spec.verification import AioResult, VolumeResult, summarise
 from vespiary_spec.verification import encode as encode_verification
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
@@ -40,7 +40,7 @@ class QuickUsers(HashedUsers):
     """A users file without the work of hashing, which is slow on purpose."""
 
     async def users_file(
-        self, owner: tuple[str, str], passwords: Mapping[str, str], now: str
+        self, owner: tuple[str, str], passwords: Mapping[str, str], auth: Auth, now: str
     ) -> str:
         return now or "admin:quick\n"
 

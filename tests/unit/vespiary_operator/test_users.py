@@ -9,6 +9,7 @@ import pytest
 from vespiary_broker.engine.users import parse_users
 from vespiary_operator import users
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.security import Auth, AuthUser
 
 
 def encoded(text: bytes) -> str:
@@ -33,6 +34,32 @@ def test_lines_that_fit_are_kept_and_others_are_made_anew() -> None:
     assert second.splitlines()[1] != first.splitlines()[1]
     assert parse_users(second, "users")["b"].is_password("other")
     assert users.users_file({"b": "2"}, first).splitlines() == [first.splitlines()[1]]
+
+
+def test_roles_are_written_down_and_change_without_another_salt() -> None:
+    passwords = {"admin": "s3cret", "alice": "pw", "bob": "pw"}
+    named = Auth(users=(AuthUser(name="alice", roles=("ops", "apps")), AuthUser(name="bob")))
+    first = users.users_file(passwords, roles=users.roles_of(named))
+    found = parse_users(first, "users")
+    assert found["admin"].roles == {"admin"}, "in any case"
+    assert found["alice"].roles == {"apps", "ops"}
+    assert found["bob"].roles == frozenset()
+    second = users.users_file(passwords, first, users.roles_of(Auth()))
+    again = parse_users(second, "users")
+    assert again["alice"].roles == frozenset()
+    assert again["alice"].salt == found["alice"].salt
+    assert second.splitlines()[0] == first.splitlines()[0]
+    more = users.roles_of(Auth(users=(AuthUser(name="admin", roles=("apps",)),)))
+    assert parse_users(users.users_file(passwords, second, more), "users")["admin"].roles == {
+        "admin",
+        "apps",
+    }
+
+
+def test_roles_of_nobody_are_refused() -> None:
+    roles = users.roles_of(Auth(users=(AuthUser(name="alcie", roles=("apps",)),)))
+    with pytest.raises(ConfigError, match=r"spec.auth.users: .*no password.*alcie.*alice"):
+        users.users_file({"alice": "pw"}, roles=roles)
 
 
 @pytest.mark.parametrize(
