@@ -26,6 +26,7 @@ from vespiary_spec.security import Auth
 
 _MECHANISM = "SCRAM-SHA-256"
 _ITERATIONS = 15_000
+_SALT_BYTES_MIN: Final = 12
 _ADMIN_ROLE: Final = "admin"
 _ADMIN_ALONE: Final = MappingProxyType({names.ADMIN_USER: (_ADMIN_ROLE,)})
 _NAME = re.compile(r"[^\x00-\x20\x7f#:]{1,200}")
@@ -94,6 +95,8 @@ def _kept_verifier(line: str, name: str, password: str) -> str:
     try:
         salt, stored = (base64.b64decode(match[part], validate=True) for part in ("salt", "stored"))
     except binascii.Error:
+        return ""
+    if len(salt) < _SALT_BYTES_MIN:
         return ""
     is_kept = hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
     return line.split(" ")[1] if is_kept else ""
