@@ -28,6 +28,15 @@ class Protocol(enum.StrEnum):
     MQTT = "MQTT"
 
 
+class SaslMechanism(enum.StrEnum):
+    """Ways to log in that a client of AMQP, or of MQTT 5, may choose from."""
+
+    EXTERNAL = "EXTERNAL"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    PLAIN = "PLAIN"
+    ANONYMOUS = "ANONYMOUS"
+
+
 class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a STOMP client may send, and how it is watched."""
 
@@ -293,6 +302,18 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             maximum=1_000_000,
         ),
     ] = 10_000
+    sasl_mechanisms: Annotated[
+        tuple[SaslMechanism, ...],
+        setting(
+            "Ways to log in that clients are offered by SASL, and by MQTT 5's enhanced "
+            "authentication, the best first. EXTERNAL is offered to those with a client "
+            "certificate, ANONYMOUS while nobody has to log in, the others where there are users. "
+            "User name and password in STOMP's CONNECT and MQTT's are no SASL.",
+            change=Change.RESTART,
+            min_items=1,
+            max_length=8,
+        ),
+    ] = tuple(SaslMechanism)
     anycast_prefix: Annotated[
         str,
         setting(

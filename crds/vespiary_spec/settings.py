@@ -25,6 +25,7 @@ from vespiary_spec.acceptors import (
     Admin,
     MqttLimits,
     Protocol,
+    SaslMechanism,
     StompLimits,
 )
 from vespiary_spec.addresses import (
@@ -75,6 +76,7 @@ __all__ = [
     "Queue",
     "ResourceLimit",
     "RoutingType",
+    "SaslMechanism",
     "Security",
     "SecuritySettings",
     "StompLimits",

@@ -1,12 +1,12 @@
 """Logins: who comes in, how often somebody may fail, and what spares the CPU.
 
-Owns the decision. A password is checked in two steps, so that the server can do the hashing away
-from the event loop: `begin` answers at once when it can, else with a `Check` whose `is_good` takes
-milliseconds; `finish` takes its result. A good password is remembered as a keyed hash, so clients
-that come back do not hash again. Failures are counted for (peer, user), for the peer and for the
-user, in tables of bounded size; a peer that has logged in as the user before is not shut out by
-the failures of others. Must never log or keep a password. Called by the server's sessions and the
-admin API; owner: the event loop.
+Owns the decision, whatever the mechanism (`mechanisms`, `scram`). A password is checked in two
+steps, so that the server can do the hashing away from the event loop: `begin` answers at once when
+it can, else with a `Check` whose `is_good` takes milliseconds; `finish` takes its result. A good
+password is remembered as a keyed hash, so clients that come back do not hash again. Failures are
+counted for (peer, user), for the peer and for the user, in tables of bounded size; a peer that has
+logged in as the user before is not shut out by the failures of others. Must never log or keep a
+password. Called by the server's sessions and the admin API; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from vespiary_broker.engine.users import DEFAULT_ITERATIONS, User, make_user
+from vespiary_broker.engine.users import User
 from vespiary_spec.errors import LoginRefused
 from vespiary_spec.security import ANONYMOUS_ROLE
 
@@ -47,7 +48,7 @@ class Principal:
     is_anonymous: bool = False
 
 
-_NOBODY: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)), is_anonymous=True)
+NOBODY: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)), is_anonymous=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,13 @@ class Logins:
         self._by_pair = _Failures(FAILURES_PER_PAIR)
         self._by_peer = _Failures(FAILURES_PER_PEER)
         self._by_user = _Failures(FAILURES_PER_USER)
-        self._stand_in: User | None = None
+        self._stand_ins: tuple[Mapping[str, User], bytes] = ({}, b"")
         self.refused = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody comes in: there are no users, and only this machine can ask."""
+        return self._is_anonymous_allowed and not self._users()
 
     def begin(
         self, name: str | None, password: str | None, peer: str, now_s: float
@@ -137,28 +143,39 @@ class Logins:
         Raises:
             LoginRefused: No entry, and why.
         """
+        if self.is_open:
+            return NOBODY
+        if self._users() and (not name or not password):
+            raise self.refuse(
+                "this broker needs a login",
+                cure="send a user name and a password (STOMP: the headers login and passcode)",
+            )
+        user, is_known = self.find(name or "", peer, now_s)
+        if is_known and self._is_remembered(user, password or ""):
+            return self.let_in(user, peer)
+        return Check(user, name or "", password or "", peer, is_known=is_known)
+
+    def find(self, name: str, peer: str, now_s: float) -> tuple[User, bool]:
+        """Return a user, or a stand-in that nobody can tell from one, and which of the two it is.
+
+        Args:
+            name: The name that was given.
+            peer: Address of the client's machine.
+            now_s: A monotonic clock, in seconds.
+
+        Raises:
+            LoginRefused: There are no users at all, or somebody has failed too often.
+        """
         users = self._users()
-        if not users and self._is_anonymous_allowed:
-            return _NOBODY
         if not users:
-            self.refused += 1
-            raise LoginRefused(
+            raise self.refuse(
                 "nobody may log in: this broker has no users, and it listens beyond loopback",
                 cure="add one with `vespiary user add`",
             )
-        if not name or not password:
-            self.refused += 1
-            raise LoginRefused(
-                "this broker needs a login",
-                cure="send the headers login and passcode in the CONNECT frame",
-            )
-        self._check_rate(name, peer, now_s)
+        self.check_rate(name, peer, now_s)
+        stand_in = self._stand_in(users, name)  # in any case: it takes time
         user = users.get(name)
-        if user is not None and self._is_remembered(user, password):
-            return self._let_in(user, peer)
-        if user is None:
-            return Check(self._make_stand_in(), name, password, peer, is_known=False)
-        return Check(user, name, password, peer, is_known=True)
+        return (stand_in, False) if user is None else (user, True)
 
     def finish(self, check: Check, *, is_good: bool, now_s: float) -> Principal:
         """Take the result of a check.
@@ -167,15 +184,29 @@ class Logins:
             LoginRefused: The password was wrong, or there is no such user: one sentence for both.
         """
         if not is_good:
-            self._by_pair.add((check.peer, check.name), now_s)
-            self._by_peer.add(check.peer, now_s)
-            self._by_user.add(check.name, now_s)
-            self.refused += 1
-            raise LoginRefused(_WRONG)
+            raise self.failed(check.name, check.peer, now_s)
         self._remembered[check.name] = (check.user.stored_key, self._digest(check.password))
-        return self._let_in(check.user, check.peer)
+        return self.let_in(check.user, check.peer)
 
-    def _let_in(self, user: User, peer: str) -> Principal:
+    def refuse(self, sentence: str, *, cure: str = "") -> LoginRefused:
+        """Count a login that is refused for no guess; return the error."""
+        self.refused += 1
+        return LoginRefused(sentence, cure=cure)
+
+    def failed(self, name: str, peer: str, now_s: float) -> LoginRefused:
+        """Count a failed guess; return the error, the same whether there is such a user."""
+        self._by_pair.add((peer, name), now_s)
+        self._by_peer.add(peer, now_s)
+        self._by_user.add(name, now_s)
+        return self.refuse(_WRONG)
+
+    def current(self, user: User) -> User | None:
+        """Return a user that was found as it is now; None if it is gone, or has other keys."""
+        found = self._users().get(user.name)
+        return found if found is not None and found.stored_key == user.stored_key else None
+
+    def let_in(self, user: User, peer: str) -> Principal:
+        """Take note that a user came in from a machine; return who it is."""
         pair = (peer, user.name)
         self._by_pair.clear(pair)
         self._friends[pair] = None
@@ -184,7 +215,12 @@ class Logins:
             self._friends.popitem(last=False)
         return Principal(user.name, user.roles)
 
-    def _check_rate(self, name: str, peer: str, now_s: float) -> None:
+    def check_rate(self, name: str, peer: str, now_s: float) -> None:
+        """Refuse who has failed too often.
+
+        Raises:
+            LoginRefused: It has, or others have failed as that user or from that machine.
+        """
         pair = (peer, name)
         wait_s = self._by_pair.wait_s(pair, now_s)
         if pair not in self._friends:
@@ -192,8 +228,7 @@ class Logins:
                 wait_s, self._by_peer.wait_s(peer, now_s), self._by_user.wait_s(name, now_s)
             )
         if wait_s > 0:
-            self.refused += 1
-            raise LoginRefused(
+            raise self.refuse(
                 "too many failed logins", cure=f"try again in {max(1, round(wait_s))} seconds"
             )
 
@@ -204,7 +239,22 @@ class Logins:
         stored_key, digest = self._remembered.get(user.name, (b"", b""))
         return stored_key == user.stored_key and hmac.compare_digest(digest, self._digest(password))
 
-    def _make_stand_in(self) -> User:
-        if self._stand_in is None:
-            self._stand_in = make_user("-", secrets.token_hex(16), iterations=DEFAULT_ITERATIONS)
-        return self._stand_in
+    def _stand_in(self, users: Mapping[str, User], name: str) -> User:
+        """Return a user that is none: with the same salt as long as the users are the same.
+
+        Salt and iterations are told to whoever begins an exchange, so both are like those of a user
+        that there is, also over a restart. What they are made from is known to nobody outside.
+        """
+        if self._stand_ins[0] is not users:
+            keys = b"".join(users[each].server_key for each in sorted(users))
+            self._stand_ins = users, hashlib.sha256(b"stand-in" + keys).digest()
+        secret = self._stand_ins[1]
+
+        def derived(what: str) -> bytes:
+            return hmac.digest(secret, f"{what} {name}".encode(), hashlib.sha512)
+
+        number = int.from_bytes(derived("model")[:8], "big") % len(users)
+        model = next(islice(users.values(), number, None))
+        keys = derived("keys")
+        salt = derived("salt")[: len(model.salt)]
+        return User(name, salt, model.iterations, keys[:32], keys[32:])

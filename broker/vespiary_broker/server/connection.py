@@ -363,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s frame=%.100r", self.peer, cause)
+            log.exception("frame failed peer=%s frame=%s", self.peer, _kind_of(cause))
             self.fail_frame()
         else:
             if work is not None:
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s frame=%.100r", self.peer, cause)
+            log.exception("frame failed peer=%s frame=%s", self.peer, _kind_of(cause))
             self.fail_frame()
         finally:
             self._is_busy = False
@@ -570,3 +570,8 @@ class Connection(asyncio.BufferedProtocol):
                 allowed=f"at least {rate}",
             )
             self.refuse_error(error)
+
+
+def _kind_of(cause: object) -> str:
+    """Return what kind of frame it is: all that may be logged, since it may hold a password."""
+    return str(getattr(cause, "command", type(cause).__name__))

@@ -1,0 +1,36 @@
+"""One step of a client's login, with the hashing away from the event loop.
+
+Owns nothing; the rules are `engine.mechanisms`'. Called by the protocols' sessions that speak SASL
+or something like it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vespiary_broker.engine.logins import Check
+from vespiary_broker.engine.mechanisms import Challenge, Exchange, Welcome
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.cycle import Cycle
+
+
+async def respond(cycle: Cycle, exchange: Exchange, data: bytes | None) -> Challenge | Welcome:
+    """Take what a client sent.
+
+    Args:
+        cycle: What all connections share.
+        exchange: The client's login.
+        data: Its message; None if it sent none, with the choice of the mechanism.
+
+    Returns:
+        What the client is to be sent, or that it is in.
+
+    Raises:
+        LoginRefused: No entry, and why.
+    """
+    outcome = exchange.respond(data, cycle.loop.time())
+    if not isinstance(outcome, Check):
+        return outcome
+    is_good = await cycle.in_thread(outcome.is_good)
+    return exchange.checked(outcome, is_good=is_good, now_s=cycle.loop.time())
