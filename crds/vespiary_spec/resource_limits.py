@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from vespiary_spec.model import Change, setting
+from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.naming import NamingSettings
 
 
@@ -42,6 +42,19 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             change=Change.RELOAD,
             minimum=0,
             special=-1,
+        ),
+    ] = -1
+    producer_byte_rate: Annotated[
+        int,
+        setting(
+            "How much all connections of the user together may send, acknowledgements included. "
+            "Beyond it they are read more slowly, and nothing is dropped. What it may send in a "
+            "second may come at once. -1 is any number.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RELOAD,
+            minimum=1024,
+            special=-1,
+            has_no_rule=True,
         ),
     ] = -1
 

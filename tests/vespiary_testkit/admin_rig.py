@@ -341,7 +341,13 @@ class MemoryBroker:
             messages_unrouted=0,
             journal=self.journal,
             naming=NamingStatistics(
-                addresses_max=100, queues_max=50, refused=7, addresses_deleted=8, queues_deleted=9
+                permissions_refused=17,
+                throttled=18,
+                addresses_max=100,
+                queues_max=50,
+                refused=7,
+                addresses_deleted=8,
+                queues_deleted=9,
             ),
             memory=MEMORY,
             large=LARGE,

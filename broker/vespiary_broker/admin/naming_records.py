@@ -19,6 +19,9 @@ class Naming(Record, frozen=True):
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
         refused: Addresses, queues, subscriptions and sessions that were refused since the start.
+        permissions_refused: How often a user lacked a permission since the start.
+        throttled: How often a connection was not read for a while since the start: its user sent
+            too fast.
         addresses_deleted: Addresses that scans have deleted since the start.
         queues_deleted: Queues that scans have deleted since the start.
     """
@@ -26,6 +29,8 @@ class Naming(Record, frozen=True):
     addresses_max: int
     queues_max: int
     refused: int
+    permissions_refused: int
+    throttled: int
     addresses_deleted: int
     queues_deleted: int
 
@@ -46,6 +51,16 @@ def metrics_of(naming: Naming, prefix: str) -> Iterator[Metric]:
             "limits_refused",
             "Addresses, queues, subscriptions and sessions refused because of a limit.",
             naming.refused,
+        ),
+        (
+            "permissions_refused",
+            "What was refused because a user lacked a permission.",
+            naming.permissions_refused,
+        ),
+        (
+            "reads_throttled",
+            "Connections not read for a while because their user sent too fast.",
+            naming.throttled,
         ),
         (
             "addresses_auto_deleted",

@@ -56,7 +56,11 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
         queues_max=bound(configuration.max_queues, memory_bytes, QUEUE_BYTES),
         subscriptions_max=bound(configuration.max_subscriptions, memory_bytes, _SUBSCRIPTION_BYTES),
         users={
-            entry.match: UserLimit(sessions_max=entry.max_sessions, queues_max=entry.max_queues)
+            entry.match: UserLimit(
+                sessions_max=entry.max_sessions,
+                queues_max=entry.max_queues,
+                bytes_per_s=entry.producer_byte_rate,
+            )
             for entry in configuration.resource_limit_settings
         },
         pause=_next_turn,

@@ -406,6 +406,8 @@ def broker_statistics(
             addresses_max=registry.limits.addresses_max,
             queues_max=registry.limits.queues_max,
             refused=registry.limits.refused,
+            permissions_refused=registry.permissions.refused,
+            throttled=registry.limits.rates.throttled,
             addresses_deleted=engine.reaper.addresses_deleted,
             queues_deleted=engine.reaper.queues_deleted,
         ),

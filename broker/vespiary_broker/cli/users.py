@@ -15,7 +15,13 @@ import click
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.instance import config_option, data_option, load_instance
-from vespiary_broker.cli.users_file import add_user, read_users, remove_user, set_password
+from vespiary_broker.cli.users_file import (
+    add_user,
+    read_users,
+    remove_user,
+    set_password,
+    set_roles,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,7 +61,8 @@ def user() -> None:
     "--role",
     "roles",
     multiple=True,
-    help="A role: `admin` may change things by the HTTP API. May be repeated.",
+    help="A role: `admin` may change everything by the HTTP API; what others may, "
+    "`security-settings` say. May be repeated.",
 )
 @password_file_option
 @_file_options
@@ -102,6 +109,26 @@ def password(
     path = _path(config, data, file)
     set_password(path, name, read_password(name, password_file, is_new=True, what="new password"))
     click.echo(f"changed the password of {name} in {path}")
+
+
+@user.command("roles", short_help="Change a user's roles.")
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, help="A role that the user has. May be repeated.")
+@_file_options
+def roles(
+    name: str,
+    roles: tuple[str, ...],
+    config: Path | None,
+    data: Path | None,
+    file: Path | None,
+) -> None:
+    """Give the user NAME these roles and no others; without --role, none.
+
+    A running broker takes them within a second, also for connections that are open.
+    """
+    path = _path(config, data, file)
+    set_roles(path, name, roles)
+    click.echo(f"{name} in {path}: {', '.join(sorted(set(roles))) or 'no roles'}")
 
 
 @user.command("list", short_help="List users.")

@@ -12,9 +12,16 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from vespiary_broker.engine.users import User, format_users, make_user, parse_users
+from vespiary_broker.engine.users import (
+    User,
+    checked_roles,
+    format_users,
+    make_user,
+    parse_users,
+)
 from vespiary_spec.errors import ConfigError, NativeError
 
 Users = dict[str, User]
@@ -90,6 +97,23 @@ def set_password(path: Path, name: str, password: str) -> None:
     def change(users: Users) -> None:
         roles = _existing(users, name, path).roles
         users[name] = make_user(name, password, roles=roles)
+
+    _change(path, change)
+
+
+def set_roles(path: Path, name: str, roles: Iterable[str]) -> None:
+    """Give a user these roles and no others; the password stays.
+
+    Raises:
+        ConfigError: There is none of that name, or a role may not be one.
+        NativeError: The file cannot be written; it is as it was.
+
+    Durability: on return the roles survive a power loss.
+    """
+    wanted = checked_roles(roles)
+
+    def change(users: Users) -> None:
+        users[name] = replace(_existing(users, name, path), roles=wanted)
 
     _change(path, change)
 

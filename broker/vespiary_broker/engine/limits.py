@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from vespiary_broker.engine.naming import EVERYBODY, NamingRules
+from vespiary_broker.engine.rates import Rates
 from vespiary_spec.errors import LimitExceeded
 
 
@@ -21,6 +22,9 @@ class NamingStatistics:
         addresses_max: Most addresses; 0 for any number.
         queues_max: Most queues; 0 for any number.
         refused: Addresses, queues, subscriptions and sessions that were refused since the start.
+        permissions_refused: How often a user lacked a permission since the start.
+        throttled: How often a connection was not read for a while since the start: its user sent
+            too fast.
         addresses_deleted: Addresses that scans have deleted since the start.
         queues_deleted: Queues that scans have deleted since the start.
     """
@@ -28,6 +32,8 @@ class NamingStatistics:
     addresses_max: int
     queues_max: int
     refused: int
+    permissions_refused: int
+    throttled: int
     addresses_deleted: int
     queues_deleted: int
 
@@ -37,12 +43,14 @@ class Limits:
 
     Attributes:
         subscriptions: How many there are; who opens and ends them counts.
+        rates: How fast users may send.
 
     Args:
         rules: What they are.
     """
 
     def __init__(self, rules: NamingRules) -> None:
+        self.rates = Rates()
         self.change(rules)
         self.subscriptions = 0
         self.refused = 0
@@ -55,6 +63,7 @@ class Limits:
         self.queues_max = rules.queues_max
         self.subscriptions_max = rules.subscriptions_max
         self._by_user = rules.users
+        self.rates.change(rules.users)
 
     def is_full(self, addresses: int) -> bool:
         """Return whether there is no room for one more address beside so many."""

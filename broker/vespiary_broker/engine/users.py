@@ -97,8 +97,7 @@ def make_user(
         ConfigError: A name, a role or the password may not be one.
     """
     _check_name(name, "user name")
-    for role in roles:
-        _check_name(role, "role")
+    wanted = checked_roles(roles)
     if not password:
         raise ConfigError("the password is empty", path=name)
     from scramp import ScramException, ScramMechanism
@@ -109,7 +108,16 @@ def make_user(
         )
     except ScramException as error:
         raise ConfigError(f"the password may not be one ({error})", path=name) from error
-    return User(name, salt, count, stored_key, server_key, frozenset(roles))
+    return User(name, salt, count, stored_key, server_key, wanted)
+
+
+def checked_roles(roles: Iterable[str]) -> frozenset[str]:
+    """Return roles that a user may have.
+
+    Raises:
+        ConfigError: One may not be a role.
+    """
+    return frozenset(_check_name(role, "role") for role in roles)
 
 
 def parse_users(text: str, where: str) -> dict[str, User]:

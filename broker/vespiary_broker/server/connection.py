@@ -28,6 +28,7 @@ from vespiary_broker.server.ending import LINGER_S, Ending
 from vespiary_broker.server.handlers import make_handler, refusal_of_unknown
 from vespiary_broker.server.large_stream import LargeStream
 from vespiary_broker.server.protocol_handler import ProtocolHandler, Work, sentence_of
+from vespiary_broker.server.throttle import Throttle
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_busy = False  # a frame is being handled by a task
         self._is_blocked = False  # the journal has no room
         self._is_choked = False  # the client does not read
+        self._throttle = Throttle(self, cycle)
         self._ending: Ending | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -131,8 +133,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._take_first(nbytes)
             else:
                 self.handler.take(nbytes)
+                self._throttle.charge(self.handler.user, nbytes)
             if self._is_holding:
-                self._update_reading()
+                self.update_reading()
             self._cycle.touch()
 
     def _take_first(self, nbytes: int) -> None:
@@ -183,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_choked = False
         self._cycle.engine.dispatcher.output_ready(self)
         self._cycle.touch()
-        self._update_reading()
+        self.update_reading()
 
     # --- what the session and the engine use ------------------------------------------------------
 
@@ -227,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             stream.waiting += data
             if len(stream.waiting) > CHOKE_BYTES:
                 self._is_choked = True
-                self._update_reading()
+                self.update_reading()
             return
         self.transmit(data)
 
@@ -240,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         self.written_at_s = self._cycle.loop.time()
         if self.is_write_paused and transport.get_write_buffer_size() > CHOKE_BYTES:
             self._is_choked = True
-            self._update_reading()
+            self.update_reading()
 
     def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
         """Send a large message, in pieces; nothing else is sent before it is out."""
@@ -267,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self.is_write_paused:
             self._is_choked = False
-            self._update_reading()
+            self.update_reading()
         self._cycle.engine.dispatcher.output_ready(self)
         self._cycle.touch()
 
@@ -338,7 +341,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_holding(self) -> bool:
-        return self._is_busy or self._is_blocked or self._is_backlogged
+        is_waiting = self._is_busy or self._is_blocked or self._is_backlogged
+        return is_waiting or self._throttle.is_pausing
 
     @property
     def takes_blocked(self) -> bool:
@@ -391,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
     def hold_reading(self, *, held: bool) -> None:
         """Stop reading because bytes of a large body wait for the disk, or go on."""
         self._is_backlogged = held
-        self._update_reading()
+        self.update_reading()
 
     def go_on(self) -> None:
         """Take frames again after the reason not to is gone: first what was received before."""
@@ -399,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_taking and self.handler is not None:
             self._cycle.tell_time()
             self.handler.resume()
-        self._update_reading()
+        self.update_reading()
         self._cycle.touch()
 
     def refuse_error(self, error: VespiaryError, cause: object = None) -> None:
@@ -437,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         self._cycle.count_error("internal")
         self.refuse(_INTERNAL)
 
-    def _update_reading(self) -> None:
+    def update_reading(self) -> None:
         """Read, or stop reading, as the reasons say."""
         transport = self._transport
         if transport is None or transport.is_closing() or self._state is State.CLOSED:
@@ -474,7 +478,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if transport.can_write_eof():
             transport.write_eof()
-        self._update_reading()
+        self.update_reading()
 
     def progress(self) -> tuple[int, int]:
         """Return two numbers that both stay as they are only if the client reads nothing."""
@@ -502,6 +506,7 @@ class Connection(asyncio.BufferedProtocol):
             self.handler.drop()
         self._cycle.unblock(self)
         self._is_blocked = self._is_backlogged = False
+        self._throttle.end()
 
     def _forget(self) -> None:
         """Give the core's handle back; nothing uses it any more."""
@@ -559,7 +564,8 @@ class Connection(asyncio.BufferedProtocol):
             return  # the clock of the login runs
         rate = self.handler.min_read_rate
         elapsed_s = now_s - self._partial_since_s
-        is_watched = rate and self.is_taking and not (self._is_choked or self._is_backlogged)
+        is_held = self._is_choked or self._is_backlogged or self._throttle.is_pausing
+        is_watched = rate and self.is_taking and not is_held
         if not is_watched or elapsed_s < self.listener.timing.slow_grace_s:
             return
         received = self.handler.partial_bytes

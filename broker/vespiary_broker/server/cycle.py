@@ -253,8 +253,12 @@ class Cycle:
     def block(self, connection: Connection) -> None:
         """Note a connection that goes on reading when the journal has room."""
         self._blocked.add(connection)
-        self.closed_clients.watch(connection, is_consuming=_is_consuming(connection))
+        self.watch(connection)
         self._journal.request_space()
+
+    def watch(self, connection: Connection) -> None:
+        """Cut a connection that is not read off when its client closes; until it is forgotten."""
+        self.closed_clients.watch(connection, is_consuming=_is_consuming(connection))
 
     def unblock(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
