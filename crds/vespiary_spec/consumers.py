@@ -116,6 +116,28 @@ class ConsumerSettings(
             default_text="1MiB",
         ),
     ] = None
+    max_address_consumers: Annotated[
+        int | None,
+        setting(
+            "Consumers that all queues of the address may have together; one more is refused. -1 "
+            "is any number.",
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    max_address_queues: Annotated[
+        int | None,
+        setting(
+            "Queues that the address may have, those of subscriptions included; one more is "
+            "refused, unless it stands in the configuration. -1 is any number.",
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
 
 
 def prefetch_of(settings: ConsumerSettings) -> int:
@@ -139,5 +161,7 @@ CONSUMER_DEFAULTS: dict[str, Any] = {
     "slow_consumer_check_period": 5,
     "queue_prefetch": 1000,
     "default_consumer_window_size": 1024 * 1024,
+    "max_address_consumers": -1,
+    "max_address_queues": -1,
 }
 """What holds when no match says otherwise."""

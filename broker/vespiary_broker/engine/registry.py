@@ -424,7 +424,7 @@ class Registry:
                 known, check = self.addresses.get(address), self.permissions.check_making
                 check(traits.user, address, known, routing_type, is_durable=is_durable)
             if not traits.is_configured:
-                self.limits.check_queue(name, traits.user, len(self.queues))
+                self.usage.check_queue(name, address, traits.user)
                 self._make_room(address)
             owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
             queue = Queue(

@@ -16,7 +16,7 @@ from vespiary_broker.engine.core import Core, NoRoom
 from vespiary_broker.engine.large_bodies import Quarantine
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.reach import reach_of_queue
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.registry import Registry
@@ -53,10 +53,11 @@ class Usage:
         return bool(settings.default_purge_on_no_consumers if own is None else own)
 
     def check_consumers(self, queue: Queue) -> None:
-        """Refuse one more consumer than a queue may have.
+        """Refuse one more consumer than a queue, or its address, may have.
 
         Raises:
-            RemoteProtocolError: It has as many as it may.
+            RemoteProtocolError: The queue has as many as it may.
+            LimitExceeded: The address has.
         """
         allowed = self.max_consumers(queue)
         if 0 <= allowed <= len(queue.consumers):
@@ -65,6 +66,46 @@ class Usage:
                 measured=len(queue.consumers) + 1,
                 allowed=f"at most {allowed} (max-consumers)",
                 cure="wait until one goes, or raise max-consumers of the queue",
+            )
+        address = queue.address
+        most = self._registry.settings_for(address.name).max_address_consumers
+        assert most is not None
+        if most < 0:
+            return
+        count = sum(len(each.consumers) for each in address.queues.values())
+        if most <= count:
+            self._registry.limits.refused += 1
+            raise LimitExceeded(
+                f"the address {address.name} has as many consumers as it may",
+                measured=f"{count + 1} consumers of all its queues",
+                allowed=f"at most {most} (max-address-consumers)",
+                cure="wait until one goes, or raise max-address-consumers",
+            )
+
+    def check_queue(self, name: str, address: str, user: str) -> None:
+        """Refuse one more queue than there may be.
+
+        Args:
+            name: Its name.
+            address: Name of its address.
+            user: Who makes it; empty for nobody who is counted.
+
+        Raises:
+            LimitExceeded: There is no room, in all, for the user, or in the address.
+        """
+        registry = self._registry
+        registry.limits.check_queue(name, user, len(registry.queues))
+        owner = registry.addresses.get(address)
+        most = registry.settings_for(address).max_address_queues
+        assert most is not None
+        count = 0 if owner is None else len(owner.queues)
+        if 0 <= most <= count:
+            registry.limits.refused += 1
+            raise LimitExceeded(
+                f"the address {address} has no room for the queue {name}",
+                measured=f"{count + 1} queues",
+                allowed=f"at most {most} (max-address-queues)",
+                cure="delete some, or raise max-address-queues",
             )
 
     def consumer_opened(self, consumer: Consumer) -> None:

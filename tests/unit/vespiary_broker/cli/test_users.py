@@ -69,6 +69,22 @@ def test_a_user_is_removed(path: Path, capsys):
     assert "bob" in capsys.readouterr().err
 
 
+def test_roles_change_and_the_password_stays(path: Path, capsys):
+    user(path, "add", "alice", "--role", "admin")
+    before = read_users(path)["alice"]
+    assert user(path, "roles", "alice", "--role", "shops", "--role", "packers") == 0
+    assert "packers, shops" in capsys.readouterr().out
+    alice = read_users(path)["alice"]
+    assert alice.roles == {"shops", "packers"}
+    assert (alice.salt, alice.stored_key) == (before.salt, before.stored_key)
+    assert user(path, "roles", "alice") == 0
+    assert "no roles" in capsys.readouterr().out
+    assert read_users(path)["alice"].roles == frozenset()
+    assert user(path, "roles", "nobody", "--role", "x") == 1
+    assert user(path, "roles", "alice", "--role", "a b") == 1
+    assert "the role may not be one" in capsys.readouterr().err
+
+
 def test_users_are_listed(path: Path, capsys):
     assert user(path, "list") == 0
     assert "no users" in capsys.readouterr().out

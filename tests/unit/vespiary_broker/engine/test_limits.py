@@ -9,7 +9,7 @@ from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import LimitExceeded
-from vespiary_spec.settings import Address, Queue, RoutingType
+from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -154,3 +154,37 @@ def test_sessions_by_user() -> None:
         limits.begin_session("alice")
     limits.end_session("alice")
     limits.begin_session("alice")
+
+
+def test_queues_of_an_address() -> None:
+    rig = Rig(settings={"orders.#": AddressSettings(max_address_queues=2)})
+    for name in ("a", "b"):
+        do(rig.registry.create_queue(name, "orders.eu", ANYCAST))
+    with pytest.raises(
+        LimitExceeded, match=r"orders.eu has no room for the queue c .*got 3 queues"
+    ):
+        do(rig.registry.create_queue("c", "orders.eu", ANYCAST))
+    assert rig.registry.limits.refused == 1
+    output = rig.output()
+    with pytest.raises(LimitExceeded, match=r"at most 2 \(max-address-queues\)"):
+        rig.subscribe(output, "/topic/orders.eu", AckMode.AUTO)
+    do(rig.registry.create_queue("a", "orders.eu", ANYCAST))  # it is there
+    do(rig.registry.create_queue("c", "orders.us", ANYCAST))
+    configured = [Address(name="orders.eu", queues=(Queue(name="d"),))]
+    do(rig.registry.configure(configured))
+    assert len(rig.registry.addresses["orders.eu"].queues) == 3
+    rig.registry.drop_queue(rig.registry.queues["a"])
+    rig.registry.drop_queue(rig.registry.queues["d"])
+    do(rig.registry.create_queue("c2", "orders.eu", ANYCAST))
+
+
+def test_consumers_of_an_address() -> None:
+    rig = Rig(settings={"orders": AddressSettings(max_address_consumers=2)})
+    output = rig.output()
+    first = rig.subscribe(output, "/topic/orders", AckMode.AUTO)
+    rig.subscribe(output, "orders::q", AckMode.AUTO)
+    with pytest.raises(LimitExceeded, match=r"3 consumers of all its queues.*max-address-consum"):
+        rig.subscribe(output, "/queue/orders", AckMode.AUTO)
+    rig.subscribe(output, "/queue/other", AckMode.AUTO)
+    close_subscription(rig.core, rig.registry, first)
+    rig.subscribe(output, "/queue/orders", AckMode.AUTO)
