@@ -13,6 +13,7 @@ from vespiary_spec.errors import (
     JournalFull,
     LimitExceeded,
     LoginRefused,
+    NotPermitted,
     RemoteProtocolError,
     VespiaryError,
 )
@@ -36,6 +37,8 @@ def reason_of(error: VespiaryError) -> ReasonCode:
         return ReasonCode.KEEP_ALIVE_TIMEOUT
     if isinstance(error, LoginRefused):
         return ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    if isinstance(error, NotPermitted):
+        return ReasonCode.NOT_AUTHORIZED
     if isinstance(error, AddressFull | JournalFull | LimitExceeded):
         return ReasonCode.QUOTA_EXCEEDED
     if isinstance(error, RemoteProtocolError | InvalidSelector):

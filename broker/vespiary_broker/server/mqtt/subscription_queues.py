@@ -22,7 +22,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 _SHARE_PREFIX: Final = "$share."
 _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -75,11 +75,14 @@ class SubscriptionQueues:
             is_no_local: Whether it does not take what the client sends itself.
 
         Raises:
+            NotPermitted: The user may not consume there, or may not make it.
             VespiaryError: It cannot be made.
 
         Durability: on return a durable one survives a power loss.
         """
         address = self._topics.address_of_filter(topic_filter)
+        # Before it is made: it would take messages that nobody gets.
+        self._registry.permissions.check(user, Permission.CONSUME, address)
         is_shared = bool(split_share(topic_filter).name)
         traits = traits_of_user(user)
         if is_no_local:

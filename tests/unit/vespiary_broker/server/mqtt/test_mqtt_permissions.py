@@ -1,0 +1,141 @@
+"""Permissions as MQTT clients meet them: reason codes, and nothing left of what was refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from vespiary_codec.wire.mqtt import (
+    Disconnect,
+    Property,
+    Puback,
+    Publish,
+    Pubrec,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    Will,
+)
+from vespiary_spec.settings import Permission, SecuritySettings
+from vespiary_testkit.memory_journal import MemoryJournal
+from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
+from vespiary_testkit.rig_runner import on_rig
+
+NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
+ALL = {permission.value: ("anonymous",) for permission in Permission}
+
+
+def allowed(*but: str) -> SecuritySettings:
+    return SecuritySettings(**{name: roles for name, roles in ALL.items() if name not in but})
+
+
+def rule(rig: MqttRig, **matches: SecuritySettings) -> None:
+    rig.engine.registry.permissions.replace(
+        {name.replace("_", "."): each for name, each in {"#": allowed(), **matches}.items()}
+    )
+    rig.cycle.permissions_changed()
+
+
+async def suback(rig: MqttRig, client: MqttClientPeer, *filters: str) -> list[ReasonCode]:
+    client.send(Subscribe(1, tuple(Subscription(each, 1) for each in filters)))
+    await rig.flush()
+    await rig.flush()
+    return list(client.one(Suback).reason_codes)
+
+
+@on_rig()
+async def test_a_message_that_may_not_be_sent_is_answered_with_0x87(rig: MqttRig) -> None:
+    rule(rig, secret_x=allowed("send"))
+    client = await rig.connected()
+    client.send(Publish("secret/x", b"x", 1, packet_id=1))
+    client.send(Publish("secret/x", b"x", 2, packet_id=2))
+    client.send(Publish("open/x", b"x", 1, packet_id=3))
+    await rig.flush()
+    first, second, third = client.packets()
+    assert isinstance(first, Puback)
+    assert isinstance(second, Pubrec)
+    assert isinstance(third, Puback)
+    assert first.reason_code is second.reason_code is ReasonCode.NOT_AUTHORIZED
+    assert "the match secret.x decides" in str(first.properties[Property.REASON_STRING])
+    assert not third.reason_code.is_failure
+    assert rig.cycle.errors["NotPermitted"] == 2
+    assert not client.is_ended
+
+
+@pytest.mark.parametrize(("version", "qos"), [(V5, 0), (V3, 0), (V3, 1)])
+def test_where_no_answer_can_say_it_the_connection_ends(version: object, qos: int) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        rule(rig, secret=allowed("send"))
+        client = await rig.connected(version=version)
+        client.send(Publish("secret", b"x", qos, packet_id=qos))
+        await rig.flush()
+        assert client.is_ended
+        if version is V5:
+            assert client.one(Disconnect).reason_code is ReasonCode.NOT_AUTHORIZED
+
+    scenario()
+
+
+@on_rig()
+async def test_a_retained_message_that_may_not_be_sent_is_not_kept(rig: MqttRig) -> None:
+    rule(rig, secret=allowed("send"))
+    client = await rig.connected()
+    client.send(Publish("secret", b"x", 1, retain=True, packet_id=1))
+    await rig.flush()
+    await rig.flush()
+    assert client.one(Puback).reason_code is ReasonCode.NOT_AUTHORIZED
+    assert rig.hub.retained.count == 0
+
+
+@pytest.mark.parametrize(
+    "missing", ["consume", "create_address", "create_durable_queue", "create_non_durable_queue"]
+)
+def test_a_subscription_that_may_not_be_leaves_nothing(missing: str) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        rule(rig, secret=allowed(missing))
+        is_durable = missing == "create_durable_queue"
+        client = await rig.connected(properties=NEVER if is_durable else {})
+        assert await suback(rig, client, "secret", "open") == [
+            ReasonCode.NOT_AUTHORIZED,
+            ReasonCode.GRANTED_QOS_1,
+        ]
+        assert [queue.address.name for queue in rig.engine.registry.queues.values()] == ["open"]
+
+    scenario()
+
+
+@on_rig()
+async def test_wildcards_and_shares_need_every_match(rig: MqttRig) -> None:
+    rule(rig, news_secret=allowed("consume"))
+    client = await rig.connected()
+    assert await suback(rig, client, "#", "news/+", "$share/g/news/#", "news/open", "sports/#") == [
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.GRANTED_QOS_1,
+        ReasonCode.GRANTED_QOS_1,
+    ]
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_a_will_that_may_not_be_sent_is_not(rig: MqttRig) -> None:
+    rule(rig, secret=allowed("send"))
+    client = await rig.connected(will=Will("secret", b"gone", 1))
+    client.lose()
+    await rig.flush()
+    await rig.flush()
+    assert rig.hub.wills.sent == 0
+    assert "secret" not in rig.engine.registry.addresses
+
+
+@on_rig()
+async def test_a_subscription_that_may_not_be_any_more_ends_its_connection(rig: MqttRig) -> None:
+    rule(rig)
+    client = await rig.connected()
+    await client.subscribe("news")
+    rule(rig, news=allowed("consume"))
+    await rig.flush()
+    assert client.one(Disconnect).reason_code is ReasonCode.NOT_AUTHORIZED
+    assert client.is_ended
