@@ -19,12 +19,14 @@ from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing, publish
+from vespiary_broker.server.mqtt.authenticating import Authentication
 from vespiary_broker.server.mqtt.delivering import PACKET_BYTES_MAX, ClientLimits, Deliveries
 from vespiary_broker.server.mqtt.publishing import Publishing
 from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession
 from vespiary_broker.server.mqtt.subscribing import Subscribing
 from vespiary_broker.server.mqtt.wills import Will
 from vespiary_codec.wire.mqtt import (
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -99,7 +101,10 @@ class Connecting:
         self._limits = listener.acceptor.mqtt
         self._handler = handler
         self._is_counted = False
-        self._user = ""
+        self._principal = Principal("")
+        self._authentication: Authentication | None = None
+        self._packet: Connect | None = None  # waits for an enhanced authentication
+        self._signature = b""
 
     # --- CONNECT ----------------------------------------------------------------------------------
 
@@ -111,24 +116,48 @@ class Connecting:
             RemoteProtocolError: It asks for what there is not.
         """
         if Property.AUTHENTICATION_METHOD in packet.properties:
-            raise RemoteProtocolError(
-                Violation.PROPERTY_VALUE,
-                "there is no such authentication method here; log in with user name and password",
-                ReasonCode.BAD_AUTHENTICATION_METHOD,
+            self._authentication = Authentication(
+                self._connection, self._cycle, self._listener, packet.properties
             )
+            self._packet = packet
+            return self._authenticate(packet.properties)
         password = None if packet.password is None else packet.password.decode(errors="replace")
         outcome = self._cycle.engine.logins.begin(
             packet.user_name, password, self._connection.peer, self._cycle.loop.time()
         )
         return self._enter(packet, outcome)
 
+    def authenticate(self, packet: Auth, login: Login | None) -> Work:
+        """Take an AUTH packet; what is returned is left to do.
+
+        Raises:
+            RemoteProtocolError: It has no place here.
+        """
+        if self._authentication is None:
+            raise RemoteProtocolError(
+                Violation.UNEXPECTED_PACKET,
+                "AUTH without an authentication method in CONNECT",
+                ReasonCode.PROTOCOL_ERROR,
+            )
+        if login is not None:
+            return self._authentication.take_again(packet, self._principal)
+        return self._authenticate(packet.properties)
+
+    async def _authenticate(self, properties: Properties) -> None:
+        """Go on with an enhanced authentication; enter when it has ended well."""
+        assert self._authentication is not None
+        assert self._packet is not None
+        welcome = await self._authentication.step(properties)
+        if welcome is not None:
+            self._signature = welcome.data
+            await self._enter(self._packet, welcome.principal)
+
     async def _enter(self, packet: Connect, outcome: Principal | Check) -> None:
-        principal = await self._principal(outcome)
+        principal = self._principal = await self._checked(outcome)
         if not self._connection.is_open:
             return
         self._cycle.engine.registry.limits.begin_session(principal.name)
         self._is_counted = True
-        self._user = principal.name
         try:
             login = await self._begin(packet, principal.name)
         except BaseException:
@@ -159,7 +188,7 @@ class Connecting:
             self._connection.write(encode(answer, packet.version))
             return login
 
-    async def _principal(self, outcome: Principal | Check) -> Principal:
+    async def _checked(self, outcome: Principal | Check) -> Principal:
         if isinstance(outcome, Principal):
             return outcome
         is_good = await self._cycle.in_thread(outcome.is_good)
@@ -294,6 +323,8 @@ class Connecting:
             Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
             Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
         }
+        if self._authentication is not None:
+            properties |= self._authentication.properties(self._signature)
         asked_s = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
         if session.expiry_s != asked_s:
             properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
@@ -342,7 +373,7 @@ class Connecting:
     def _end_counting(self) -> None:
         if self._is_counted:
             self._is_counted = False
-            self._cycle.engine.registry.limits.end_session(self._user)
+            self._cycle.engine.registry.limits.end_session(self._principal.name)
 
 
 def _number(properties: Properties, name: Property, default: int) -> int:

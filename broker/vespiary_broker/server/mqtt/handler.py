@@ -19,6 +19,7 @@ from vespiary_broker.server.mqtt.reasons import KeepAliveExceeded, reason_of, se
 from vespiary_broker.server.protocol_handler import LargeStart, Refusal, Work
 from vespiary_codec.wire.mqtt import (
     NEED_DATA,
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -45,7 +46,7 @@ from vespiary_codec.wire.mqtt import (
 )
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import LoginRefused, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.core import LargeDelivery
@@ -180,6 +181,8 @@ class MqttHandler:
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:  # noqa: ARG002
         """Return the last packet for what the client did: CONNACK, DISCONNECT, or none."""
         code = reason_of(error)
+        if self._login is not None and isinstance(error, LoginRefused):
+            code = ReasonCode.NOT_AUTHORIZED  # it authenticated again
         kind = error.violation.value if isinstance(error, RemoteProtocolError) else ""
         sentence = sentence_for(error)
         return Refusal(kind or type(error).__name__, sentence, self._last(code, sentence))
@@ -230,7 +233,10 @@ class MqttHandler:
         login = self._login
         if isinstance(packet, Connect):
             return self._connect(packet)
-        assert login is not None  # the decoder takes nothing else before CONNECT
+        if isinstance(packet, Auth):
+            return self._connecting.authenticate(packet, login)
+        if login is None:  # in the middle of an enhanced authentication (§3.1.4)
+            return self._refuse_early(packet)
         if isinstance(packet, Publish):
             return login.publishing.publish(packet)
         if isinstance(packet, Puback):
@@ -256,6 +262,16 @@ class MqttHandler:
                 ReasonCode.PROTOCOL_ERROR,
             )
         return None
+
+    def _refuse_early(self, packet: Packet) -> Work:
+        if isinstance(packet, Disconnect):
+            self._connection.end(b"")
+            return None
+        raise RemoteProtocolError(
+            Violation.UNEXPECTED_PACKET,
+            f"{type(packet).__name__.upper()} came before the login has ended",
+            ReasonCode.PROTOCOL_ERROR,
+        )
 
     def _connect(self, packet: Connect) -> Work:
         if self._version is not None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from scramp import ScramClient
 
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.mqtt.sessions import read_session
 from vespiary_codec.wire.mqtt import (
+    Auth,
     Connack,
     Connect,
     Disconnect,
     Pingreq,
     Pingresp,
     Property,
+    Puback,
     Publish,
     ReasonCode,
     Suback,
@@ -26,7 +30,7 @@ from vespiary_codec.wire.mqtt import (
     Will,
 )
 from vespiary_spec.settings import MqttLimits
-from vespiary_testkit.mqtt_rig import V3, V5, MqttRig
+from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.virtual_time import run_virtual
 
@@ -146,6 +150,66 @@ async def test_enhanced_authentication_is_refused_by_name(rig: MqttRig) -> None:
     client.send(Connect(V5, "c", properties={Property.AUTHENTICATION_METHOD: "GS2-KRB5"}))
     await rig.flush()
     assert client.one(Connack).reason_code is ReasonCode.BAD_AUTHENTICATION_METHOD
+
+
+def authenticating(method: str, data: bytes | None) -> dict[Property, object]:
+    said: dict[Property, object] = {Property.AUTHENTICATION_METHOD: method}
+    return said if data is None else said | {Property.AUTHENTICATION_DATA: data}
+
+
+async def scram(client: MqttClientPeer, rig: MqttRig, password: str, first: ReasonCode) -> Any:
+    """Go through SCRAM-SHA-256; return the last packet, and what its signature is checked by."""
+    method = "SCRAM-SHA-256"
+    mine = ScramClient([method], "u", password)
+    said: Any = authenticating(method, mine.get_client_first().encode())
+    if first is ReasonCode.SUCCESS:
+        client.send(Connect(V5, "c", properties=said))
+    else:
+        client.send(Auth(first, said))
+    await rig.flush()
+    challenge = client.one(Auth)
+    assert challenge.reason_code is ReasonCode.CONTINUE_AUTHENTICATION
+    mine.set_server_first(challenge.properties[Property.AUTHENTICATION_DATA].decode())  # type: ignore[union-attr]
+    said = authenticating(method, mine.get_client_final().encode())
+    client.send(Auth(ReasonCode.CONTINUE_AUTHENTICATION, said))
+    await rig.flush()
+    (last,) = client.packets()
+    return last, mine
+
+
+@on_rig(users=lambda: {"u": make_user("u", "secret", iterations=4096)})
+async def test_scram_and_again(rig: MqttRig) -> None:
+    client = rig.client()
+    answer, mine = await scram(client, rig, "secret", ReasonCode.SUCCESS)
+    assert isinstance(answer, Connack)
+    assert answer.reason_code is ReasonCode.SUCCESS
+    mine.set_server_final(answer.properties[Property.AUTHENTICATION_DATA].decode())
+    assert client.connection.handler.user == "u"  # type: ignore[union-attr]
+    answer, mine = await scram(client, rig, "secret", ReasonCode.REAUTHENTICATE)
+    assert isinstance(answer, Auth)
+    mine.set_server_final(answer.properties[Property.AUTHENTICATION_DATA].decode())
+    client.send(Publish("a", b"x", 1, packet_id=1))
+    await rig.flush()
+    client.one(Puback)
+    answer, _ = await scram(client, rig, "wrong", ReasonCode.REAUTHENTICATE)
+    assert isinstance(answer, Disconnect)
+    assert answer.reason_code is ReasonCode.NOT_AUTHORIZED
+
+
+@on_rig(users=lambda: {"u": make_user("u", "secret", iterations=4096)})
+async def test_scram_with_a_wrong_password_and_packets_out_of_turn(rig: MqttRig) -> None:
+    client = rig.client()
+    answer, _ = await scram(client, rig, "wrong", ReasonCode.SUCCESS)
+    assert answer.reason_code is ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    assert client.is_ended
+    early = rig.client()
+    said: Any = authenticating("SCRAM-SHA-256", None)
+    early.send(Connect(V5, "c", properties=said), Publish("a", b"x"))
+    await rig.flush()
+    challenge, refusal = early.packets()
+    assert isinstance(challenge, Auth)
+    assert isinstance(refusal, Connack)
+    assert refusal.reason_code is ReasonCode.PROTOCOL_ERROR
 
 
 @on_rig()
