@@ -26,6 +26,7 @@ class Protocol(enum.StrEnum):
 
     STOMP = "STOMP"
     MQTT = "MQTT"
+    AMQP = "AMQP"
 
 
 class SaslMechanism(enum.StrEnum):
@@ -133,6 +134,122 @@ class StompLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
             default_text="`queue-prefetch` of its address",
         ),
     ] = None
+
+
+class AmqpLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an AMQP 1.0 client may send, and how it is watched."""
+
+    max_frame_size: Annotated[
+        int,
+        setting(
+            "Largest frame that clients may send, as it is announced to them. Those sent to a "
+            "client are at most as large as that, and as the client allows.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=512,
+            maximum=16 * _MIB,
+        ),
+    ] = 128 * _KIB
+    max_message_size: Annotated[
+        int,
+        setting(
+            "Largest message that is taken. One that has to be put together in memory, since its "
+            "body is no single data section, is bounded by 1 MiB as well.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=1024,
+            maximum=1024 * 1024 * _MIB,
+        ),
+    ] = 1024 * _MIB
+    amqp_idle_timeout: Annotated[
+        int,
+        setting(
+            "A client that sends nothing for this long is dropped; half of it is announced as the "
+            "idle time-out. 0 waits for ever. What a client announces of its own is kept by "
+            "sending empty frames.",
+            unit=Unit.MILLISECONDS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=3_600_000,
+        ),
+    ] = 60_000
+    amqp_credits: Annotated[
+        int,
+        setting(
+            "Messages that a sender may send ahead on one link.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 1000
+    amqp_low_credits: Annotated[
+        int,
+        setting(
+            "A sender's credit is filled up to `amqp-credits` when it is down to this.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=1_000_000,
+        ),
+    ] = 300
+    channel_max: Annotated[
+        int,
+        setting(
+            "Highest number of a channel: one more than the sessions that a connection may have.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=65_535,
+        ),
+    ] = 1023
+    handle_max: Annotated[
+        int,
+        setting(
+            "Highest number of a handle: one more than the links that a session may have.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=65_535,
+        ),
+    ] = 1023
+    max_unsettled: Annotated[
+        int,
+        setting(
+            "Messages that one link may hold unsettled, whatever its credit.",
+            unit=Unit.MESSAGES,
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 20_000
+    max_nesting: Annotated[
+        int,
+        setting(
+            "Lists, maps, arrays and described values within one another.",
+            change=Change.RESTART,
+            minimum=4,
+            maximum=64,
+        ),
+    ] = 16
+    max_items: Annotated[
+        int,
+        setting(
+            "Items of all lists, maps and arrays of one frame or one section of a message.",
+            change=Change.RESTART,
+            minimum=16,
+            maximum=1_000_000,
+        ),
+    ] = 8192
+    min_read_rate: Annotated[
+        int,
+        setting(
+            "A client that has begun a frame has to send at least this much on average until it "
+            "ends, or it is dropped. 0 waits for ever.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=_MIB,
+        ),
+    ] = 64
 
 
 class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -332,6 +449,7 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     ] = "/topic/"
     stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
     mqtt: Annotated[MqttLimits, setting("Limits for MQTT clients.")] = MqttLimits()
+    amqp: Annotated[AmqpLimits, setting("Limits for AMQP 1.0 clients.")] = AmqpLimits()
 
 
 class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

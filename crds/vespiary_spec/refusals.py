@@ -44,8 +44,6 @@ NOT_YET: dict[str, dict[str, str]] = {
     },
     ACCEPTOR: {
         "amqp-min-large-message-size": "AMQP and large messages",
-        "amqp-credits": "AMQP",
-        "amqp-low-credits": "AMQP",
         "mqtt-min-large-message-size": "MQTT and large messages",
         "stomp-min-large-message-size": "a limit by acceptor (`min-large-message-size` works)",
         "connection-ttl": "another time to live than the heart-beats'",
@@ -97,7 +95,6 @@ NOT_YET_VALUES: dict[tuple[str, str], dict[str, str]] = {
         "MAPPED": "the memory-mapped engine",
     },
     (ACCEPTOR, "protocols"): {
-        "AMQP": "AMQP",
         "CORE": "the reference system's own protocol",
         "OPENWIRE": "OpenWire",
         "HORNETQ": "the old protocol of the reference system",

@@ -216,6 +216,9 @@ static int take_lines(heading *h, text lines, bool has_escapes)
 {
     uint64_t first = h->keys->rows;
     int result = 0;
+    const uint8_t *end = lines.length ? memchr(lines.at, 0, (size_t)lines.length) : NULL;
+    if (end) /* behind it stands what the sender's protocol keeps */
+        lines.length = (uint64_t)(end - lines.at);
     while (lines.length && !result) {
         const uint8_t *feed = memchr(lines.at, '\n', (size_t)lines.length);
         text line = {lines.at, feed ? (uint64_t)(feed - lines.at) : lines.length};

@@ -60,7 +60,7 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection_handle,
 
 int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit)
 {
-    if (handle >= core->consumers_count || !core->consumers[handle].is_open || !credit || credit > INT32_MAX)
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open || credit > INT32_MAX)
         return -EINVAL;
     core->consumers[handle].credit = credit;
     queue_ready(core, core->consumers[handle].queue);

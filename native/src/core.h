@@ -232,7 +232,7 @@ int64_t vespiary_core_live_large(const vespiary_core *core, vespiary_large *out,
 void vespiary_core_absent_slab(const vespiary_core *core, uint32_t handle, uint64_t *file_id, uint32_t *index);
 int64_t vespiary_core_acknowledge(vespiary_core *core, uint32_t handle, uint64_t sequence, uint64_t transaction);
 int vespiary_core_holder(const vespiary_core *core, uint32_t connection, uint32_t queue_id, uint64_t sequence);
-int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence);
+int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence, int counted);
 int vespiary_core_set_credit(vespiary_core *core, uint32_t handle, uint32_t credit);
 int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int counted);
 

@@ -7,7 +7,7 @@
 #include "counts.h"
 #include "state.h"
 
-enum { VERSION_RAW = 0, RAW_HEADER = 28 };
+enum { VERSION_RAW = 0, RAW_HEADER = 28, PROTOCOL_STOMP = 1 };
 enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
@@ -66,6 +66,14 @@ const uint8_t *properties_of(const entry *item, const uint8_t *record)
     return record + ADD_HEADER + (uint32_t)item->places * PLACE_BYTES + (record[5] & FLAG_TRANSACTIONAL ? 8 : 0);
 }
 
+/* Length of the header lines: behind a NUL stands what another protocol than STOMP keeps for itself. */
+static uint32_t lines_length(const entry *item, const uint8_t *record, const uint8_t *properties)
+{
+    uint32_t length = item->properties_length;
+    const uint8_t *end = record[6] != PROTOCOL_STOMP && length ? memchr(properties, 0, length) : NULL;
+    return end ? (uint32_t)(end - properties) : length;
+}
+
 /* A message as it is stored, up to its body (contract: abc.Core.deliver). */
 static uint8_t *encode_raw_head(uint8_t *at, const entry *item, uint64_t sequence, const uint8_t *record)
 {
@@ -88,6 +96,7 @@ static uint8_t *encode_head(uint8_t *at, const consumer *by, const entry *item, 
     if (by->version == VERSION_RAW)
         return encode_raw_head(at, item, sequence, record);
     const uint8_t *properties = properties_of(item, record);
+    uint32_t length = lines_length(item, record, properties);
     at = put_text(at, by->prefix, by->prefix_length);
     at = put_number(at, sequence);
     if (by->version == 12 && by->mode != 0) {
@@ -104,9 +113,9 @@ static uint8_t *encode_head(uint8_t *at, const consumer *by, const entry *item, 
     at = put_number(at, body_length);
     *at++ = '\n';
     if (item->flags & FLAG_ESCAPED && by->version != 12)
-        at = put_for_version(at, properties, item->properties_length, by->version);
+        at = put_for_version(at, properties, length, by->version);
     else
-        at = put_text(at, (const char *)properties, item->properties_length);
+        at = put_text(at, (const char *)properties, length);
     *at++ = '\n';
     return at;
 }

@@ -459,14 +459,14 @@ static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from,
 }
 
 /* Give back what a cumulative consumer was given up to a message that it holds, where that is not ascending. */
-static int64_t give_listed_back(vespiary_core *core, consumer *by, uint64_t sequence)
+static int64_t give_listed_back(vespiary_core *core, consumer *by, uint64_t sequence, bool is_counted)
 {
     queue *q = by->queue;
     uint64_t at;
     int64_t done = 0;
     do {
         at = by->order[by->order_first++];
-        give_one_back(core, q, at, queue_entry(q, at), true);
+        give_one_back(core, q, at, queue_entry(q, at), is_counted);
         by->held--;
         done++;
     } while (at != sequence);
@@ -474,7 +474,7 @@ static int64_t give_listed_back(vespiary_core *core, consumer *by, uint64_t sequ
     return done;
 }
 
-int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence)
+int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t sequence, int counted)
 {
     consumer *by = consumer_of(core, handle);
     if (!by)
@@ -482,8 +482,8 @@ int64_t vespiary_core_give_back(vespiary_core *core, uint32_t handle, uint64_t s
     if (!is_held(queue_entry(by->queue, sequence), handle))
         return 0;
     if (by->is_listed)
-        return give_listed_back(core, by, sequence);
-    return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence, true);
+        return give_listed_back(core, by, sequence, counted != 0);
+    return give_range_back(core, by, by->mode == 1 ? by->held_from : sequence, sequence, counted != 0);
 }
 
 int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int counted)

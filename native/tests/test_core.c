@@ -299,7 +299,7 @@ static void settle(world *w)
         return;
     uint64_t sequence = s.head + below((uint32_t)(s.next - s.head));
     int64_t done = below(3) ? vespiary_core_acknowledge(w->core, (uint32_t)w->consumers[q], sequence, 0)
-                            : vespiary_core_give_back(w->core, (uint32_t)w->consumers[q], sequence);
+                            : vespiary_core_give_back(w->core, (uint32_t)w->consumers[q], sequence, 1);
     CHECK(done >= 0 || done == -ENOSPC);
 }
 
@@ -460,7 +460,7 @@ static void run_cumulative(unsigned long long which)
                 break;
             uint64_t sequence = mine.items[covered - 1];
             CHECK((below(4) ? vespiary_core_acknowledge(w.core, by, sequence, 0)
-                            : vespiary_core_give_back(w.core, by, sequence)) == covered);
+                            : vespiary_core_give_back(w.core, by, sequence, 1)) == covered);
             forget_given(&mine, covered);
             for (uint32_t i = 0; i < mine.count; i++)
                 CHECK(vespiary_core_holder(w.core, c, 1, mine.items[i]) == (int)by);

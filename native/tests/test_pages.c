@@ -282,7 +282,7 @@ static void take(world *w)
     CHECK_EQUAL(vespiary_core_held_count(w->core, w->consumers[q]), holds);
     for (int64_t i = 0; i < holds && i < SEEN; i++) {
         int64_t done = below(5) ? vespiary_core_acknowledge(w->core, w->consumers[q], held[2 * i], 0)
-                                : vespiary_core_give_back(w->core, w->consumers[q], held[2 * i]);
+                                : vespiary_core_give_back(w->core, w->consumers[q], held[2 * i], 1);
         CHECK(done == 1 || done == -ENOSPC);
     }
     flush(w);

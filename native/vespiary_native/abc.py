@@ -550,15 +550,20 @@ class Core(
     def holder(self, connection: int, queue_id: int, sequence: int) -> int:
         """Return the consumer of this connection that holds the message, or -1."""
 
-    def give_back(self, consumer: int, sequence: int) -> int:
+    def give_back(self, consumer: int, sequence: int, *, counted: bool = True) -> int:
         """Return a held message to the queue, counted as delivered once more (NACK, `abc_counts`).
 
         CLIENT: and all that it holds and was given before, in that order.
         Returns how many were given back; 0 when it does not hold that message.
+
+        Args:
+            consumer: Handle.
+            sequence: The message.
+            counted: Whether it counts as delivered.
         """
 
     def set_credit(self, consumer: int, credit: int) -> None:
-        """Change the number of messages that may be out unacknowledged."""
+        """Change the number of messages that may be out unacknowledged; 0: it gets none."""
 
     def close_consumer(self, consumer: int, *, counted: bool = True) -> int:
         """Give all held messages back to the queue, lowest first; return how many.

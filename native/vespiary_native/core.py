@@ -490,10 +490,11 @@ class NativeCore(
         """See `Core.holder`."""
         return int(lib.vespiary_core_holder(self._core, connection, queue_id, sequence))
 
-    def give_back(self, consumer: int, sequence: int) -> int:
+    def give_back(self, consumer: int, sequence: int, *, counted: bool = True) -> int:
         """See `Core.give_back`."""
         return check(
-            lib.vespiary_core_give_back(self._core, consumer, sequence), f"give_back({consumer})"
+            lib.vespiary_core_give_back(self._core, consumer, sequence, counted),
+            f"give_back({consumer})",
         )
 
     def set_credit(self, consumer: int, credit: int) -> None:

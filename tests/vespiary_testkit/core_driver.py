@@ -261,18 +261,22 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
             body = struct.pack(
                 "<QQII", self.last_large, pick.getrandbits(40), pick.getrandbits(32), 0
             )
+        properties = pick.choice(
+            [
+                b"",
+                b"destination:/queue/1\n",
+                b"na\\c\\r\\n\\\\me:\\c\\n\\r\\\\x\nb:1\n",
+                b"k:v\n" * 40,
+                b"a:b\n\0\x01\x75\xa0\0native\nc:d\n\\",
+                b"\0",
+            ]
+        )
         self.core.publish(
             pick.choice(self.routes),
-            pick.choice(
-                [
-                    b"",
-                    b"destination:/queue/1\n",
-                    b"na\\c\\r\\n\\\\me:\\c\\n\\r\\\\x\nb:1\n",
-                    b"k:v\n" * 40,
-                ]
-            ),
+            properties,
             body,
             persistent=pick.random() < 0.8,
+            protocol=3 if b"\0" in properties else pick.choice([1, 3]),
             priority=pick.randint(0, 9),
             escaped=pick.random() < 0.5,
             large=large,
@@ -359,7 +363,9 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         for connection in self.connections:
             self.core.holder(connection, queue, sequence)
         consumer = pick.choice(sorted(self.consumers))
-        act = pick.choice([self.core.acknowledge, self.core.acknowledge, self.core.give_back])
+        act = pick.choice(
+            [self.core.acknowledge, self.core.acknowledge, self.core.give_back, self._release]
+        )
         act(consumer, sequence)
 
     def operate(self) -> None:
@@ -400,6 +406,10 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         with contextlib.suppress(NoRoom, ValueError):  # both said the same
             operation()
         self.compare()
+
+    def _release(self, consumer: int, sequence: int) -> int:
+        """Have a message given back that counts as not delivered."""
+        return self.core.give_back(consumer, sequence, counted=False)
 
     def disorder(self) -> None:
         """Have a cumulative consumer be given messages that come back behind higher ones."""
@@ -484,7 +494,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         elif act == 6:
             self.core.purge_queue(pick.choice(sorted(self.queues)))
         elif self.consumers:
-            self.core.set_credit(pick.choice(sorted(self.consumers)), pick.choice([1, 2, 40]))
+            self.core.set_credit(pick.choice(sorted(self.consumers)), pick.choice([0, 1, 2, 40]))
 
     def account(self) -> None:
         """Make, fill, limit and close accounts."""

@@ -15,6 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from vespiary_codec.wire.stomp.properties import lines_in
+
 if TYPE_CHECKING:
     from vespiary_broker.engine.queues import Consumer
 
@@ -38,7 +40,7 @@ def group_id_of(properties: bytes) -> bytes:
     if properties.startswith(_ID_START):
         start = len(_ID_START)
     else:
-        start = properties.find(_ID_LINE) + len(_ID_LINE)
+        start = lines_in(properties).find(_ID_LINE) + len(_ID_LINE)
         if start < len(_ID_LINE):
             return b""
     return properties[start : properties.index(b"\n", start)]
@@ -46,7 +48,7 @@ def group_id_of(properties: bytes) -> bytes:
 
 def closes_group(properties: bytes) -> bool:
     """Whether a message is the last one of its group."""
-    return _LAST_LINE[1:] in properties and _LAST_LINE in b"\n" + properties
+    return _LAST_LINE[1:] in properties and _LAST_LINE in b"\n" + lines_in(properties)
 
 
 class Groups:

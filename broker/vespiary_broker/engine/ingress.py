@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from vespiary_broker.engine.message_times import has_expiry_rules
-from vespiary_broker.engine.property_lines import lines_of, without
+from vespiary_broker.engine.property_lines import with_lines, without
 from vespiary_spec.settings import AddressSettings
 
 INGRESS_TIMESTAMP: Final = "ingress-timestamp"
@@ -31,4 +31,4 @@ def ingress_stamp(properties: bytes, settings: AddressSettings, now_ms: int) -> 
     if not settings.enable_ingress_timestamp:
         return properties
     rest = without(properties, (INGRESS_TIMESTAMP.encode(),))
-    return rest + lines_of([(INGRESS_TIMESTAMP, str(now_ms))])
+    return with_lines(rest, [(INGRESS_TIMESTAMP, str(now_ms))])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from vespiary_broker.engine.core import MessageView
-from vespiary_broker.engine.property_lines import lines_of, value_of, without
+from vespiary_broker.engine.property_lines import value_of, with_lines, without
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.fates import DELAY_MS_MAX
 from vespiary_spec.settings import AddressSettings
@@ -139,7 +139,7 @@ def stamp(properties: bytes, times: MessageTimes) -> bytes:
         headers.append((EXPIRES, str(times.expires_ms)))
     if times.deliver_at_ms:
         headers.append((SCHEDULED_TIME, str(times.deliver_at_ms)))
-    return without(properties, TIME_HEADERS) + lines_of(headers)
+    return with_lines(without(properties, TIME_HEADERS), headers)
 
 
 def is_scheduled(view: MessageView, now_ms: int) -> bool:

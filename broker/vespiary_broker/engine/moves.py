@@ -24,7 +24,7 @@ from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
 from vespiary_broker.engine.message_times import MessageTimes, expiry, stamp
 from vespiary_broker.engine.original_headers import moved_properties, returned_properties
 from vespiary_broker.engine.pending_sequences import PendingSequences
-from vespiary_broker.engine.property_lines import value_of
+from vespiary_broker.engine.property_lines import is_escaped, value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.stream_gaps import GapReason
@@ -41,6 +41,7 @@ _DROPS_A_MOVE: Final = 8
 _TURN_MOVES: Final = 64
 _LATER_MS: Final = 1000
 _PROPERTIES_BYTES_MAX: Final = 65535
+_NOTES_MAX: Final = 65_536
 _PRIORITY: Final = 4
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class _Moved:
         self.body = body
         self.priority = view.priority
         self.is_persistent = view.is_journalled
-        self.is_escaped = b"\\" in properties
+        self.is_escaped = is_escaped(properties)
         self.large: LargeBody | None = None
         if view.is_large:
             reference = decode_large_reference(body)
@@ -211,6 +212,7 @@ class Mover:
         self._active: dict[_Key, None] = {}  # what does not wait; those that come next come first
         self._counts: Counter[int] = Counter()  # works of each queue
         self._told: set[tuple[int, Reason]] = set()
+        self._notes: dict[tuple[int, int], bytes] = {}
         self._retry_ms: int | None = None
 
     @property
@@ -241,7 +243,9 @@ class Mover:
         work = self._work.get((queue_id, reason, ""))
         return 0 if work is None else work.count
 
-    def add(self, queue: Queue, sequence: int, reason: Reason, to: str = "") -> None:
+    def add(
+        self, queue: Queue, sequence: int, reason: Reason, to: str = "", note: bytes = b""
+    ) -> None:
         """Have a message that is set aside leave its queue.
 
         Args:
@@ -249,7 +253,10 @@ class Mover:
             sequence: Its sequence there.
             reason: Why.
             to: The queue that it was in before, if it goes back.
+            note: Header lines that it gets at its new place; not kept over a restart.
         """
+        if note and len(self._notes) < _NOTES_MAX:
+            self._notes[queue.id, sequence] = note
         key = (queue.id, reason, to)
         work = self._work.get(key)
         if work is None:
@@ -264,6 +271,8 @@ class Mover:
             for key in [key for key in self._work if key[0] == queue_id]:
                 del self._work[key]
                 self._active.pop(key, None)
+        for key_of_note in [key for key in self._notes if key[0] == queue_id]:
+            del self._notes[key_of_note]
         for reason in Reason:
             self._told.discard((queue_id, reason))
 
@@ -439,6 +448,8 @@ class Mover:
         self._core.finish(work.queue.id, sequences, transaction=number)
         self._core.commit(number)
         done.update(sequences)
+        for sequence in sequences if self._notes else ():
+            self._notes.pop((work.queue.id, sequence), None)
         self.moved[work.reason] += len(gathered)
         work.queue.count_departed(work.reason, len(gathered))
         work.queue.note_left(_GAPS[work.reason], sequences)
@@ -498,7 +509,7 @@ class Mover:
             persistent=view.is_journalled,
             protocol=view.protocol,
             priority=view.priority,
-            escaped=b"\\" in one.properties,
+            escaped=is_escaped(one.properties),
             large=view.is_large,
             special=one.is_expiring or (view.is_special and _is_ordered(view, one.properties)),
             transaction=number,
@@ -539,12 +550,12 @@ class Mover:
             work.is_waiting = False  # what is missing is asked for again behind these
         return found
 
-    @staticmethod
-    def _properties(work: _Work, view: MessageView, place: Place, now_ms: int) -> bytes:
+    def _properties(self, work: _Work, view: MessageView, place: Place, now_ms: int) -> bytes:
         if work.reason is Reason.RETRIED:
             return returned_properties(view.properties, place.address)
         expired_ms = now_ms if work.reason is Reason.EXPIRED else 0
         moved = moved_properties(view, work.queue, place.address, expired_ms, origin=place.origin)
+        moved = self._notes.get((work.queue.id, view.sequence), b"") + moved
         if place.expiry is None:
             return moved
         return stamp(moved, MessageTimes(expiry(place.expiry, 0, now_ms), 0))

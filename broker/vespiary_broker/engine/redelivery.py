@@ -118,6 +118,35 @@ class Redelivery:
         self.decide(consumer.queue, marked)
         return count
 
+    def release(self, consumer: Consumer, sequence: int) -> int:
+        """Take back what a consumer has not looked at: that counts as no delivery.
+
+        Args:
+            consumer: Who holds it.
+            sequence: The message.
+        """
+        if consumer.view is not None:
+            return consumer.view.give_back(sequence)
+        count = self._core.give_back(consumer.handle, sequence, counted=False)
+        consumer.given_back += count
+        return count
+
+    def reject(self, consumer: Consumer, sequence: int, note: bytes) -> int:
+        """Take back what nobody is to be given again: it is a dead letter.
+
+        Args:
+            consumer: Who holds it.
+            sequence: The message.
+            note: Header lines that say why.
+        """
+        if consumer.view is not None:
+            return consumer.view.acknowledge(sequence)
+        count = self._core.give_back(consumer.handle, sequence)
+        consumer.given_back += count
+        if count and self._core.set_aside(consumer.queue.id, sequence):
+            self._mover.add(consumer.queue, sequence, Reason.DELIVERIES, note=note)
+        return count
+
     def marked(self, consumer: Consumer, sequence: int = 0) -> list[tuple[int, int]]:
         """Return the messages that will not simply be delivered again (see `Returns.marked`)."""
         settings = self._settings_for(consumer.queue.address.name)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from vespiary_broker.engine.core import Core, LargeBody, MessageView
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times, stamp
 from vespiary_broker.engine.original_headers import moved_properties
-from vespiary_broker.engine.property_lines import lines_of, value_of, without
+from vespiary_broker.engine.property_lines import is_escaped, lines_of, value_of, with_lines, without
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.stream_gaps import GapReason
@@ -72,7 +72,7 @@ class Rewrite:
         if self.priority is not None:
             properties = without(properties, (b"priority",))
             if self.priority != PRIORITY_DEFAULT:
-                properties += lines_of([("priority", str(self.priority))])
+                properties = with_lines(properties, [("priority", str(self.priority))])
         return stamp(properties, times)
 
 
@@ -113,7 +113,7 @@ class _Restaged:
         self.body = body
         self.priority = priority
         self.is_persistent = view.is_journalled
-        self.is_escaped = b"\\" in properties
+        self.is_escaped = is_escaped(properties)
         self.large: LargeBody | None = None
         if view.is_large:
             reference = decode_large_reference(body)

@@ -23,6 +23,18 @@ class Returns(Protocol):
             sequence: The message; of a cumulative consumer all up to it too.
         """
 
+    def release(self, consumer: Consumer, sequence: int) -> int:
+        """Take back a message that the consumer has not looked at: that counts as no delivery."""
+
+    def reject(self, consumer: Consumer, sequence: int, note: bytes) -> int:
+        """Take back a message that nobody is to be given again: it is a dead letter.
+
+        Args:
+            consumer: Who holds it.
+            sequence: The message.
+            note: Header lines that say why.
+        """
+
     def marked(self, consumer: Consumer, sequence: int = 0) -> list[tuple[int, int]]:
         """Return the messages that will not simply be delivered again once they are given back.
 

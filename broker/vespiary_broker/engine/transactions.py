@@ -18,6 +18,7 @@ from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.original_headers import unrouted_properties
+from vespiary_broker.engine.property_lines import is_escaped
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
@@ -82,7 +83,7 @@ class Outgoing:
     @property
     def is_escaped(self) -> bool:
         """Whether the properties contain escapes."""
-        return b"\\" in self.properties
+        return is_escaped(self.properties)
 
 
 def refer_to(message: Outgoing, body: LargeBody) -> Outgoing:

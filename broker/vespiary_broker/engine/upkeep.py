@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from vespiary_broker.engine.core import Core, MessageView, NoRoom
 from vespiary_broker.engine.message_times import read_times
 from vespiary_broker.engine.queue_kinds import QueueKind
+from vespiary_codec.wire.stomp.properties import lines_in
 
 LAST_VALUE_KEY: Final = "_AMQ_LVQ_NAME"
 """Header whose value counts when the queue names no other."""
@@ -214,7 +215,7 @@ class LastValues(_Rule):
         return self._ranks.get(sequence, sequence)
 
     def _note(self, message: MessageView, now_ms: int) -> None:
-        lines = b"\n" + message.properties
+        lines = b"\n" + lines_in(message.properties)
         start = lines.find(self._line)
         if start < 0:
             return

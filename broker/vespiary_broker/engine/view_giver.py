@@ -29,7 +29,7 @@ from vespiary_broker.engine.views import LOOK_FIRST, View, Views
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.stored_message import ESCAPED, STORED_HEAD, STORED_VERSION
 from vespiary_codec.wire.stomp import Version
-from vespiary_codec.wire.stomp.properties import properties_for_version
+from vespiary_codec.wire.stomp.properties import lines_in, properties_for_version
 
 _LOOK_MAX: Final = 256
 _LOOK_COST: Final = 16
@@ -243,7 +243,7 @@ def _head(consumer: Consumer, view: View, message: MessageView, body_bytes: int)
         acknowledge = b"\nack:%b" % name
     deliveries = message.deliveries + view.attempts(message.sequence)
     again = b"\nredelivered:true\ndelivery-count:%d" % deliveries if deliveries else b""
-    properties = message.properties
+    properties = lines_in(message.properties)
     if message.is_escaped and view.version != 12:
         properties = properties_for_version(properties, _VERSIONS[view.version])
     return b"MESSAGE\nsubscription:%b\nmessage-id:%b%b%b\ncontent-length:%d\n%b\n" % (

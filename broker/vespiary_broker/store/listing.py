@@ -30,6 +30,7 @@ from vespiary_codec.journal.record import (
     decode_record,
     walk_records,
 )
+from vespiary_codec.wire.stomp.properties import lines_in
 from vespiary_native.abc import BlockVerifier
 
 _HIDDEN = "***"
@@ -262,7 +263,7 @@ def _content(raw: RawRecord) -> tuple[tuple[tuple[str, str], ...], bytes | None]
     """Return the properties and the content of a record."""
     record = _decoded(raw)
     if isinstance(record, AddRecord):
-        lines = record.properties.decode(errors="replace").split("\n")
+        lines = lines_in(record.properties).decode(errors="replace").split("\n")
         pairs = (line.partition(":") for line in lines if line)
         properties = tuple((name, value) for name, _, value in pairs)
         return properties, None if record.is_large else record.body

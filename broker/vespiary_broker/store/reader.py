@@ -25,6 +25,7 @@ from vespiary_broker.store.survey import (
 )
 from vespiary_codec.journal.description import type_name
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordFlag
+from vespiary_codec.wire.stomp.properties import lines_in
 from vespiary_native.abc import BlockVerifier
 from vespiary_spec.errors import JournalError, StorageError
 
@@ -282,8 +283,8 @@ def read_properties(file: SurveyedFile, offset: int, disk: DiskLike) -> bytes:
 
 
 def destination_of(properties: bytes) -> str:
-    """Return the destination that the properties of a STOMP message name; empty if none."""
-    for line in properties.split(b"\n"):
+    """Return the destination that the properties of a message name; empty if none."""
+    for line in lines_in(properties).split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"destination":
             return value.decode(errors="replace").replace("\\c", ":")

@@ -77,7 +77,7 @@ def _strings(entries: Sequence[bytes | None]) -> Strings:
 def properties(window: Buffer, columns: Columns) -> Maps:
     """Return the headers of all ADD records; records of other kinds have none.
 
-    The first line of a name counts. Lines without a colon or without a name are left out, and bytes
+    The lines end at the first NUL, and the first one of a name counts. Lines without a colon or without a name are left out, and bytes
     that are not UTF-8 become U+FFFD.
 
     Args:
@@ -125,7 +125,7 @@ def _all_headers(window: Buffer, columns: Columns) -> Iterator[dict[bytes, bytes
 
 def _headers(lines: bytes, has_escapes: bool) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
-    for line in lines.split(b"\n"):
+    for line in lines.partition(b"\0")[0].split(b"\n"):
         name, colon, value = line.partition(b":")
         if not colon or not name:
             continue

@@ -509,17 +509,19 @@ class TwinCore(
         consumer = known.holder(queue_id, sequence) if known is not None else None
         return consumer.handle if consumer is not None else -1
 
-    def give_back(self, consumer: int, sequence: int) -> int:
+    def give_back(self, consumer: int, sequence: int, *, counted: bool = True) -> int:
         """See `abc.Core.give_back`."""
         by = self._consumer(consumer)
         if sequence not in by.held:
             return 0
-        return delivery.give_back(self._staging, by, by.held_up_to(sequence))
+        return delivery.give_back(
+            self._staging, by, by.held_up_to(sequence), is_counted=counted
+        )
 
     def set_credit(self, consumer: int, credit: int) -> None:
         """See `abc.Core.set_credit`."""
         known = self._consumer(consumer)
-        _check_credit(credit)
+        _check_credit(credit, least=0)
         known.credit = credit
         self._staging.queue_ready(known.queue)
 
@@ -558,6 +560,6 @@ class TwinCore(
         return dropped
 
 
-def _check_credit(credit: int) -> None:
-    if not 1 <= credit <= CREDIT_MAX:
-        raise ValueError(f"credit {credit} is not from 1 to {CREDIT_MAX}")
+def _check_credit(credit: int, least: int = 1) -> None:
+    if not least <= credit <= CREDIT_MAX:
+        raise ValueError(f"credit {credit} is not from {least} to {CREDIT_MAX}")

@@ -11,7 +11,7 @@ from typing import Final
 from vespiary_codec.journal.record import RecordFlag
 from vespiary_codec.stored_message import STORED_HEAD, STORED_VERSION
 from vespiary_codec.wire.stomp.frames import Version
-from vespiary_codec.wire.stomp.properties import properties_for_version
+from vespiary_codec.wire.stomp.properties import NATIVE, properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
 from vespiary_native.twin.extents import NOWHERE
 from vespiary_native.twin.staging import Staging
@@ -21,6 +21,7 @@ _VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
 _ESCAPED: Final = RecordFlag.ESCAPED.value
 _LARGE: Final = RecordFlag.LARGE.value
 _SPECIAL: Final = RecordFlag.SPECIAL.value
+_STOMP: Final = 1
 
 
 def deliver(
@@ -114,12 +115,20 @@ def encode_message(
         head = _stored_head(consumer, sequence, message, view)
         end = body_at + body_bytes
         return (head, view[at:end]), len(head) + end - at
-    properties: bytes | memoryview = view[at:body_at]
+    properties: bytes | memoryview = _lines(view[at:body_at], view[message[6] + 6])
     if flags & _ESCAPED and consumer.version != 12:
         properties = properties_for_version(bytes(properties), _VERSIONS[consumer.version])
     head = _encode_head(consumer, sequence, body_bytes)
     length = len(head) + len(properties) + body_bytes + 2
     return (head, properties, b"\n", view[body_at : body_at + body_bytes], b"\0"), length
+
+
+def _lines(properties: memoryview, protocol: int) -> memoryview:
+    """Return the header lines: behind a NUL stands what another protocol than STOMP keeps."""
+    if protocol == _STOMP:
+        return properties
+    end = bytes(properties).find(NATIVE)
+    return properties if end < 0 else properties[:end]
 
 
 def _stored_head(consumer: Consumer, sequence: int, message: Message, view: memoryview) -> bytes:
@@ -190,6 +199,7 @@ def give_large(staging: Staging, consumer: Consumer, sequence: int) -> LargeDeli
     if consumer.version == STORED_VERSION:
         head = _stored_head(consumer, sequence, message, slab.view) + properties
     else:
+        properties = bytes(_lines(memoryview(properties), slab.view[message[6] + 6]))
         if flags & _ESCAPED and consumer.version != 12:
             properties = properties_for_version(properties, _VERSIONS[consumer.version])
         head = b"%b%b\n" % (_encode_head(consumer, sequence, large.body.size_bytes), properties)

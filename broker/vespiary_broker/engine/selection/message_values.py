@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from vespiary_broker.engine.selection.expressions import Value
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import escape, unescape
+from vespiary_codec.wire.stomp.properties import lines_in
 
 
 class StoredMessage(Protocol):
@@ -152,7 +153,7 @@ class Extractor:
 
     def values_of(self, message: StoredMessage) -> dict[str, Value]:
         """Return the values of a message by name; those that it has not are None, or not there."""
-        lines = "\n" + str(message.properties, "utf-8", "replace")
+        lines = "\n" + str(lines_in(message.properties), "utf-8", "replace")
         values: dict[str, Value] = {}
         if message.is_escaped:
             for name, _, escaped in self._headers:

@@ -9,6 +9,9 @@ selectors and by the encoders.
 
     destination:/queue/a\n
     note:one\ctwo\n               the value is "one:two"
+
+The lines end at the first NUL. Behind it another protocol keeps what lines cannot say
+(journal-format.md, section 3.2.1); nobody else reads that.
 """
 
 from __future__ import annotations
@@ -34,8 +37,20 @@ TRANSPORT_HEADERS: Final = frozenset(
 )
 """Headers of a SEND frame that are not handed on: the transfer's, or the broker's own."""
 
+NATIVE: Final = b"\0"
+"""Ends the lines; what is behind it belongs to the sender's protocol."""
 _ESCAPE: Final = re.compile(rb"\\(.)")
 _VALUE_1_0: Final = {b"\\c": b":", b"\\\\": b"\\"}
+
+
+def lines_in(properties: bytes) -> bytes:
+    """Return the header lines of properties, without what a protocol keeps behind them.
+
+    Args:
+        properties: As stored.
+    """
+    end = properties.find(NATIVE)
+    return properties if end < 0 else properties[:end]
 
 
 def canonical_properties(frame: Frame) -> bytes:
@@ -62,6 +77,7 @@ def parse_properties(properties: bytes) -> Headers:
         LocalProtocolError: They are not in that form: the one who stored them erred, or they were
             damaged.
     """
+    properties = lines_in(properties)
     if not properties:
         return []
     if not properties.endswith(b"\n"):
@@ -83,7 +99,7 @@ def parse_properties(properties: bytes) -> Headers:
 def properties_for_version(properties: bytes, version: Version) -> bytes:
     r"""Return canonical properties as header lines for a consumer that speaks `version`.
 
-    1.2 takes them as they are. 1.1 has no escape for a carriage return and gets the octet itself,
+    What stands behind the lines is not for STOMP. 1.2 takes the lines as they are. 1.1 has no escape for a carriage return and gets the octet itself,
     which is data there. 1.0 has no escapes at all: backslashes, and colons in values, go out plain.
     What it cannot say must not let a producer forge headers for its consumers: in a value a line
     feed or a carriage return becomes a space, and in a name `\c`, `\n` and `\r` stay as they are.
@@ -92,6 +108,7 @@ def properties_for_version(properties: bytes, version: Version) -> bytes:
         properties: Properties in their canonical form.
         version: The version of the consumer's connection.
     """
+    properties = lines_in(properties)
     if version == "1.2" or b"\\" not in properties:
         return properties
     if version == "1.1":
