@@ -128,6 +128,10 @@ class Dispatcher:
         """Serve the queues whose deliveries found no room in the journal, in the next turn."""
         self._outflow.room_made()
 
+    def load(self, place: tuple[int, int], queue_id: int) -> None:
+        """Have a slab loaded that somebody needs who looks at a queue."""
+        self._outflow.load(place, queue_id)
+
     def slab_loaded(self, file_id: int, slab: int) -> None:
         """Serve the queues that waited for a slab, in the next `dispatch`."""
         self._outflow.slab_loaded(file_id, slab)

@@ -18,7 +18,13 @@ from typing import Final, NamedTuple, Protocol
 from vespiary_broker.engine.core import Core, LargeBody, MessageView
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times, stamp
 from vespiary_broker.engine.original_headers import moved_properties
-from vespiary_broker.engine.property_lines import is_escaped, lines_of, value_of, with_lines, without
+from vespiary_broker.engine.property_lines import (
+    is_escaped,
+    lines_of,
+    value_of,
+    with_lines,
+    without,
+)
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.stream_gaps import GapReason

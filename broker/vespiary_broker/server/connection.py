@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._throttle = Throttle(self, cycle)
         self._ending: Ending | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._room: asyncio.Future[None] | None = None  # somebody waits to write
 
     # --- the transport's callbacks ----------------------------------------------------------------
 
@@ -170,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stream.cut()
         if self.handler is not None:
             self.handler.close()
+        self._let_write()
         if not self._is_busy:
             self._forget()
 
@@ -184,9 +186,22 @@ class Connection(asyncio.BufferedProtocol):
             self._stream.go_on()
             return
         self._is_choked = False
+        self._let_write()
         self._cycle.engine.dispatcher.output_ready(self)
         self._cycle.touch()
         self.update_reading()
+
+    async def writable(self) -> None:
+        """Wait until the client has read most of what was sent, or the connection is gone."""
+        while self.is_write_paused and self._state is not State.CLOSED:
+            if self._room is None:
+                self._room = self._cycle.loop.create_future()
+            await asyncio.shield(self._room)
+
+    def _let_write(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set_result(None)
 
     # --- what the session and the engine use ------------------------------------------------------
 
@@ -246,7 +261,10 @@ class Connection(asyncio.BufferedProtocol):
             self.update_reading()
 
     def stream(self, consumer: Consumer, given: LargeDelivery) -> None:
-        """Send a large message, in pieces; nothing else is sent before it is out."""
+        """Send a large message, in pieces.
+
+        Nothing else is sent before it is out, but where the protocol has frames for pieces.
+        """
         assert self._cycle.large is not None
         assert self._stream is None
         assert self.handler is not None

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
@@ -70,6 +70,7 @@ class Cycle:
         self.partial: set[Connection] = set()
         self.errors: Counter[str] = Counter()
         self.frames = 0
+        self.annotations: dict[tuple[int, int], dict[Any, Any]] = {}  # that clients of AMQP changed
         self.connections_total = 0
         self.failure = ""
         self.is_stopping = False

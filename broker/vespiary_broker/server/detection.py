@@ -45,14 +45,15 @@ _SPOKEN: Final = (
     (b"CONNECT", Protocol.STOMP),
     (b"STOMP", Protocol.STOMP),
     (b"\x10", Protocol.MQTT),
+    (b"AMQP", Protocol.AMQP),
 )
 _REFUSALS: Final = {
     Protocol.STOMP: Foreign("STOMP", b"ERROR\nmessage:this port does not speak STOMP\n\n\0"),
     Protocol.MQTT: Foreign("MQTT", _MQTT_REPLY),
+    Protocol.AMQP: Foreign("AMQP", _AMQP_REPLY),
 }
 """What a client of ours hears on a port that does not speak its protocol."""
 _FOREIGN: Final = (
-    (b"AMQP", Foreign("AMQP", _AMQP_REPLY)),
     (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
     *((verb, _HTTP) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
     *((verb, _HTTP) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from vespiary_broker.server.amqp.handler import AmqpHandler
 from vespiary_broker.server.mqtt.handler import MqttHandler
 from vespiary_broker.server.protocol_handler import ProtocolHandler
 from vespiary_broker.server.stomp.handler import StompHandler
@@ -38,6 +39,7 @@ def make_handler(
 _HANDLERS: dict[Protocol, Callable[[Connection, Cycle, Listener], ProtocolHandler]] = {
     Protocol.STOMP: StompHandler,
     Protocol.MQTT: MqttHandler,
+    Protocol.AMQP: AmqpHandler,
 }
 
 

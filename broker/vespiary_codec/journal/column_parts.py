@@ -77,8 +77,8 @@ def _strings(entries: Sequence[bytes | None]) -> Strings:
 def properties(window: Buffer, columns: Columns) -> Maps:
     """Return the headers of all ADD records; records of other kinds have none.
 
-    The lines end at the first NUL, and the first one of a name counts. Lines without a colon or without a name are left out, and bytes
-    that are not UTF-8 become U+FFFD.
+    The lines end at the first NUL, and the first one of a name counts. Lines without a colon or
+    without a name are left out, and bytes that are not UTF-8 become U+FFFD.
 
     Args:
         window: What was scanned.

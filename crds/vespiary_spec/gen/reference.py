@@ -32,6 +32,7 @@ from vespiary_spec.settings import (
     Address,
     AddressSettings,
     Admin,
+    AmqpLimits,
     BrokerSettings,
     Configuration,
     Divert,
@@ -79,6 +80,7 @@ _SECTIONS: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
         Acceptor,
     ),
     ("STOMP limits", "`stomp: {…}` of an acceptor.", StompLimits),
+    ("AMQP limits", "`amqp: {…}` of an acceptor.", AmqpLimits),
     ("TLS", "`tls: {…}` of an acceptor, in `broker.yaml` only.", AcceptorTls),
     ("HTTP", "`admin: {…}`; in a Broker only the port.", Admin),
     ("Security", "`security: {…}`, in `broker.yaml` only.", Security),
@@ -240,7 +242,7 @@ def _path_table(
 
 def broker_resource() -> str:
     """Return docs/reference/broker-resource.md."""
-    outside = frozenset({BrokerSettings, StompLimits})
+    outside = frozenset({BrokerSettings, StompLimits, AmqpLimits})
     lines = [
         HEADER,
         "# Resources",

@@ -514,9 +514,7 @@ class TwinCore(
         by = self._consumer(consumer)
         if sequence not in by.held:
             return 0
-        return delivery.give_back(
-            self._staging, by, by.held_up_to(sequence), is_counted=counted
-        )
+        return delivery.give_back(self._staging, by, by.held_up_to(sequence), is_counted=counted)
 
     def set_credit(self, consumer: int, credit: int) -> None:
         """See `abc.Core.set_credit`."""

@@ -101,7 +101,7 @@ def of(kind: str, default: Any = None, *, mandatory: bool = False) -> Any:
     return field(default=default, metadata=about)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(of,))
+@dataclass_transform(kw_only_default=True)
 def composite(code: int, name: str, form: str = "list") -> Callable[[C], C]:
     """Make a class a composite; its fields are those of the list, in order.
 

@@ -99,10 +99,11 @@ def parse_properties(properties: bytes) -> Headers:
 def properties_for_version(properties: bytes, version: Version) -> bytes:
     r"""Return canonical properties as header lines for a consumer that speaks `version`.
 
-    What stands behind the lines is not for STOMP. 1.2 takes the lines as they are. 1.1 has no escape for a carriage return and gets the octet itself,
-    which is data there. 1.0 has no escapes at all: backslashes, and colons in values, go out plain.
-    What it cannot say must not let a producer forge headers for its consumers: in a value a line
-    feed or a carriage return becomes a space, and in a name `\c`, `\n` and `\r` stay as they are.
+    What stands behind the lines is not for STOMP. 1.2 takes the lines as they are. 1.1 has no
+    escape for a carriage return and gets the octet itself, which is data there. 1.0 has no escapes
+    at all: backslashes, and colons in values, go out plain. What it cannot say must not let a
+    producer forge headers for its consumers: in a value a line feed or a carriage return becomes a
+    space, and in a name `\c`, `\n` and `\r` stay as they are.
 
     Args:
         properties: Properties in their canonical form.

@@ -19,8 +19,15 @@ FIRST_BYTES = {
 
 
 def detect(data: bytes) -> Verdict:
-    """Detect for an acceptor that speaks everything."""
-    return detect_for(data, tuple(Protocol))
+    """Detect for an acceptor that speaks STOMP."""
+    return detect_for(data, (Protocol.STOMP,))
+
+
+def test_amqp_where_it_is_spoken() -> None:
+    for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"):
+        verdict = detect_for(header, (Protocol.STOMP, Protocol.AMQP))
+        assert verdict == Verdict(is_decided=True, protocol=Protocol.AMQP)
+    assert not detect_for(b"AM", (Protocol.AMQP,)).is_decided
 
 
 @pytest.mark.parametrize("data", FIRST_BYTES)

@@ -1,0 +1,1 @@
+"""AMQP 1.0 sessions on the engine; `handler` is where a connection begins."""

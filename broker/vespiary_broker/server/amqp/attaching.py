@@ -1,0 +1,386 @@
+"""Attaching: which link a client gets, with what behind it.
+
+Owns the way from an `attach` to a link that is ready, or that is refused with the reason. What is
+made on the way survives as the engine says. Called by `session`.
+
+Source: AMQP 1.0 (OASIS, 2012) §2.6.3, §3.5 and §4.1; what Qpid JMS expects of shared and durable
+subscriptions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.publishing import find_target, make_target
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.selection.selector import (
+    compile_filter,
+    is_parser_prepared,
+    prepare_parser,
+)
+from vespiary_broker.engine.subscriptions import (
+    SubscriptionRequest,
+    delete_durable_subscription,
+    durable_queue_name,
+    open_subscription,
+    routing_type_for,
+)
+from vespiary_broker.server.amqp.browsing import open_browser
+from vespiary_broker.server.amqp.conditions import Condition, Refused
+from vespiary_broker.server.amqp.coordinating import CoordinatorLink
+from vespiary_broker.server.amqp.links import Link, RefusedLink
+from vespiary_broker.server.amqp.receiving import IncomingLink
+from vespiary_broker.server.amqp.sending import OutgoingLink
+from vespiary_broker.server.amqp.terminus import (
+    COPY,
+    address_of,
+    filters_of,
+    is_durable,
+    kind_of,
+    shared_queue_name,
+)
+from vespiary_codec.wire.amqp import Attach, Coordinator, Source, Target
+from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
+from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError
+from vespiary_spec.settings import RoutingType
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.amqp.session import AmqpSession
+
+_NAME_CHARACTERS_MAX: Final = 1024
+_MIXED: Final = 2
+_OUTCOMES: Final = (
+    "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
+)  # fmt: skip
+
+
+async def attach(session: AmqpSession, asked: Attach) -> Link:
+    """Return the link that a client asks for, or one that is refused.
+
+    Durability: on return a durable queue that was made for it survives a power loss.
+    """
+    try:
+        if len(asked.name) > _NAME_CHARACTERS_MAX:
+            raise Refused(
+                Condition.INVALID_FIELD,
+                "the name of a link is too long",
+                measured=f"{len(asked.name)} characters",
+                allowed=f"at most {_NAME_CHARACTERS_MAX}",
+            )
+        if isinstance(asked.target, Coordinator):
+            return _coordinator(session, asked)
+        if asked.role:
+            return await _outgoing(session, asked)
+        return await _incoming(session, asked)
+    except VespiaryError as error:
+        session.cycle.count_error(type(error).__name__)
+        return RefusedLink(session, asked, _with_condition(session, asked, error))
+
+
+def _with_condition(session: AmqpSession, asked: Attach, error: VespiaryError) -> VespiaryError:
+    """Return an error that says `not-found` where that is what it means."""
+    if isinstance(error, InvalidSelector):
+        info = {Symbol("invalid-field"): Symbol("filter")}
+        return Refused(Condition.INVALID_FIELD, str(error), info=info)
+    if type(error) is not RemoteProtocolError:
+        return error
+    terminus = asked.source if asked.role else asked.target
+    name = str(getattr(terminus, "address", "") or "")
+    registry = session.cycle.engine.registry
+    address = session.handler.plain_address(name)
+    is_there = address in registry.addresses or address in registry.queues
+    condition = Condition.PRECONDITION_FAILED if is_there else Condition.NOT_FOUND
+    return Refused(condition, str(error).removesuffix(f" [{error.code}]"))
+
+
+def _coordinator(session: AmqpSession, asked: Attach) -> Link:
+    answer = Attach(
+        name=asked.name,
+        handle=UInt(asked.handle),
+        role=True,
+        snd_settle_mode=UByte(asked.snd_settle_mode),
+        rcv_settle_mode=UByte(0),
+        source=asked.source,
+        target=Coordinator(
+            capabilities=(
+                Symbol("amqp:local-transactions"),
+                Symbol("amqp:multi-txns-per-ssn"),
+                Symbol("amqp:multi-ssns-per-txn"),
+            )
+        ),
+    )
+    return CoordinatorLink(session, asked, answer)
+
+
+# --- clients that send ----------------------------------------------------------------------------
+
+
+async def _incoming(session: AmqpSession, asked: Attach) -> Link:
+    target = asked.target
+    if target is None:
+        raise Refused(Condition.INVALID_FIELD, "a link has no target")
+    handler = session.handler
+    text, node = address_of(target), None
+    destination: Destination | None = None
+    if target.dynamic:
+        text, node = await _make_node(session, target)
+        destination = handler.destination_of(text, kind_of(target))
+    elif text:
+        destination = handler.destination_of(text, kind_of(target))
+        registry = session.cycle.engine.registry
+        if find_target(registry, destination) is None:
+            await make_target(registry, destination)
+    answer = Attach(
+        name=asked.name,
+        handle=UInt(asked.handle),
+        role=True,
+        snd_settle_mode=UByte(asked.snd_settle_mode),
+        rcv_settle_mode=UByte(asked.rcv_settle_mode),
+        source=asked.source,
+        target=_target_answer(target, text),
+        max_message_size=ULong(handler.settings.max_message_size),
+        offered_capabilities=(Symbol("DELAYED_DELIVERY"),),
+    )
+    return IncomingLink(session, asked, destination, text, answer, node)
+
+
+def _target_answer(target: Target, text: str) -> Target:
+    return Target(
+        address=text or None,
+        durable=UInt(target.durable),
+        expiry_policy=Symbol(target.expiry_policy),
+        timeout=UInt(target.timeout),
+        dynamic=target.dynamic,
+        dynamic_node_properties=target.dynamic_node_properties,
+        capabilities=target.capabilities,
+    )
+
+
+async def _make_node(session: AmqpSession, terminus: Source | Target) -> tuple[str, Queue | None]:
+    """Make a node of a name that is used once, which goes with its link."""
+    registry = session.cycle.engine.registry
+    name = str(uuid.uuid4())
+    if kind_of(terminus) is RoutingType.MULTICAST:
+        await registry.create_address(name, {RoutingType.MULTICAST}, is_auto_created=True)
+        return name, None
+    queue = await registry.create_queue(
+        name,
+        name,
+        RoutingType.ANYCAST,
+        is_durable=False,
+        is_auto_created=True,
+        traits=session.handler.traits,
+    )
+    session.handler.keep_node(queue)
+    return name, queue
+
+
+# --- clients that receive -------------------------------------------------------------------------
+
+
+async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
+    source = asked.source
+    if source is None:
+        return await _subscription_alone(session, asked)
+    handler = session.handler
+    selector, is_no_local, filters = filters_of(source)
+    text, node = address_of(source), None
+    if source.dynamic:
+        text, node = await _make_node(session, source)
+    if not text:
+        raise Refused(Condition.INVALID_FIELD, "the source of a link has no address")
+    if selector and not is_parser_prepared():
+        await session.cycle.in_thread(prepare_parser)
+    if selector:
+        compile_filter(selector)  # before anything is made
+    destination = handler.destination_of(text, kind_of(source))
+    link = OutgoingLink(session, asked, _source_answer(session, asked, source, text, filters))
+    link.node = node
+    request = SubscriptionRequest(
+        destination=destination,
+        subscription=asked.name,
+        header=b"",
+        version=0,
+        mode=AckMode.INDIVIDUAL,
+        credit=1,
+        client_id=handler.client_id,
+        selector=selector,
+        is_no_local=is_no_local,
+        priority=_priority(asked),
+        encode=link.encode,
+    )
+    registry = session.cycle.engine.registry
+    kind = routing_type_for(registry, destination)
+    if kind is RoutingType.MULTICAST and destination.queue is None:
+        request = await _subscription(session, link, request, source)
+    elif is_no_local:
+        raise Refused(
+            Condition.NOT_IMPLEMENTED,
+            "no-local is for a topic, whose subscribers have a queue each",
+            info={Symbol("invalid-field"): Symbol("filter")},
+        )
+    if (
+        source.distribution_mode == COPY
+        and request.destination.queue is None
+        and kind is not RoutingType.MULTICAST
+    ):
+        return await open_browser(session, link, request)
+    consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
+    link.begin(consumer)
+    return link
+
+
+def _source_answer(
+    session: AmqpSession, asked: Attach, source: Source, text: str, filters: dict[Any, Any] | None
+) -> Attach:
+    return Attach(
+        name=asked.name,
+        handle=UInt(asked.handle),
+        role=False,
+        snd_settle_mode=UByte(asked.snd_settle_mode),
+        rcv_settle_mode=UByte(asked.rcv_settle_mode),
+        source=Source(
+            address=text,
+            durable=UInt(source.durable),
+            expiry_policy=Symbol(source.expiry_policy),
+            timeout=UInt(source.timeout),
+            dynamic=source.dynamic,
+            dynamic_node_properties=source.dynamic_node_properties,
+            distribution_mode=(
+                None if source.distribution_mode is None else Symbol(source.distribution_mode)
+            ),
+            filter=filters,
+            default_outcome=None,
+            outcomes=tuple(map(Symbol, _OUTCOMES)),
+            capabilities=source.capabilities,
+        ),
+        target=asked.target,
+        initial_delivery_count=UInt(0),
+        max_message_size=ULong(session.handler.settings.max_message_size),
+    )
+
+
+def _priority(asked: Attach) -> int:
+    """Return the priority of a consumer, as properties of its link have it."""
+    value = (asked.properties or {}).get("priority", 0)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return int(value) if is_number and abs(value) < 2**31 else 0
+
+
+async def _subscription(
+    session: AmqpSession, link: OutgoingLink, request: SubscriptionRequest, source: Source
+) -> SubscriptionRequest:
+    """Return a request for the queue of a subscription to a topic, made if need be."""
+    if "shared" in source.capabilities:
+        return await _shared(session, link, request, source)
+    if not is_durable(source):
+        return request
+    container = session.handler.client_id
+    name = durable_queue_name(container, link.name)
+    queue = session.cycle.engine.registry.queues.get(name)
+    if queue is not None and queue.consumers:
+        raise Refused(
+            Condition.RESOURCE_LOCKED,
+            f"the durable subscription {name} is in use by another link",
+            cure="detach that one first",
+        )
+    if queue is not None and queue.client_id == container and _is_changed(queue, request):
+        # As JMS has it: another selector or topic is another subscription of the same name.
+        key = delete_durable_subscription(session.cycle.engine.registry, container, link.name)
+        await session.cycle.engine.registry.wait_removed(key)
+    link.on_detached = lambda: _delete_durable(session, link.name)
+    return replace(request, durable_name=link.name)
+
+
+def _is_changed(queue: Queue, request: SubscriptionRequest) -> bool:
+    selector = compile_filter(request.selector)
+    wanted = "" if selector is None else selector.text
+    return (
+        queue.traits.filter_string != wanted
+        or queue.traits.is_no_local is not request.is_no_local
+        or queue.address.name != request.destination.address
+    )
+
+
+async def _delete_durable(session: AmqpSession, name: str) -> None:
+    registry = session.cycle.engine.registry
+    key = delete_durable_subscription(registry, session.handler.client_id, name)
+    await registry.wait_removed(key)
+
+
+async def _shared(
+    session: AmqpSession, link: OutgoingLink, request: SubscriptionRequest, source: Source
+) -> SubscriptionRequest:
+    if request.is_no_local:
+        raise Refused(Condition.NOT_IMPLEMENTED, "a shared subscription is not no-local")
+    registry = session.cycle.engine.registry
+    name = shared_queue_name(session.handler.client_id, link.name, source)
+    existing = registry.queues.get(name)
+    if existing is not None and _is_changed(existing, request):
+        if existing.consumers:
+            raise Refused(
+                Condition.RESOURCE_LOCKED,
+                f"the shared subscription {name} is in use with another selector or topic",
+            )
+        registry.drop_queue(existing)
+        await registry.wait_removed(existing.key)
+    keeps = is_durable(source)
+    queue = await registry.create_queue(
+        name,
+        request.destination.address,
+        RoutingType.MULTICAST,
+        is_durable=keeps,
+        is_auto_created=not keeps,
+        traits=session.handler.traits_with(request.selector),
+    )
+    if keeps:
+        link.on_detached = lambda: _delete_shared(session, queue)
+    destination = replace(request.destination, queue=queue.name, routing_type=RoutingType.MULTICAST)
+    return replace(request, destination=destination, selector="")
+
+
+async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
+    """Delete the queue of a shared subscription, if nobody else uses it."""
+    registry = session.cycle.engine.registry
+    if queue.is_deleted or queue.consumers:
+        return
+    registry.drop_queue(queue)
+    await registry.wait_removed(queue.key)
+
+
+async def _subscription_alone(session: AmqpSession, asked: Attach) -> Link:
+    """Attach to a subscription by its name alone, to delete it with a closing detach."""
+    registry = session.cycle.engine.registry
+    container, name = session.handler.client_id, asked.name
+    source = Source(capabilities=asked.desired_capabilities, durable=UInt(1))
+    shared = registry.queues.get(shared_queue_name(container, name, source))
+    own = registry.queues.get(durable_queue_name(container, name.partition("|")[0]))
+    queue = shared if "shared" in asked.desired_capabilities or own is None else own
+    queue = queue or shared or own
+    if queue is None or queue.routing_type is not RoutingType.MULTICAST:
+        raise Refused(Condition.NOT_FOUND, f"there is no subscription {name[:100]!a}")
+    if queue.client_id not in ("", container):
+        raise Refused(Condition.NOT_ALLOWED, f"the subscription {name[:100]!a} is another client's")
+    found = Source(
+        address=queue.address.name,
+        durable=UInt(2),
+        expiry_policy=Symbol("never"),
+        capabilities=asked.desired_capabilities,
+    )
+    link = OutgoingLink(session, asked, _source_answer(session, asked, found, found.address, None))
+    is_own = bool(queue.client_id)
+
+    async def delete() -> None:
+        if queue.consumers:
+            raise Refused(Condition.RESOURCE_LOCKED, f"the subscription {queue.name} is in use")
+        if is_own:
+            await _delete_durable(session, queue.name.removeprefix(f"{container}."))
+        else:
+            await _delete_shared(session, queue)
+
+    link.on_detached = delete
+    return link

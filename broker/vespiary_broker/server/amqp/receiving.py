@@ -1,0 +1,376 @@
+"""Links by which clients send: credit, transfers, and what becomes of each delivery.
+
+Owns the credit of a link and the deliveries that are under way on it. Must never say `accepted`
+before what it says is durable: `session.flush` does. Called by `session`; owner: its connection.
+
+Credit is filled up as it is used (`amqp-credits`, `amqp-low-credits`), and withheld while the
+address is full and its policy has senders wait. What was sent by credit given before is taken.
+
+A message that cannot be taken is rejected with the reason; one that its sender has settled cannot
+be, so the link is detached.
+
+Source: AMQP 1.0 (OASIS, 2012) §2.6.7, §2.6.12 and §3.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vespiary_broker.engine.address_memory import AddressState
+from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.transactions import Outgoing, refer_to
+from vespiary_broker.server.amqp.assembling import Delivery
+from vespiary_broker.server.amqp.conditions import Condition, Refused, error_of
+from vespiary_broker.server.amqp.links import Link
+from vespiary_broker.server.amqp.storing import Taken
+from vespiary_broker.server.amqp.terminus import jms_kind
+from vespiary_broker.server.amqp.transfers import serial_distance
+from vespiary_broker.server.protocol_handler import Work
+from vespiary_codec.wire.amqp import (
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Rejected,
+    TransactionalState,
+    Transfer,
+)
+from vespiary_codec.wire.amqp.values import UInt
+from vespiary_spec.errors import AddressFull, VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.queues import Queue
+    from vespiary_broker.server.amqp.session import AmqpSession
+
+
+class IncomingLink(Link):
+    """A link by which a client sends.
+
+    Args:
+        session: Its session.
+        asked: The client's `attach`.
+        destination: Where its messages go; None: each says that (the anonymous relay).
+        text: The same, as the client wrote it.
+        answer: What is answered to the attach.
+        node: A queue that was made for it and goes with it; None: there is none.
+    """
+
+    def __init__(
+        self,
+        session: AmqpSession,
+        asked: Attach,
+        destination: Destination | None,
+        text: str,
+        answer: Attach,
+        node: Queue | None = None,
+    ) -> None:
+        super().__init__(session, asked)
+        self._destination = destination
+        self._text = text
+        self._answer = answer
+        self._node = node
+        self._publisher = session.handler.publisher
+        self._credits = session.handler.settings.amqp_credits
+        self._low = min(session.handler.settings.amqp_low_credits, self._credits - 1)
+        self._credit = 0
+        self._count = int(asked.initial_delivery_count or 0)
+        self._delivery: Delivery | None = None
+        self._second: dict[int, None] = {}  # accepted; the sender settles them
+        self._is_waiting = False
+        self.is_open = True
+
+    def attached(self) -> None:
+        """Answer, and give credit."""
+        self.session.send(self._answer)
+        self._fill_up()
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    def _fill_up(self) -> None:
+        """Give credit, unless the address is full."""
+        if self._is_waiting or not self.is_open or self._credit > self._low:
+            return
+        state = self._full_state()
+        if state is not None:
+            self._is_waiting = True
+            self.session.cycle.spawn(self._wait(state))
+            return
+        self._credit = self._credits
+        self._send_credit()
+
+    def _full_state(self) -> AddressState | None:
+        if self._destination is None:
+            return None
+        try:
+            return self._publisher.full_state(self._destination)
+        except AddressFull:
+            return None  # each message is refused by itself, with the reason
+
+    async def _wait(self, state: AddressState) -> None:
+        """Give credit when the address has room."""
+        cycle = self.session.cycle
+        cycle.touch()
+        await cycle.producers.wait(state, self)
+        self._is_waiting = False
+        self._fill_up()
+
+    def _send_credit(self, *, is_drained: bool = False) -> None:
+        self.session.send_flow(
+            handle=UInt(self.handle),
+            delivery_count=UInt(self._count),
+            link_credit=UInt(self._credit),
+            drain=is_drained,
+        )
+
+    def flow(self, flow: Flow) -> None:
+        """Tell of the credit, if the client asks."""
+        if flow.echo:
+            self._send_credit()
+
+    # --- transfers --------------------------------------------------------------------------------
+
+    def transfer(self, transfer: Transfer, payload: bytes) -> Work:
+        """Take a transfer; what is returned is left to do."""
+        try:
+            return self._take(transfer, payload)
+        except VespiaryError as error:
+            self._drop_delivery()
+            self.refuse(error)
+            return None
+
+    def _take(self, transfer: Transfer, payload: bytes) -> Work:
+        delivery = self._delivery
+        if delivery is None:
+            delivery = self._delivery = self._begin(transfer)
+        elif transfer.delivery_id not in (None, delivery.id):
+            raise Refused(
+                Condition.NOT_ALLOWED, "another delivery begins before the one before it has ended"
+            )
+        if transfer.aborted:
+            self._drop_delivery()
+            self._used()
+            return None
+        try:
+            delivery.add(transfer, payload)
+        except VespiaryError as error:
+            self._drop_delivery()
+            if delivery.is_settled or transfer.more:
+                raise
+            self._reject(delivery, error)
+            self._used()
+            return None
+        writer = delivery.writer
+        if transfer.more:
+            if writer is not None and writer.is_full:
+                connection = self.session.connection
+                writer.on_room = lambda: connection.hold_reading(held=False)
+                connection.hold_reading(held=True)
+            return None
+        self._delivery = None
+        return self._complete(delivery)
+
+    def _begin(self, transfer: Transfer) -> Delivery:
+        if transfer.delivery_id is None or transfer.delivery_tag is None:
+            raise Refused(Condition.INVALID_FIELD, "a delivery begins without an id, or a tag")
+        if len(transfer.delivery_tag) > 32:
+            raise Refused(
+                Condition.INVALID_FIELD,
+                "the tag of a delivery is too long",
+                measured=f"{len(transfer.delivery_tag)} bytes",
+                allowed="at most 32",
+            )
+        if self._credit <= 0:
+            raise Refused(
+                Condition.TRANSFER_LIMIT_EXCEEDED, "a delivery comes for which there is no credit"
+            )
+        self._credit -= 1
+        self._count = (self._count + 1) % 2**32
+        handler = self.session.handler
+        delivery = Delivery(
+            transfer,
+            handler.limits,
+            handler.settings.max_message_size,
+            handler.listener.large,
+            handler.cycle.large,
+        )
+        if self.asked.snd_settle_mode == 1:
+            delivery.is_settled = True
+        if transfer.rcv_settle_mode is None:
+            delivery.is_second = self.asked.rcv_settle_mode == 1
+        return delivery
+
+    def _complete(self, delivery: Delivery) -> Work:
+        """Send the message of a delivery that has come whole."""
+        work: Work = None
+        try:
+            taken = delivery.message()
+            message = self._outgoing(taken)
+            if delivery.writer is not None or self._is_large(message):
+                work = self._send_large(delivery, message)
+            elif isinstance(delivery.state, TransactionalState):
+                self._add_member(delivery, message)
+            elif self._publisher.try_send(message):
+                self._accept(delivery)
+            else:
+                work = self._send_later(delivery, message)
+        except VespiaryError as error:
+            delivery.drop()
+            self._fail(delivery, error)
+        if work is None:
+            self._used()
+        return work
+
+    def _outgoing(self, taken: Taken) -> Outgoing:
+        if self._destination is not None:
+            return self._publisher.outgoing(taken, self._destination, self._text)
+        text = taken.properties.to
+        if not text:
+            raise Refused(
+                Condition.PRECONDITION_FAILED,
+                "the message says not where it goes",
+                cure="set `to` in its properties, or give the link a target address",
+            )
+        kind = taken.annotations.get("x-opt-jms-dest")
+        destination = self.session.handler.destination_of(text, jms_kind(kind))
+        return self._publisher.outgoing(taken, destination, text)
+
+    def _is_large(self, message: Outgoing) -> bool:
+        large = self.session.handler.listener.large
+        if large is None or self.session.cycle.large is None:
+            return False
+        return large.is_large(len(message.body), message.size_bytes)
+
+    async def _send_later(self, delivery: Delivery, message: Outgoing) -> None:
+        try:
+            is_sent = await self._publisher.send_later(
+                message, is_in_flight=self._destination is not None
+            )
+        except VespiaryError as error:
+            self._fail(delivery, error)
+        else:
+            if is_sent or self.session.connection.is_open:
+                self._accept(delivery)
+        self._used()
+
+    async def _send_large(self, delivery: Delivery, message: Outgoing) -> None:
+        """Send a message whose body is, or goes, to a file.
+
+        Durability: the body is flushed before its reference is staged.
+        """
+        handler = self.session.handler
+        store = handler.cycle.large
+        assert store is not None
+        writer = delivery.writer
+        if writer is None:
+            writer = store.begin()
+            writer.put(message.body)
+        disk = handler.cycle.engine.full_disk
+        writer.on_room = lambda: handler.connection.hold_reading(held=False)
+        writer.on_full = lambda full: disk.is_dropped(message.destination.address, full)
+        handler.storing.add(writer)
+        try:
+            body = await writer.finish(is_persistent=message.is_persistent)
+        except VespiaryError as error:
+            self._fail(delivery, error)
+            self._used()
+            return
+        finally:
+            handler.storing.discard(writer)
+        if body is None:
+            if writer.is_dropped:
+                self._accept(delivery)
+            self._used()
+            return
+        is_taken = False
+        try:
+            large = refer_to(message, body)
+            if isinstance(delivery.state, TransactionalState):
+                if self.session.connection.is_open:
+                    self._add_member(delivery, large)
+                    is_taken = True
+            else:
+                is_taken = await self._publisher.send_later(
+                    large, is_in_flight=self._destination is not None
+                )
+                if is_taken or self.session.connection.is_open:
+                    self._accept(delivery)
+        except VespiaryError as error:
+            self._fail(delivery, error)
+        finally:
+            if not is_taken:
+                store.remove([body.large_id])
+        self._used()
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _accept(self, delivery: Delivery) -> None:
+        """Tell that a message was taken, once it is durable."""
+        if delivery.is_settled:
+            return
+        if delivery.is_second:
+            self._second[delivery.id] = None
+        self.session.accepted(delivery.id, is_settled=not delivery.is_second)
+
+    def _add_member(self, delivery: Delivery, message: Outgoing) -> None:
+        """Put a message into its transaction; that alone confirms nothing."""
+        state = delivery.state
+        self.session.handler.transactions.add(state.txn_id, message)
+        if not delivery.is_settled:
+            outcome = TransactionalState(txn_id=state.txn_id, outcome=Accepted())
+            self.session.tell(delivery.id, outcome)
+
+    def _fail(self, delivery: Delivery, error: VespiaryError) -> None:
+        """Tell that a message was not taken."""
+        if delivery.is_settled:
+            self.refuse(error)
+        else:
+            self._reject(delivery, error)
+
+    def _reject(self, delivery: Delivery, error: VespiaryError) -> None:
+        outcome: Any = Rejected(error=error_of(error))
+        self.session.cycle.count_error(type(error).__name__)
+        if isinstance(delivery.state, TransactionalState):
+            self.session.handler.transactions.doom(delivery.state.txn_id)
+            outcome = TransactionalState(txn_id=delivery.state.txn_id, outcome=outcome)
+        self.session.tell(delivery.id, outcome)
+
+    def settled(self, asked: Disposition) -> None:
+        """Forget deliveries that the sender has settled."""
+        if not asked.settled or not self._second:
+            return
+        last = asked.first if asked.last is None else asked.last
+        reach = serial_distance(int(last), int(asked.first))
+        done = [one for one in self._second if 0 <= serial_distance(one, int(asked.first)) <= reach]
+        for one in done:
+            del self._second[one]
+
+    def _used(self) -> None:
+        if self._credit <= self._low and not self.is_refused:
+            self._fill_up()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _drop_delivery(self) -> None:
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            delivery.drop()
+            self.session.connection.hold_reading(held=False)
+
+    def detach(self, asked: Detach) -> Work:
+        """End it."""
+        self.close(is_counted=False)
+        self.confirm_detached(is_closed=asked.closed)
+        return None
+
+    def close(self, *, is_counted: bool) -> None:  # noqa: ARG002 (it holds nothing that counts)
+        """Give back what it holds."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            delivery.drop()
+        self.session.cycle.producers.end(self)
+        if self._node is not None:
+            self.session.handler.drop_node(self._node)

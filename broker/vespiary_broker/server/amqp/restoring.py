@@ -1,0 +1,242 @@
+"""A stored message on its way out as one of AMQP 1.0, whoever sent it.
+
+Owns the sections that a client is given: those of a sender of AMQP as it wrote them, those of
+others made from the header lines. Pure: the clock is an argument. Called by `sending`; `storing` is
+the way in, and has the table.
+
+What STOMP and MQTT send has a body of bytes. Where its `content-type` says that it is text, the
+body is an amqp-value with a string, else a data section.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
+from vespiary_broker.engine.property_lines import value_of
+from vespiary_broker.server.amqp.storing import NATIVE, NATIVE_VERSION, PROTOCOL, id_of
+from vespiary_codec.stored_message import StoredMessage
+from vespiary_codec.wire.amqp import (
+    Decoder,
+    Header,
+    MessageProperties,
+    Section,
+    encode_section,
+)
+from vespiary_codec.wire.amqp.values import Symbol, Timestamp, UByte, UInt
+from vespiary_codec.wire.stomp.properties import NATIVE as END_OF_LINES
+from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS, parse_properties
+
+REJECTED: Final = ("_AMQ_REJECT_CONDITION", "_AMQ_REJECT_DESCRIPTION")
+"""Lines of a dead letter that say why its consumer has rejected it."""
+_ANNOTATED: Final = {
+    **{name.decode(): f"x-opt-{name.decode()[5:].replace('_', '-')}" for name in ORIGINAL_HEADERS},
+    REJECTED[0]: "x-opt-reject-condition",
+    REJECTED[1]: "x-opt-reject-description",
+    "ingress-timestamp": "x-opt-ingress-time",
+    "AMQ_SCHEDULED_TIME": "x-opt-delivery-time",
+}
+"""Lines that the broker adds, as annotations."""
+_BROKERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"ingress-timestamp:", b"_AMQ_ACTUAL_EXPIRY:")
+_NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME")
+_TEXT_TYPES: Final = ("text/",)
+_FIELDS: Final = frozenset(
+    {
+        "destination", "persistent", "priority", "expires", "JMSExpiration", "JMSMessageID",
+        "correlation-id", "reply-to", "type", "content-type", "content-encoding", "timestamp",
+        "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "amqp-body",
+    }
+) | TRANSPORT_HEADERS  # fmt: skip
+_UINT_MAX: Final = 2**32 - 1
+
+
+def payload_of(
+    message: StoredMessage, queue_id: int, now_ms: int, annotations: dict[Any, Any] | None = None
+) -> bytes:
+    """Return a message as it goes out.
+
+    Args:
+        message: The message.
+        queue_id: Its queue, for its id where its sender gave it none.
+        now_ms: Milliseconds since 1970.
+        annotations: Those that a client has changed.
+    """
+    return head_of(message, queue_id, now_ms, len(message.body), annotations) + _tail_of(message)
+
+
+def head_of(
+    message: StoredMessage,
+    queue_id: int,
+    now_ms: int,
+    body_bytes: int,
+    annotations: dict[Any, Any] | None = None,
+) -> bytes:
+    """Return what stands before the bytes of a body.
+
+    Args:
+        message: The message; its body is not looked at if it has none.
+        queue_id: Its queue.
+        now_ms: Milliseconds since 1970.
+        body_bytes: Bytes of its body.
+        annotations: Those that a client has changed.
+    """
+    lines, end, native = message.properties.partition(END_OF_LINES)
+    header = _header(lines, message, now_ms)
+    if message.protocol == PROTOCOL and end and native[:1] == bytes([NATIVE_VERSION]):
+        _, section, code, before_bytes = NATIVE.unpack_from(native)
+        before = native[NATIVE.size : NATIVE.size + before_bytes]
+        if annotations or any(mark in lines for mark in _BROKERS):
+            before = _annotated(before, lines, annotations or {})
+        return header + before + _value_head(section, code, body_bytes)
+    return header + _converted(lines, message, queue_id, annotations or {}, body_bytes)
+
+
+def tail_of(message: StoredMessage) -> bytes:
+    """Return what stands behind the bytes of a body: the footer."""
+    _, end, native = message.properties.partition(END_OF_LINES)
+    if message.protocol != PROTOCOL or not end or native[:1] != bytes([NATIVE_VERSION]):
+        return b""
+    before_bytes = NATIVE.unpack_from(native)[3]
+    return native[NATIVE.size + before_bytes :]
+
+
+def _tail_of(message: StoredMessage) -> bytes:
+    return message.body + tail_of(message)
+
+
+def _value_head(section: int, code: int, body_bytes: int) -> bytes:
+    """Return a section's begin, up to the bytes of its value."""
+    if not section:
+        return b""
+    start = bytes([0, 0x53, section, code])
+    if code in (0xA0, 0xA1):
+        return start + body_bytes.to_bytes(1, "big")
+    return start + body_bytes.to_bytes(4, "big") if code in (0xB0, 0xB1) else start
+
+
+# --- header ---------------------------------------------------------------------------------------
+
+
+def _header(lines: bytes, message: StoredMessage, now_ms: int) -> bytes:
+    is_durable = lines.startswith(b"persistent:true\n") or b"\npersistent:true\n" in lines
+    ttl = 0
+    if b"expires:" in lines:
+        expires = value_of(lines, b"expires") or ""
+        if expires.isascii() and expires.isdigit() and expires != "0":
+            ttl = min(max(int(expires) - now_ms, 1), _UINT_MAX)
+    return _header_of(is_durable, message.priority, ttl, message.deliveries)
+
+
+@lru_cache(1024)
+def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int) -> bytes:
+    header = Header(
+        durable=is_durable,
+        priority=UByte(priority),
+        ttl=UInt(ttl) if ttl else None,
+        first_acquirer=not deliveries,
+        delivery_count=UInt(deliveries),
+    )
+    return encode_section(Section.HEADER, header)
+
+
+# --- annotations that the broker adds -------------------------------------------------------------
+
+
+def _annotated(before: bytes, lines: bytes, changes: dict[Any, Any]) -> bytes:
+    """Return the sections before a body with annotations added to them."""
+    added = _annotations_of(parse_properties(lines)) | changes
+    decoder = Decoder(before)
+    kept: dict[Any, Any] = {}
+    rest = before
+    if before and decoder.descriptor() in (
+        Section.MESSAGE_ANNOTATIONS,
+        "amqp:message-annotations:map",
+    ):
+        kept = decoder.value()
+        rest = before[decoder.at :]
+    return encode_section(Section.MESSAGE_ANNOTATIONS, kept | added) + rest
+
+
+def _annotations_of(headers: list[tuple[str, str]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for name, value in headers:
+        as_annotation = _ANNOTATED.get(name)
+        if as_annotation is not None:
+            is_number = name in _NUMBERS and value.isascii() and value.isdigit()
+            found.setdefault(Symbol(as_annotation), int(value) if is_number else value)
+    return found
+
+
+# --- what STOMP and MQTT have sent ----------------------------------------------------------------
+
+
+def _converted(
+    lines: bytes, message: StoredMessage, queue_id: int, changes: dict[Any, Any], body_bytes: int
+) -> bytes:
+    headers: dict[str, str] = {}
+    for name, value in parse_properties(lines):
+        headers.setdefault(name, value)
+    annotations = _annotations_of(list(headers.items())) | changes
+    properties = _properties_of(headers, message, queue_id)
+    application = {
+        name: value
+        for name, value in headers.items()
+        if name not in _FIELDS and name not in _ANNOTATED
+    }
+    made = b""
+    if annotations:
+        made += encode_section(Section.MESSAGE_ANNOTATIONS, annotations)
+    made += encode_section(Section.PROPERTIES, properties)
+    if application:
+        made += encode_section(Section.APPLICATION_PROPERTIES, application)
+    is_there = len(message.body) == body_bytes
+    if is_there and _is_text(headers.get("content-type", ""), message.body):
+        return made + _value_head(Section.AMQP_VALUE, 0xB1, body_bytes)
+    return made + _value_head(Section.DATA, 0xB0, body_bytes)
+
+
+def _properties_of(
+    headers: dict[str, str], message: StoredMessage, queue_id: int
+) -> MessageProperties:
+    message_id = headers.get("JMSMessageID")
+    correlation_id = headers.get("correlation-id")
+    sequence = headers.get("JMSXGroupSeq", "")
+    user = headers.get("JMSXUserID")
+    return MessageProperties(
+        message_id=f"{queue_id}-{message.sequence}" if message_id is None else id_of(message_id),
+        user_id=None if user is None else user.encode(),
+        to=headers.get("destination"),
+        subject=headers.get("type"),
+        reply_to=headers.get("reply-to"),
+        correlation_id=None if correlation_id is None else id_of(correlation_id),
+        content_type=_symbol(headers.get("content-type")),
+        content_encoding=_symbol(headers.get("content-encoding")),
+        absolute_expiry_time=_time(headers.get("expires", "")),
+        creation_time=_time(headers.get("timestamp", "")) or Timestamp(message.time_ms),
+        group_id=headers.get("JMSXGroupID"),
+        group_sequence=(
+            UInt(int(sequence) % 2**32)
+            if sequence.removeprefix("-").isdecimal() and len(sequence) < 12
+            else None
+        ),
+    )
+
+
+def _symbol(text: str | None) -> Symbol | None:
+    return Symbol(text) if text and text.isascii() else None
+
+
+def _time(text: str) -> Timestamp | None:
+    is_number = text.isascii() and text.isdigit() and len(text) < 17 and text != "0"
+    return Timestamp(text) if is_number else None
+
+
+def _is_text(content_type: str, body: bytes) -> bool:
+    if not content_type.startswith(_TEXT_TYPES):
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,419 @@
+"""One session: its windows, its links by handle, and the deliveries that are not settled.
+
+Owns the numbers of transfers and deliveries both ways, and what waits for the client's window. Must
+never know what a message is: links do. Called by `handler`, one frame after the other; owner: its
+connection.
+
+A refusal ends what it is about: `SessionRefused` the session, `ConnectionRefused` the connection,
+any other error of a link's frame that link.
+
+Source: AMQP 1.0 (OASIS, 2012) §2.5 and §2.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.server.amqp.attaching import attach
+from vespiary_broker.server.amqp.conditions import (
+    Condition,
+    ConnectionRefused,
+    SessionRefused,
+    error_of,
+)
+from vespiary_broker.server.amqp.coordinating import CoordinatorLink
+from vespiary_broker.server.amqp.links import Link
+from vespiary_broker.server.amqp.outcomes import settle_outgoing
+from vespiary_broker.server.amqp.receiving import IncomingLink
+from vespiary_broker.server.amqp.sending import OutgoingLink
+from vespiary_broker.server.amqp.transfers import serial_distance
+from vespiary_broker.server.protocol_handler import Work
+from vespiary_codec.wire.amqp import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Transfer,
+    name_of,
+)
+from vespiary_codec.wire.amqp.values import UInt, UShort
+from vespiary_spec.errors import VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.core import LargeDelivery
+    from vespiary_broker.engine.queues import Consumer
+    from vespiary_broker.server.amqp.handler import AmqpHandler
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+
+WINDOW_FRAMES: Final = 2048
+"""Transfers that a client may send before it is told of more."""
+_OUTGOING_WINDOW: Final = 2**31 - 1
+_ID_MASK: Final = 2**32 - 1
+
+
+class AmqpSession:
+    """One session of a connection.
+
+    Attributes:
+        channel: Its channel, the same both ways.
+        is_over: Whether both sides have ended it.
+        unsettled: Deliveries to the client that are not settled: link and sequence, by id.
+        room_frames: Transfers that the client's window takes now.
+
+    Args:
+        handler: What it is part of.
+        channel: Its channel.
+        asked: The client's `begin`.
+    """
+
+    def __init__(self, handler: AmqpHandler, channel: int, asked: Begin) -> None:
+        self.handler = handler
+        self.connection: Connection = handler.connection
+        self.cycle: Cycle = handler.cycle
+        self.channel = channel
+        self.is_over = False
+        self.unsettled: dict[int, tuple[OutgoingLink, int]] = {}
+        self.room_frames = asked.incoming_window
+        self._handle_max = min(asked.handle_max, handler.settings.handle_max)
+        self._links: dict[int, Link] = {}
+        self._names: dict[tuple[str, bool], Link] = {}
+        self._is_ended = False
+        self._next_incoming = asked.next_outgoing_id
+        self._window_left = WINDOW_FRAMES
+        self._next_outgoing = 0
+        self._next_delivery = 0
+        self._waiting: deque[bytes] = deque()
+        self._room: asyncio.Future[None] | None = None
+        self._taken: list[tuple[int, int, bool]] = []  # first and last of a run, and if settled
+
+    def begin(self) -> None:
+        """Answer the client's `begin`."""
+        answer = Begin(
+            remote_channel=UShort(self.channel),
+            next_outgoing_id=UInt(self._next_outgoing),
+            incoming_window=UInt(WINDOW_FRAMES),
+            outgoing_window=UInt(_OUTGOING_WINDOW),
+            handle_max=UInt(self.handler.settings.handle_max),
+        )
+        self.send(answer)
+
+    @property
+    def consumers_count(self) -> int:
+        """Consumers of its links."""
+        return sum(isinstance(link, OutgoingLink) and link.is_open for link in self._links.values())
+
+    def close(self, *, is_counted: bool) -> None:
+        """Give back what its links hold.
+
+        Args:
+            is_counted: Whether that counts as delivered.
+        """
+        self._is_ended = True
+        links, self._links = self._links, {}
+        self._names.clear()
+        self._waiting.clear()
+        for link in links.values():
+            link.close(is_counted=is_counted)
+        self.unsettled.clear()
+        self._let_go_on()
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def take(self, body: Any, payload: bytes) -> Work:
+        """Do what a frame asks for; what is returned is left to do.
+
+        Raises:
+            ConnectionRefused: The connection has to end.
+        """
+        if self._is_ended:
+            if isinstance(body, End):
+                self.is_over = True
+            return None
+        try:
+            work = self._take(body, payload)
+        except ConnectionRefused:
+            raise
+        except VespiaryError as error:
+            self._end(error_of(error))
+            return None
+        return work if work is None else self._finish(work)
+
+    async def _finish(self, work: Any) -> None:
+        try:
+            await work
+        except ConnectionRefused:
+            raise
+        except VespiaryError as error:
+            self._end(error_of(error))
+
+    def _take(self, body: Any, payload: bytes) -> Work:
+        match body:
+            case Transfer():
+                return self._transfer(body, payload)
+            case Disposition():
+                return self._disposition(body)
+            case Flow():
+                self._flow(body)
+                return None
+            case Attach():
+                return self._attach(body)
+            case Detach():
+                return self._detach(body)
+            case End():
+                self.flush()
+                self.close(is_counted=False)
+                self.is_over = True
+                self.handler.confirm(self.channel, End())
+                return None
+        raise ConnectionRefused(
+            Condition.ILLEGAL_STATE, f"{name_of(body)} comes on channel {self.channel}"
+        )
+
+    def _end(self, error: Error) -> None:
+        """End the session for what the client did wrong; it answers with an `end`."""
+        if self._is_ended:
+            return
+        self.flush()
+        self.close(is_counted=True)
+        self.handler.confirm(self.channel, End(error=error))
+        self.cycle.touch()
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def _attach(self, asked: Attach) -> Work:
+        if asked.handle > self._handle_max:
+            raise ConnectionRefused(
+                Condition.NOT_ALLOWED,
+                f"a link has the handle {int(asked.handle)}",
+                allowed=f"0 to {self._handle_max}",
+            )
+        if asked.handle in self._links:
+            raise SessionRefused(
+                Condition.HANDLE_IN_USE, f"the handle {int(asked.handle)} is in use"
+            )
+        if (asked.name, asked.role) in self._names:
+            raise SessionRefused(
+                Condition.NOT_ALLOWED, f"the link {asked.name[:100]!a} is attached already"
+            )
+        return self._run_attach(asked)
+
+    async def _run_attach(self, asked: Attach) -> None:
+        link = await attach(self, asked)
+        if self._is_ended:
+            link.close(is_counted=False)
+            return
+        self._links[asked.handle] = link
+        self._names[asked.name, asked.role] = link
+        link.attached()
+
+    def _detach(self, asked: Detach) -> Work:
+        link = self._links.pop(asked.handle, None)
+        if link is None:
+            raise _unattached(asked.handle)
+        self.forget(link)
+        if link.is_refused:
+            return None  # it was told before
+        self.flush()
+        return link.detach(asked)
+
+    def forget(self, link: Link) -> None:
+        """Let the name of a link be used again that this side has detached."""
+        key = (link.name, link.client_role)
+        if self._names.get(key) is link:
+            del self._names[key]
+
+    def _flow(self, flow: Flow) -> None:
+        base = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        under_way = serial_distance(self._next_outgoing, base)
+        was_closed = self.room_frames <= 0 or bool(self._waiting)
+        self.room_frames = max(int(flow.incoming_window) - max(under_way, 0), 0)
+        self._send_waiting()
+        if flow.handle is None:
+            if flow.echo:
+                self.send_flow()
+        else:
+            link = self._links.get(flow.handle)
+            if link is None:
+                raise _unattached(flow.handle)
+            if not link.is_refused:
+                link.flow(flow)
+        if was_closed and self.has_room:
+            self._let_go_on()
+            self._refresh_links()
+            self.cycle.touch()
+
+    # --- transfers from the client ----------------------------------------------------------------
+
+    def _transfer(self, transfer: Transfer, payload: bytes) -> Work:
+        self._next_incoming = (self._next_incoming + 1) & _ID_MASK
+        self._window_left -= 1
+        if self._window_left < 0:
+            raise SessionRefused(
+                Condition.WINDOW_VIOLATION, f"more than {WINDOW_FRAMES} transfers came at once"
+            )
+        if self._window_left < WINDOW_FRAMES // 2:
+            self._window_left = WINDOW_FRAMES
+            self.send_flow()
+        link = self._links.get(transfer.handle)
+        if link is None:
+            raise _unattached(transfer.handle)
+        if link.is_refused:
+            return None
+        if not isinstance(link, IncomingLink | CoordinatorLink):
+            raise SessionRefused(
+                Condition.NOT_ALLOWED,
+                f"a transfer comes on the link {link.name[:100]!a}, whose sender is the broker",
+            )
+        return link.transfer(transfer, payload)
+
+    def accepted(self, delivery_id: int, *, is_settled: bool) -> None:
+        """Note a delivery that was taken; told when that is durable (`flush`).
+
+        Args:
+            delivery_id: Its id.
+            is_settled: Whether it is settled with that.
+        """
+        taken = self._taken
+        if taken:
+            first, last, was_settled = taken[-1]
+            if was_settled is is_settled and (last + 1) & _ID_MASK == delivery_id:
+                taken[-1] = (first, delivery_id, is_settled)
+                return
+        taken.append((delivery_id, delivery_id, is_settled))
+
+    def flush(self) -> None:
+        """Tell of deliveries that were taken.
+
+        Durability: the dispositions leave with the flush that covers what was staged before.
+        """
+        if not self._taken:
+            return
+        taken, self._taken = self._taken, []
+        for first, last, is_settled in taken:
+            self.handler.confirm(
+                self.channel,
+                Disposition(
+                    role=RECEIVER,
+                    first=UInt(first),
+                    last=UInt(last) if last != first else None,
+                    settled=is_settled,
+                    state=Accepted(),
+                ),
+            )
+
+    def tell(self, delivery_id: int, state: object, *, is_durable: bool = False) -> None:
+        """Tell the client what became of a delivery of its own, settled.
+
+        Args:
+            delivery_id: Its id.
+            state: The outcome.
+            is_durable: Whether it has to wait for what is staged.
+        """
+        body = Disposition(role=RECEIVER, first=UInt(delivery_id), settled=True, state=state)
+        if is_durable:
+            self.handler.confirm(self.channel, body)
+        else:
+            self.send(body)
+
+    # --- transfers to the client ------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a transfer would leave now."""
+        return self.room_frames > 0 and not self._waiting and not self._is_ended
+
+    def next_delivery(self) -> int:
+        """Return the id of the next delivery."""
+        delivery_id = self._next_delivery
+        self._next_delivery = (delivery_id + 1) & _ID_MASK
+        return delivery_id
+
+    def pass_on(self, frames: list[bytes]) -> bytes:
+        """Return what of some transfers leaves now; the rest waits for the client's window."""
+        if self._waiting or len(frames) > self.room_frames:
+            room = 0 if self._waiting else self.room_frames
+            self._waiting.extend(frames[room:])
+            frames = frames[:room]
+        had_room = self.room_frames > 0
+        self.room_frames -= len(frames)
+        self._next_outgoing = (self._next_outgoing + len(frames)) & _ID_MASK
+        if had_room and not self.has_room:
+            self._refresh_links()
+        return b"".join(frames)
+
+    def _refresh_links(self) -> None:
+        for link in self._links.values():
+            if isinstance(link, OutgoingLink):
+                link.refresh()
+
+    async def wait_for_room(self) -> None:
+        """Wait until the client's window takes a transfer, or the session has ended."""
+        while not self.has_room and not self._is_ended:
+            if self._room is None:
+                self._room = self.cycle.loop.create_future()
+            await asyncio.shield(self._room)
+
+    def _let_go_on(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set_result(None)
+
+    def _send_waiting(self) -> None:
+        waiting = self._waiting
+        if not waiting or self.room_frames <= 0:
+            return
+        frames = [waiting.popleft() for _ in range(min(len(waiting), self.room_frames))]
+        self.room_frames -= len(frames)
+        self._next_outgoing = (self._next_outgoing + len(frames)) & _ID_MASK
+        data = b"".join(frames)
+        if self.cycle.engine.dispatcher.is_counting_ahead:
+            self.connection.confirm(data)
+        else:
+            self.connection.write(data)
+
+    def stream(self, consumer: Consumer, given: LargeDelivery) -> bool:
+        """Begin to send a large message of one of its links; False: it is none of them."""
+        for link in self._links.values():
+            if isinstance(link, OutgoingLink) and link.consumer is consumer:
+                link.stream(given)
+                return True
+        return False
+
+    def _disposition(self, asked: Disposition) -> Work:
+        if asked.role is SENDER:
+            for link in self._links.values():
+                if isinstance(link, IncomingLink):
+                    link.settled(asked)
+            return None
+        return settle_outgoing(self, asked)
+
+    # --- what links use ---------------------------------------------------------------------------
+
+    def send(self, body: object) -> None:
+        """Send a frame."""
+        self.handler.send(self.channel, body)
+
+    def send_flow(self, **of_link: Any) -> None:
+        """Send a flow: of the session, or of a link as well."""
+        self.send(
+            Flow(
+                next_incoming_id=UInt(self._next_incoming),
+                incoming_window=UInt(self._window_left),
+                next_outgoing_id=UInt(self._next_outgoing),
+                outgoing_window=UInt(_OUTGOING_WINDOW),
+                **of_link,
+            )
+        )
+
+
+def _unattached(handle: int) -> SessionRefused:
+    return SessionRefused(Condition.UNATTACHED_HANDLE, f"no link has the handle {int(handle)}")

@@ -1,0 +1,337 @@
+"""A message of AMQP 1.0 on its way in: the header lines that all protocols read, and its own form.
+
+Owns which section, field and property becomes which line, and what is kept bit by bit for other
+clients of AMQP (journal-format.md §3.2.1). Pure: the clock is an argument. Called by `receiving`;
+`restoring` is the way back.
+
+| AMQP | line |
+|---|---|
+| header: durable, priority | `persistent:true`, `priority` (not 4) |
+| header ttl, properties absolute-expiry-time (which wins) | `expires` |
+| message-annotations x-opt-delivery-time, x-opt-delivery-delay | `AMQ_SCHEDULED_TIME` |
+| properties message-id, correlation-id | `JMSMessageID`, `correlation-id`, spelled as below |
+| properties user-id, reply-to, subject | `JMSXUserID`, `reply-to`, `type` |
+| properties content-type, content-encoding | `content-type`, `content-encoding` |
+| properties creation-time | `timestamp` |
+| properties group-id, group-sequence | `JMSXGroupID`, `JMSXGroupSeq` |
+| application-properties | a line each; `app-` before a name that means something else |
+| a body that is no single data section, string, binary or null | `amqp-body:encoded` |
+
+Ids that are no strings are spelled as the JMS mapping of AMQP has it: `AMQP_ULONG:7`,
+`AMQP_UUID:…`, `AMQP_BINARY:` and hexadecimal digits. A NUL in a name or a value becomes U+FFFD,
+since the lines end at the first one.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
+from vespiary_broker.engine.message_times import TIME_HEADERS, MessageTimes
+from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
+from vespiary_broker.engine.property_lines import lines_of
+from vespiary_codec.wire.amqp import (
+    BODIES,
+    AmqpLimits,
+    Decoder,
+    Found,
+    Header,
+    MessageProperties,
+    RemoteProtocolError,
+    Section,
+    Violation,
+    read_section,
+    sections,
+)
+from vespiary_codec.wire.amqp.values import ULong
+from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
+
+PROTOCOL: Final = 3
+"""AMQP's number in the journal."""
+NATIVE: Final = struct.Struct(">BBBxI")
+NATIVE_VERSION: Final = 1
+APPLICATION_PREFIX: Final = "app-"
+ENCODED_BODY: Final = ("amqp-body", "encoded")
+_BEFORE_BODY: Final = (
+    Section.MESSAGE_ANNOTATIONS,
+    Section.PROPERTIES,
+    Section.APPLICATION_PROPERTIES,
+)
+_OWN_NAMES: Final = frozenset(
+    {
+        "destination", "persistent", "priority", "expires", "reply-to", "correlation-id", "type",
+        "content-type", "content-encoding", "timestamp", "amqp-body", "ingress-timestamp",
+        "JMSMessageID", "JMSXUserID", "JMSXGroupID", "JMSXGroupSeq",
+    }
+)  # fmt: skip
+_RESERVED: Final = (
+    _OWN_NAMES | TRANSPORT_HEADERS | {name.decode() for name in TIME_HEADERS | ORIGINAL_HEADERS}
+)
+_SMALL_CODES: Final = {Section.DATA: (0xA0,), Section.AMQP_VALUE: (0xA0, 0xA1)}
+_LARGE_CODES: Final = {Section.DATA: (0xB0,), Section.AMQP_VALUE: (0xB0, 0xB1)}
+_NULL: Final = 0x40
+_DATA_HEAD: Final = b"\0\x53\x75\xb0"
+_EMPTY_DATA: Final = b"\0\x53\x75\xa0\0"
+_TIME_MS_MAX: Final = 2**53
+_LAST_OF_GROUP: Final = 2**32 - 1
+"""What a client of JMS makes of -1, which closes a group."""
+
+
+class Taken(NamedTuple):
+    """A message that a client has sent.
+
+    Attributes:
+        header: Its header; the defaults if it has none.
+        properties: Its properties, likewise.
+        annotations: Its message annotations.
+        application: Its application properties.
+        native: What is stored behind the lines.
+        body: What is stored as its body.
+        is_encoded: Whether that is sections of AMQP.
+    """
+
+    header: Header
+    properties: MessageProperties
+    annotations: dict[Any, Any]
+    application: dict[str, Any]
+    native: bytes
+    body: bytes
+    is_encoded: bool
+
+    @property
+    def duplicate_id(self) -> bytes:
+        """The id by which it is known if it comes again; empty for none."""
+        found = text_of(self.application.get(DUPLICATE_ID, self.annotations.get(DUPLICATE_ID)))
+        return (found or "").encode()
+
+    def times(self, now_ms: int) -> MessageTimes:
+        """Return what its sender says of its times."""
+        expires_ms = self.properties.absolute_expiry_time or 0
+        if not expires_ms and self.header.ttl:
+            expires_ms = now_ms + self.header.ttl
+        if expires_ms < 0:
+            expires_ms = 1  # before 1970: it is over
+        deliver_at_ms = _whole(self.annotations.get("x-opt-delivery-time"))
+        delay_ms = _whole(self.annotations.get("x-opt-delivery-delay"))
+        if not deliver_at_ms and delay_ms:
+            deliver_at_ms = now_ms + delay_ms
+        return MessageTimes(
+            expires_ms if expires_ms <= _TIME_MS_MAX else 0,
+            min(deliver_at_ms, _TIME_MS_MAX),
+        )
+
+    def stored_properties(self, destination: str) -> bytes:
+        """Return what is stored as its properties, without its times.
+
+        Args:
+            destination: Where it was sent to, as its sender wrote it.
+        """
+        headers = [("destination", destination), *self._own_headers()]
+        if self.is_encoded:
+            headers.append(ENCODED_BODY)
+        for name, value in self.application.items():
+            text = text_of(value)
+            if not name or text is None:
+                continue
+            headers.append((f"{APPLICATION_PREFIX}{name}" if name in _RESERVED else name, text))
+        plain = [
+            (name.replace("\0", "\ufffd"), value.replace("\0", "\ufffd")) for name, value in headers
+        ]
+        return lines_of(plain) + b"\0" + self.native
+
+    def _own_headers(self) -> list[tuple[str, str]]:
+        header, properties = self.header, self.properties
+        found: list[tuple[str, str | None]] = [
+            ("persistent", "true" if header.durable else None),
+            ("priority", None if header.priority == 4 else str(min(int(header.priority), 9))),
+            ("JMSMessageID", id_text(properties.message_id)),
+            ("correlation-id", id_text(properties.correlation_id)),
+            ("reply-to", properties.reply_to),
+            ("type", properties.subject),
+            ("content-type", properties.content_type),
+            ("content-encoding", properties.content_encoding),
+            ("timestamp", text_of(properties.creation_time)),
+            ("JMSXGroupID", properties.group_id),
+            ("JMSXGroupSeq", _group_sequence(properties.group_sequence)),
+        ]
+        if properties.user_id:
+            found.append(("JMSXUserID", properties.user_id.decode(errors="replace")))
+        return [(name, value) for name, value in found if value]
+
+
+def take(data: bytes, limits: AmqpLimits) -> Taken:
+    """Return a message.
+
+    Args:
+        data: Its sections.
+        limits: How much of each value is read.
+
+    Raises:
+        RemoteProtocolError: They are no message.
+    """
+    found = sections(data, limits)
+    bodies = [one for one in found if one.section in BODIES]
+    section, code, body = _body_of(data, bodies)
+    return _taken(data, found, section, code, body)
+
+
+def find_data(data: bytes, limits: AmqpLimits) -> tuple[int, int] | None:
+    """Return where the bytes of a data section begin, and how many they will be.
+
+    Args:
+        data: What has come of a message.
+        limits: How much of each value is read.
+
+    Returns:
+        None if its body is no long data section, or that cannot be seen yet.
+
+    Raises:
+        RemoteProtocolError: It is no message.
+    """
+    decoder = Decoder(data, limits)
+    try:
+        while True:
+            begin = decoder.at
+            decoder.descriptor()
+            if data.startswith(_DATA_HEAD, begin):
+                at = begin + len(_DATA_HEAD) + 4
+                if len(data) < at:
+                    return None
+                return at, int.from_bytes(data[at - 4 : at], "big")
+            decoder.value()
+    except RemoteProtocolError as error:
+        if error.violation is Violation.TRUNCATED_VALUE:
+            return None
+        raise
+
+
+def take_head(data: bytes, limits: AmqpLimits) -> Taken:
+    """Return a message whose body, a data section, is elsewhere.
+
+    Args:
+        data: Its sections before the body.
+        limits: How much of each value is read.
+
+    Raises:
+        RemoteProtocolError: They are none.
+    """
+    whole = data + _EMPTY_DATA
+    return _taken(whole, sections(whole, limits), Section.DATA, 0xB0, b"")
+
+
+def with_footer(taken: Taken, data: bytes, limits: AmqpLimits) -> Taken:
+    """Return a message with what came behind its body.
+
+    Args:
+        taken: The message.
+        data: What came: nothing, or a footer.
+        limits: How much of its value is read.
+
+    Raises:
+        RemoteProtocolError: It is something else.
+    """
+    if not data:
+        return taken
+    found = sections(_EMPTY_DATA + data, limits)
+    if len(found) != 2 or found[1].section is not Section.FOOTER:
+        raise RemoteProtocolError(
+            Violation.SECTION_ORDER,
+            "another section of a body stands behind one that went to a file; such a message is "
+            "taken in one frame, or with its body in one section",
+        )
+    return taken._replace(native=taken.native + data)
+
+
+def _body_of(data: bytes, bodies: list[Found]) -> tuple[int, int, bytes]:
+    """Return section and format code of a body, and what is stored of it."""
+    if len(bodies) == 1:
+        section, _, value, end = bodies[0]
+        code = data[value]
+        if section is Section.AMQP_VALUE and code == _NULL:
+            return section, code, b""
+        if code in _SMALL_CODES.get(section, ()):
+            return section, code, data[value + 2 : end]
+        if code in _LARGE_CODES.get(section, ()):
+            return section, code, data[value + 5 : end]
+    return 0, 0, data[bodies[0].begin : bodies[-1].end]
+
+
+def _taken(data: bytes, found: list[Found], section: int, code: int, body: bytes) -> Taken:
+    values: dict[Section, Any] = {
+        one.section: read_section(data, one) for one in found if one.section not in BODIES
+    }
+    before = b"".join(data[one.begin : one.end] for one in found if one.section in _BEFORE_BODY)
+    footer = b"".join(data[one.begin : one.end] for one in found if one.section is Section.FOOTER)
+    return Taken(
+        values.get(Section.HEADER) or Header(),
+        values.get(Section.PROPERTIES) or MessageProperties(),
+        values.get(Section.MESSAGE_ANNOTATIONS) or {},
+        values.get(Section.APPLICATION_PROPERTIES) or {},
+        NATIVE.pack(NATIVE_VERSION, section, code, len(before)) + before + footer,
+        body,
+        not section,
+    )
+
+
+def text_of(value: Any) -> str | None:
+    """Return a simple value as text; None for null, and for what has no text."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return str(value)
+        case int():
+            return str(int(value))
+        case float():
+            return repr(float(value))
+        case bytes():
+            return value.hex()
+        case UUID():
+            return str(value)
+    return None
+
+
+def id_text(value: Any) -> str | None:
+    """Return a message-id or a correlation-id as text, from which `id_of` makes it again."""
+    match value:
+        case None:
+            return None
+        case int():
+            return f"AMQP_ULONG:{int(value)}"
+        case UUID():
+            return f"AMQP_UUID:{value}"
+        case bytes():
+            return f"AMQP_BINARY:{value.hex().upper()}"
+    return f"AMQP_STRING:{value}" if value.startswith("AMQP_") else str(value)
+
+
+def id_of(text: str) -> Any:
+    """Return the id that a text stands for; a string where it stands for no other."""
+    kind, colon, value = text.partition(":")
+    try:
+        match kind if colon else "":
+            case "AMQP_STRING":
+                return value
+            case "AMQP_ULONG":
+                return ULong(value) if 0 <= int(value) < 2**64 else text
+            case "AMQP_UUID":
+                return UUID(value)
+            case "AMQP_BINARY":
+                return bytes.fromhex(value)
+    except ValueError:
+        return text
+    return text
+
+
+def _group_sequence(value: int | None) -> str | None:
+    if value is None:
+        return None
+    return "-1" if value == _LAST_OF_GROUP else str(int(value))
+
+
+def _whole(value: Any) -> int:
+    return max(int(value), 0) if isinstance(value, int) and not isinstance(value, bool) else 0
