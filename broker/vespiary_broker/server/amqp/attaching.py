@@ -43,6 +43,7 @@ from vespiary_broker.server.amqp.terminus import (
     kind_of,
     shared_queue_name,
 )
+from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import Attach, Coordinator, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError
@@ -85,7 +86,7 @@ def _with_condition(session: AmqpSession, asked: Attach, error: VespiaryError) -
     """Return an error that says `not-found` where that is what it means."""
     if isinstance(error, InvalidSelector):
         info = {Symbol("invalid-field"): Symbol("filter")}
-        return Refused(Condition.INVALID_FIELD, str(error), info=info)
+        return Refused(Condition.INVALID_FIELD, sentence_of(error), info=info)
     if type(error) is not RemoteProtocolError:
         return error
     terminus = asked.source if asked.role else asked.target
@@ -94,7 +95,7 @@ def _with_condition(session: AmqpSession, asked: Attach, error: VespiaryError) -
     address = session.handler.plain_address(name)
     is_there = address in registry.addresses or address in registry.queues
     condition = Condition.PRECONDITION_FAILED if is_there else Condition.NOT_FOUND
-    return Refused(condition, str(error).removesuffix(f" [{error.code}]"))
+    return Refused(condition, sentence_of(error))
 
 
 def _coordinator(session: AmqpSession, asked: Attach) -> Link:

@@ -50,6 +50,7 @@ class Condition(StrEnum):
     WINDOW_VIOLATION = "amqp:session:window-violation"
     HANDLE_IN_USE = "amqp:session:handle-in-use"
     UNATTACHED_HANDLE = "amqp:session:unattached-handle"
+    STOLEN = "amqp:link:stolen"
     DETACH_FORCED = "amqp:link:detach-forced"
     TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
     MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"

@@ -96,7 +96,8 @@ class OutgoingLink(Link):
         room = 0
         if self.session.has_room and self._large is None:
             most = self.session.handler.settings.max_unsettled
-            room = max(min(self.credit, most - len(self.held)), 0)
+            room = min(self.credit, most - len(self.held), self.session.room_frames)
+            room = max(room, 0)
         limit = len(self.held) + len(self._sent) + room
         if limit == self._limit:
             return

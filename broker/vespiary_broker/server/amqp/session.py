@@ -22,6 +22,7 @@ from vespiary_broker.server.amqp.conditions import (
     ConnectionRefused,
     SessionRefused,
     error_of,
+    told,
 )
 from vespiary_broker.server.amqp.coordinating import CoordinatorLink
 from vespiary_broker.server.amqp.links import Link
@@ -200,9 +201,10 @@ class AmqpSession:
             raise SessionRefused(
                 Condition.HANDLE_IN_USE, f"the handle {int(asked.handle)} is in use"
             )
-        if (asked.name, asked.role) in self._names:
-            raise SessionRefused(
-                Condition.NOT_ALLOWED, f"the link {asked.name[:100]!a} is attached already"
+        before = self._names.get((asked.name, asked.role))
+        if before is not None:
+            before.detach_for(
+                told(Condition.STOLEN, f"the link {asked.name[:100]!a} was attached again")
             )
         return self._run_attach(asked)
 
@@ -246,8 +248,9 @@ class AmqpSession:
                 raise _unattached(flow.handle)
             if not link.is_refused:
                 link.flow(flow)
-        if was_closed and self.has_room:
-            self._let_go_on()
+        if self.has_room:
+            if was_closed:
+                self._let_go_on()
             self._refresh_links()
             self.cycle.touch()
 

@@ -30,6 +30,7 @@ from vespiary_broker.engine.transactions import (
 from vespiary_broker.server.amqp.conditions import Condition, Refused, SessionRefused
 from vespiary_broker.server.amqp.outcomes import apply
 from vespiary_broker.server.full_addresses import FullAddresses
+from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import SENDER, Accepted, Disposition, TransactionalState
 from vespiary_codec.wire.amqp.values import UInt
 from vespiary_spec.errors import VespiaryError, XaError
@@ -276,4 +277,4 @@ def rollback_of(error: VespiaryError) -> VespiaryError:
     """Return an error as that of a transaction that was not committed."""
     if isinstance(error, Refused | XaError):
         return error
-    return Refused(Condition.TRANSACTION_ROLLBACK, str(error).removesuffix(f" [{error.code}]"))
+    return Refused(Condition.TRANSACTION_ROLLBACK, sentence_of(error))
