@@ -101,7 +101,7 @@ class OutgoingLink(Link):
         limit = len(self.held) + len(self._sent) + room
         if limit == self._limit:
             return
-        self._limit = limit
+        self._limit = consumer.credit = limit
         if consumer.view is not None:
             consumer.view.credit = min(limit, HELD_MAX)
         else:

@@ -26,7 +26,7 @@ from vespiary_codec.wire.amqp import (
     sections,
 )
 from vespiary_codec.wire.amqp.values import Described, Symbol, UByte, UInt
-from vespiary_spec.settings import AddressSettings
+from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.amqp_peer import SENDER, AmqpPeer, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
 
@@ -289,7 +289,7 @@ async def test_undeliverable_here_goes_to_another_link(rig: ServerRig) -> None:
 
 @with_rig({"#": DEAD})
 async def test_rejected_is_a_dead_letter_with_the_reason(rig: ServerRig) -> None:
-    await rig.engine.registry.create_queue("dead", "dead", kind_of_queue())
+    await rig.engine.registry.create_queue("dead", "dead", RoutingType.ANYCAST)
     await fill(rig, 1)
     peer = await client(rig)
     await peer.receiver("/queue/a", credit=5)
@@ -307,12 +307,6 @@ async def test_rejected_is_a_dead_letter_with_the_reason(rig: ServerRig) -> None
     found = {one.section: read_section(data, one) for one in sections(data)}
     assert found[Section.MESSAGE_ANNOTATIONS]["x-opt-reject-condition"] == "app:bad"
     assert found[Section.MESSAGE_ANNOTATIONS]["x-opt-ORIG-QUEUE"] == "a"
-
-
-def kind_of_queue() -> Any:
-    from vespiary_spec.settings import RoutingType
-
-    return RoutingType.ANYCAST
 
 
 @pytest.mark.parametrize("how", ["detach", "end", "lose"])
