@@ -1,0 +1,50 @@
+"""What a protocol keeps behind the header lines is read by nobody and stays where it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from vespiary_broker.engine.groups import closes_group, group_id_of
+from vespiary_broker.engine.ingress import ingress_stamp
+from vespiary_broker.engine.message_times import MessageTimes, read_times, stamp
+from vespiary_broker.engine.original_headers import unrouted_properties
+from vespiary_broker.engine.property_lines import is_escaped, value_of, with_lines, without
+from vespiary_broker.engine.selection.message_values import values_of
+from vespiary_codec.wire.stomp.properties import parse_properties, properties_for_version
+from vespiary_spec.settings import AddressSettings
+
+NATIVE = b"\0\x01\nb:2\nexpires:9\nJMSXGroupID:g\nJMSXGroupSeq:-1\n\\c\0"
+LINES = b"a:1\nc:3\n"
+WHOLE = LINES + NATIVE
+
+
+def test_reading_stops_at_the_lines_end() -> None:
+    assert value_of(WHOLE, b"c") == "3"
+    assert value_of(WHOLE, b"b") is None
+    assert not is_escaped(WHOLE)
+    assert group_id_of(WHOLE) == b""
+    assert not closes_group(WHOLE)
+    assert read_times(WHOLE) == MessageTimes()
+    assert parse_properties(WHOLE) == [("a", "1"), ("c", "3")]
+    for version in ("1.0", "1.1", "1.2"):
+        assert properties_for_version(WHOLE, version) == LINES
+
+
+def test_changes_leave_it_as_it_is() -> None:
+    assert without(WHOLE, (b"a", b"b")) == b"c:3\n" + NATIVE
+    assert with_lines(WHOLE, [("d", "4")]) == LINES + b"d:4\n" + NATIVE
+    assert stamp(WHOLE, MessageTimes(5, 6)).endswith(b"expires:5\nAMQ_SCHEDULED_TIME:6\n" + NATIVE)
+    stamped = ingress_stamp(WHOLE, AddressSettings(enable_ingress_timestamp=True), 7)
+    assert stamped == LINES + b"ingress-timestamp:7\n" + NATIVE
+    moved = unrouted_properties(WHOLE, "x", "dead")
+    assert moved == b"destination:dead\n_AMQ_ORIG_ADDRESS:x\n" + WHOLE
+
+
+def test_selectors_do_not_see_it() -> None:
+    view = SimpleNamespace(
+        sequence=1, deliveries=0, priority=4, time_ms=0, is_journalled=True, is_escaped=False,
+        body_length=0, properties=WHOLE,
+    )  # fmt: skip
+    found = values_of(view, ["a", "b"])
+    assert found.get("a") == "1"
+    assert found.get("b") is None
