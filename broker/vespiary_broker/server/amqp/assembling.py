@@ -3,17 +3,19 @@
 Owns the bytes until they are a message. Must never decide what becomes of it. Called by
 `receiving`.
 
-What is kept in memory is bounded: a message whose body is one long data section goes to a file as
-soon as it is large (`min-large-message-size`), any other has at most `MEMORY_BYTES_MAX`.
+What is kept in memory is bounded: a message whose body is one long data section, string or binary
+goes to a file as soon as it is large (`min-large-message-size`); any other has at most
+`MEMORY_BYTES_MAX`.
 """
 
 from __future__ import annotations
 
+from codecs import IncrementalDecoder, getincrementaldecoder
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.server.amqp.conditions import Condition, Refused
-from vespiary_broker.server.amqp.storing import Taken, find_data, take, take_head, with_footer
-from vespiary_codec.wire.amqp import AmqpLimits, Transfer
+from vespiary_broker.server.amqp.storing import Taken, find_long_body, take, take_head, with_footer
+from vespiary_codec.wire.amqp import AmqpLimits, RemoteProtocolError, Transfer, Violation
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import LargeLimits
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from vespiary_broker.store.large_writer import LargeWriter
 
 MEMORY_BYTES_MAX: Final = 1024 * 1024
-_LOOK_BYTES: Final = 64 * 1024
+_TAIL_BYTES_MAX: Final = 64 * 1024
 
 
 class Delivery:
@@ -68,6 +70,7 @@ class Delivery:
         self._body_left = 0
         self._tail = b""
         self._looked_bytes = 0
+        self._text: IncrementalDecoder | None = None
 
     def add(self, transfer: Transfer, payload: bytes) -> None:
         """Take in a transfer.
@@ -96,34 +99,44 @@ class Delivery:
             raise _too_large(self.size_bytes, MEMORY_BYTES_MAX)
 
     def _begin_file(self) -> None:
-        """Have the body go to a file, if that can be seen to be one data section."""
+        """Have the body go to a file, if that can be seen to be one long value."""
         data = b"".join(self._pieces)
         self._pieces = [data]
-        found = find_data(data, self._limits)
-        self._looked_bytes = self.size_bytes + _LOOK_BYTES
-        if found is None:
+        self._looked_bytes = 2 * self.size_bytes
+        body = find_long_body(data, self._limits)
+        if body is None:
             return
-        at, size_bytes = found
         assert self._store is not None
         assert self._large is not None
-        if size_bytes > self._large.size_bytes_max:
-            raise _too_large(size_bytes, self._large.size_bytes_max)
-        head = data[:at]
-        self._head = take_head(head[: at - 8], self._limits)
-        self._body_left = size_bytes
+        if body.size_bytes > self._large.size_bytes_max:
+            raise _too_large(body.size_bytes, self._large.size_bytes_max)
+        self._head = take_head(data[: body.begin], body, self._limits)
+        self._body_left = body.size_bytes
+        self._text = getincrementaldecoder("utf-8")() if body.is_text else None
         self._pieces = []
         self.writer = self._store.begin()
-        self._write(data[at:])
+        self._write(data[body.at :])
 
     def _write(self, data: bytes) -> None:
         assert self.writer is not None
         body = data[: self._body_left]
         if body:
-            self.writer.put(body)
             self._body_left -= len(body)
+            self._check_text(body)
+            self.writer.put(body)
         self._tail += data[len(body) :]
-        if len(self._tail) > _LOOK_BYTES:
-            raise _too_large(len(self._tail), _LOOK_BYTES)
+        if len(self._tail) > _TAIL_BYTES_MAX:
+            raise _too_large(len(self._tail), _TAIL_BYTES_MAX)
+
+    def _check_text(self, body: bytes) -> None:
+        if self._text is None:
+            return
+        try:
+            self._text.decode(body, final=not self._body_left)
+        except UnicodeDecodeError:
+            raise RemoteProtocolError(
+                Violation.NOT_UTF8, "the string that is the body is not valid UTF-8"
+            ) from None
 
     def message(self) -> Taken:
         """Return the message, all of which is there.
@@ -137,7 +150,7 @@ class Delivery:
         if self._body_left:
             raise Refused(
                 Condition.PRECONDITION_FAILED,
-                f"the message ends {self._body_left} bytes before the end of its data section",
+                f"the message ends {self._body_left} bytes before the end of its body",
             )
         return with_footer(self._head, self._tail, self._limits)
 

@@ -72,7 +72,13 @@ _RESERVED: Final = (
 _SMALL_CODES: Final = {Section.DATA: (0xA0,), Section.AMQP_VALUE: (0xA0, 0xA1)}
 _LARGE_CODES: Final = {Section.DATA: (0xB0,), Section.AMQP_VALUE: (0xB0, 0xB1)}
 _NULL: Final = 0x40
-_DATA_HEAD: Final = b"\0\x53\x75\xb0"
+_LONG_STRING: Final = 0xB1
+_LONG_HEADS: Final = {
+    b"\0\x53\x75\xb0": (Section.DATA, 0xB0),
+    b"\0\x53\x77\xb0": (Section.AMQP_VALUE, 0xB0),
+    b"\0\x53\x77\xb1": (Section.AMQP_VALUE, 0xB1),
+}
+_LONG_HEAD_BYTES: Final = 4 + 4
 _EMPTY_DATA: Final = b"\0\x53\x75\xa0\0"
 _TIME_MS_MAX: Final = 2**53
 _LAST_OF_GROUP: Final = 2**32 - 1
@@ -177,15 +183,41 @@ def take(data: bytes, limits: AmqpLimits) -> Taken:
     return _taken(data, found, section, code, body)
 
 
-def find_data(data: bytes, limits: AmqpLimits) -> tuple[int, int] | None:
-    """Return where the bytes of a data section begin, and how many they will be.
+class LongBody(NamedTuple):
+    """A body of one long value, the end of which has not come.
+
+    Attributes:
+        section: Its section.
+        code: Format code of the value.
+        begin: Where the section begins.
+        size_bytes: Bytes of the value, which begin behind it.
+    """
+
+    section: Section
+    code: int
+    begin: int
+    size_bytes: int
+
+    @property
+    def at(self) -> int:
+        """Where the bytes of the value begin."""
+        return self.begin + _LONG_HEAD_BYTES
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is a string."""
+        return self.code == _LONG_STRING
+
+
+def find_long_body(data: bytes, limits: AmqpLimits) -> LongBody | None:
+    """Return where the one long value of a body begins, and how many bytes it will have.
 
     Args:
         data: What has come of a message.
         limits: How much of each value is read.
 
     Returns:
-        None if its body is no long data section, or that cannot be seen yet.
+        None if its body is something else, or that cannot be seen yet.
 
     Raises:
         RemoteProtocolError: It is no message.
@@ -195,11 +227,12 @@ def find_data(data: bytes, limits: AmqpLimits) -> tuple[int, int] | None:
         while True:
             begin = decoder.at
             decoder.descriptor()
-            if data.startswith(_DATA_HEAD, begin):
-                at = begin + len(_DATA_HEAD) + 4
+            kind = _LONG_HEADS.get(data[begin : begin + 4])
+            if kind is not None:
+                at = begin + _LONG_HEAD_BYTES
                 if len(data) < at:
                     return None
-                return at, int.from_bytes(data[at - 4 : at], "big")
+                return LongBody(*kind, begin, int.from_bytes(data[at - 4 : at], "big"))
             decoder.value()
     except RemoteProtocolError as error:
         if error.violation is Violation.TRUNCATED_VALUE:
@@ -207,18 +240,19 @@ def find_data(data: bytes, limits: AmqpLimits) -> tuple[int, int] | None:
         raise
 
 
-def take_head(data: bytes, limits: AmqpLimits) -> Taken:
-    """Return a message whose body, a data section, is elsewhere.
+def take_head(data: bytes, body: LongBody, limits: AmqpLimits) -> Taken:
+    """Return a message whose body, one long value, is elsewhere.
 
     Args:
         data: Its sections before the body.
+        body: What is known of it.
         limits: How much of each value is read.
 
     Raises:
         RemoteProtocolError: They are none.
     """
     whole = data + _EMPTY_DATA
-    return _taken(whole, sections(whole, limits), Section.DATA, 0xB0, b"")
+    return _taken(whole, sections(whole, limits), body.section, body.code, b"")
 
 
 def with_footer(taken: Taken, data: bytes, limits: AmqpLimits) -> Taken:

@@ -9,7 +9,7 @@ import pytest
 
 from vespiary_broker.engine.message_times import MessageTimes
 from vespiary_broker.server.amqp.restoring import payload_of
-from vespiary_broker.server.amqp.storing import find_data, id_of, id_text, take
+from vespiary_broker.server.amqp.storing import find_long_body, id_of, id_text, take
 from vespiary_codec.stored_message import StoredMessage
 from vespiary_codec.wire.amqp import (
     AmqpLimits,
@@ -257,12 +257,17 @@ def test_header_of_what_is_restored() -> None:
     )  # fmt: skip
 
 
-def test_a_long_data_section_is_found_before_it_has_come() -> None:
+@pytest.mark.parametrize("code", [b"\x75\xb0", b"\x77\xb0", b"\x77\xb1"])
+def test_a_long_body_is_found_before_it_has_come(code: bytes) -> None:
     before = encode_section(Section.HEADER, Header()) + encode_section(
         Section.PROPERTIES, MessageProperties(subject="s")
     )
-    data = before + b"\0\x53\x75\xb0\0\x10\0\0" + b"x" * 10
+    data = before + b"\0\x53" + code + b"\0\x10\0\0" + b"x" * 10
     for end in range(len(before) + 8):
-        assert find_data(data[:end], LIMITS) is None
-    assert find_data(data, LIMITS) == (len(before) + 8, 0x100000)
-    assert find_data(encode_section(Section.AMQP_VALUE, "x" * 300)[:200], LIMITS) is None
+        assert find_long_body(data[:end], LIMITS) is None
+    found = find_long_body(data, LIMITS)
+    assert found is not None
+    assert (found.at, found.size_bytes) == (len(before) + 8, 0x100000)
+    assert bytes([found.section, found.code]) == code
+    map_body = encode_section(Section.AMQP_VALUE, {str(n): n for n in range(200)})
+    assert find_long_body(map_body[:200], LIMITS) is None
