@@ -153,8 +153,24 @@ async def test_unsettled_outcomes_are_settled_by_the_commit(rig: ServerRig) -> N
     assert statistics(rig).acknowledged == 1
 
 
-@with_rig({"a": FAILS})
+@with_rig()
 async def test_a_message_that_is_refused_fails_the_commit(rig: ServerRig) -> None:
+    peer = await client(rig)
+    await peer.sender("/queue/a")
+    number = await declare(peer)
+    peer.send(message(), state=TransactionalState(txn_id=number))
+    peer.send(b"no message", state=TransactionalState(txn_id=number))
+    await rig.flush()
+    outcomes = [each.state.outcome for each in peer.all(Disposition)]
+    assert [type(each) for each in outcomes] == [Accepted, Rejected]
+    told = await discharge(peer, number)
+    assert isinstance(told, Rejected)
+    assert told.error.condition == "amqp:transaction:rollback"
+    assert statistics(rig).added == 0
+
+
+@with_rig({"a": FAILS})
+async def test_a_full_address_refuses_the_commit(rig: ServerRig) -> None:
     peer = await client(rig)
     await peer.sender("/queue/a")
     peer.send(message())
@@ -165,8 +181,8 @@ async def test_a_message_that_is_refused_fails_the_commit(rig: ServerRig) -> Non
     await rig.flush()
     peer.all(Disposition)
     told = await discharge(peer, number)
-    assert isinstance(told, Rejected)
     assert told.error.condition == "amqp:transaction:rollback"
+    assert "full" in told.error.description
     assert statistics(rig).added == 1
 
 
