@@ -75,6 +75,6 @@ FROM base AS broker
 LABEL org.opencontainers.image.title="Vespiary broker" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/vespiary /opt/vespiary
-EXPOSE 61616 1883 61613 8161
+EXPOSE 61616 5672 1883 61613 8161
 ENTRYPOINT ["vespiary"]
 CMD ["run", "--config", "/etc/vespiary/broker.yaml"]

@@ -398,7 +398,7 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             min_items=1,
             max_length=8,
         ),
-    ] = (Protocol.STOMP, Protocol.MQTT)
+    ] = (Protocol.AMQP, Protocol.MQTT, Protocol.STOMP)
     handshake_timeout: Annotated[
         int,
         setting(
@@ -465,6 +465,7 @@ class Acceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_def
 
 DEFAULT_ACCEPTORS = (
     Acceptor(name="all", port=limits.PORT_ALL_PROTOCOLS),
+    Acceptor(name="amqp", port=limits.PORT_AMQP, protocols=(Protocol.AMQP,)),
     Acceptor(name="mqtt", port=limits.PORT_MQTT, protocols=(Protocol.MQTT,)),
     Acceptor(name="stomp", port=limits.PORT_STOMP, protocols=(Protocol.STOMP,)),
 )

@@ -267,7 +267,7 @@ class BrokerSpec(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
             key="name",
             min_items=1,
             max_length=32,
-            default_text="`all` on 61616, `mqtt` on 1883 and `stomp` on 61613",
+            default_text="`all` on 61616, `amqp` on 5672, `mqtt` on 1883 and `stomp` on 61613",
             rules=(
                 (
                     "self.all(a, self.exists_one(b, b.port == a.port))",

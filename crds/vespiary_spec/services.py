@@ -255,13 +255,13 @@ PORT_RULES = (
         "!has(self.service) || !has(self.service.ports) || self.service.ports.all(p, "
         "p.name.startsWith('http') || p.name == 'admin' || p.name == 'admin-http' || "
         "(has(self.acceptors) ? self.acceptors.exists(a, a.name == p.name) : "
-        "p.name in ['all', 'mqtt', 'stomp']))",
+        "p.name in ['all', 'amqp', 'mqtt', 'stomp']))",
         "a port of the Service has a name that no acceptor has",
     ),
     (
         "!has(self.tlsRoute) || (has(self.acceptors) ? "
         "self.acceptors.exists(a, a.name == self.tlsRoute.acceptor) : "
-        "self.tlsRoute.acceptor in ['all', 'mqtt', 'stomp'])",
+        "self.tlsRoute.acceptor in ['all', 'amqp', 'mqtt', 'stomp'])",
         "tlsRoute.acceptor names no acceptor",
     ),
 )

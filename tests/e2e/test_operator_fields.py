@@ -282,7 +282,7 @@ def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, An
         spec, metadata = service["spec"], service["metadata"]
         return (
             spec["type"] == "ClusterIP"
-            and {port["port"] for port in spec["ports"]} == {61616, 1883, 61613, 8161}
+            and {port["port"] for port in spec["ports"]} == {61616, 5672, 1883, 61613, 8161}
             and not any("nodePort" in port for port in spec["ports"])
             and "reach" not in metadata["labels"]
             and not metadata.get("annotations", {}).get("example.com/dns")

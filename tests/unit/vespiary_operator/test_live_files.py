@@ -154,7 +154,7 @@ def test_a_good_certificate_and_its_end() -> None:
     now = "2000-01-01T00:00:00Z"
     assert certificates.valid(observed, now=now)[:2] == (ConditionStatus.TRUE, "Valid")
     found = certificates.statuses(observed)
-    assert [each.acceptor for each in found] == ["all", "mqtt", "stomp"]
+    assert [each.acceptor for each in found] == ["all", "amqp", "mqtt", "stomp"]
     assert found[0].secret_name == "cert"
     assert found[0].fingerprint == GOOD.fingerprint
     end = found[0].not_after
@@ -194,5 +194,7 @@ def test_a_changed_certificate_is_behind_until_the_broker_shows_it() -> None:
     observed = with_tls(secret(GOOD))
     assert live_files.is_behind(observed)
     wanted = observed.broker
-    told = taken(wanted, certificates=dict.fromkeys(("all", "mqtt", "stomp"), GOOD.fingerprint))
+    told = taken(
+        wanted, certificates=dict.fromkeys(("all", "amqp", "mqtt", "stomp"), GOOD.fingerprint)
+    )
     assert not live_files.is_behind(seen(wanted, told, tls_secrets={"cert": secret(GOOD)}))

@@ -211,7 +211,7 @@ def test_tls_is_told_with_the_endpoints() -> None:
     observed = Observed(broker=broker(tls={"secretName": "cert"}))
     found = compute(observed, Plan(actions=(), reason="", image=""), now=NOW)
     assert {e.name: e.tls for e in found.endpoints} == {
-        "all": True, "mqtt": True, "stomp": True, "http": False,
+        "all": True, "amqp": True, "mqtt": True, "stomp": True, "http": False,
     }  # fmt: skip
 
 

@@ -103,6 +103,7 @@ def test_overrides_reach_everywhere() -> None:
     }
     assert [(a.name, a.port) for a in found.acceptors] == [
         ("all", 61616),
+        ("amqp", 5672),
         ("mqtt", 1883),
         ("stomp", 0),
     ]
@@ -126,7 +127,7 @@ def test_overrides_leave_the_callers_data_alone() -> None:
         ("address-settings.#.page-limit-bytes=10MiB", ConfigError, "page-full-policy"),
         ("address-settings.#.auto-create-queue=true", UnknownSetting, "`auto-create-queues`"),
         ("address-settings.#=1", ConfigError, "single values"),
-        ("acceptors.other.port=1", ConfigError, "all, mqtt, stomp"),
+        ("acceptors.other.port=1", ConfigError, "all, amqp, mqtt, stomp"),
         ("acceptors.all=1", ConfigError, "single values"),
         ("addresses=1", ConfigError, "single values"),
         ("admin=1", ConfigError, "single values"),
@@ -230,9 +231,9 @@ def test_without_persistence_a_body_need_not_fit_the_journal() -> None:
 
 
 def test_two_listeners_may_both_take_a_free_port() -> None:
-    names = ("all", "mqtt", "stomp")
+    names = ("all", "amqp", "mqtt", "stomp")
     free = from_plain({}, [*(f"acceptors.{name}.port=0" for name in names), "admin.port=0"])
-    assert [each.port for each in (*free.acceptors, free.admin)] == [0, 0, 0, 0]
+    assert [each.port for each in (*free.acceptors, free.admin)] == [0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_without_options_everything_has_its_default(monkeypatch, tmp_path: Path)
     instance = load_instance(None, None)
     assert instance.data == tmp_path / "data"
     assert instance.users_file == tmp_path / "data/users"
-    assert [a.port for a in instance.configuration.acceptors] == [61616, 1883, 61613]
+    assert [a.port for a in instance.configuration.acceptors] == [61616, 5672, 1883, 61613]
 
 
 def test_the_data_folder_is_relative_to_the_configuration(monkeypatch, tmp_path: Path):
@@ -39,13 +39,13 @@ def test_an_absolute_data_folder_stays(tmp_path: Path):
 
 def test_port_0_takes_free_ports_for_every_listener():
     configuration = load_instance(None, None, port=0).configuration
-    assert [a.port for a in configuration.acceptors] == [0, 0, 0]
+    assert [a.port for a in configuration.acceptors] == [0, 0, 0, 0]
     assert configuration.admin.port == 0
 
 
 def test_a_port_is_that_of_all_protocols(tmp_path: Path):
     configuration = load_instance(None, None, port=7000).configuration
-    assert [a.port for a in configuration.acceptors] == [7000, 1883, 61613]
+    assert [a.port for a in configuration.acceptors] == [7000, 5672, 1883, 61613]
     assert configuration.admin.port == 8161
     path = write(tmp_path, "acceptors: [{name: mine, port: 1}, {name: other, port: 2}]\n")
     configuration = load_instance(path, None, port=7000).configuration

@@ -37,6 +37,7 @@ def test_every_field_reaches_the_service() -> None:
     assert spec["ipFamilyPolicy"] == "PreferDualStack"
     assert spec["ports"] == [
         {"name": "all", "port": 443, "protocol": "TCP", "targetPort": 61616, "nodePort": 30443},
+        {"name": "amqp", "port": 5672, "protocol": "TCP", "targetPort": 5672},
         {"name": "mqtt", "port": 1883, "protocol": "TCP", "targetPort": 1883},
         {"name": "stomp", "port": 61613, "protocol": "TCP", "targetPort": 61613},
     ]
@@ -64,7 +65,7 @@ def test_the_headless_service_has_the_brokers_own_ports() -> None:
     found = services.headless(
         broker(service=OUTSIDE, headlessService={"labels": {"a": "b"}, "ipFamilies": ["IPv4"]})
     )
-    assert [port["port"] for port in found["spec"]["ports"]] == [61616, 1883, 61613, 8161]
+    assert [port["port"] for port in found["spec"]["ports"]] == [61616, 5672, 1883, 61613, 8161]
     assert found["metadata"]["labels"]["a"] == "b"
     assert found["spec"]["ipFamilies"] == ["IPv4"]
 
@@ -83,7 +84,7 @@ def test_the_second_family_is_the_api_servers_to_add() -> None:
         ({"service": {"externalTrafficPolicy": "Local"}}, "spec.service.externalTrafficPolicy"),
         ({"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}, "spec.service"),
         ({"service": {"ports": [{"name": "all", "nodePort": 30001}]}}, "ports[0].nodePort"),
-        ({"service": {"ports": [{"name": "amqp", "port": 5672}]}}, "ports[0].name"),
+        ({"service": {"ports": [{"name": "core", "port": 5672}]}}, "ports[0].name"),
         ({"service": {"ports": [{"name": "all", "port": 61613}]}}, "spec.service.ports"),
         ({"service": {"labels": {"app.kubernetes.io/name": "x"}}}, "spec.service.labels"),
         ({"service": {"annotations": {"a b": "x"}}}, "spec.service.annotations"),
@@ -93,7 +94,7 @@ def test_the_second_family_is_the_api_servers_to_add() -> None:
                 "tlsRoute": {
                     "parentRefs": [{"name": "g"}],
                     "hostnames": ["a.b"],
-                    "acceptor": "amqp",
+                    "acceptor": "core",
                 }
             },
             "spec.tlsRoute.acceptor",

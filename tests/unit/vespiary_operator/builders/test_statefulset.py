@@ -99,7 +99,7 @@ def test_a_new_operator_renders_the_same_pods_for_the_example() -> None:
     found = Broker.from_dict(document)
     template = rendered(found)["spec"]["template"]
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
-    assert digest == "4ae127acd0a4afa5"
+    assert digest == "77ef7e51fd230e3e"
 
 
 def test_the_config_map_is_named_after_its_content() -> None:
@@ -114,12 +114,13 @@ def test_the_config_map_is_named_after_its_content() -> None:
 def test_a_load_balancer_does_not_show_the_http_listener() -> None:
     assert [p["name"] for p in services.client(broker())["spec"]["ports"]] == [
         "all",
+        "amqp",
         "mqtt",
         "stomp",
         "http",
     ]
     outside = services.client(broker(service={"type": "LoadBalancer", "annotations": {"a": "b"}}))
-    assert [p["name"] for p in outside["spec"]["ports"]] == ["all", "mqtt", "stomp"]
+    assert [p["name"] for p in outside["spec"]["ports"]] == ["all", "amqp", "mqtt", "stomp"]
     assert outside["metadata"]["annotations"] == {"a": "b"}
 
 
@@ -130,7 +131,7 @@ def test_an_acceptor_may_be_called_http() -> None:
 
 def test_the_network_policy_opens_the_acceptors_and_http() -> None:
     (rule,) = policies.network_policy(broker())["spec"]["ingress"]
-    assert [p["port"] for p in rule["ports"]] == [61616, 1883, 61613, 8161]
+    assert [p["port"] for p in rule["ports"]] == [61616, 5672, 1883, 61613, 8161]
 
 
 def test_the_network_policy_lets_a_broker_call_its_own_kind_alone() -> None:
@@ -142,7 +143,7 @@ def test_the_network_policy_lets_a_broker_call_its_own_kind_alone() -> None:
         ("TCP", 53),
     }
     assert brokers["to"] == [{"podSelector": spec["podSelector"]}], "not those of other Brokers"
-    assert [p["port"] for p in brokers["ports"]] == [61616, 1883, 61613, 8161]
+    assert [p["port"] for p in brokers["ports"]] == [61616, 5672, 1883, 61613, 8161]
 
 
 def test_users_and_credentials_are_apart() -> None:

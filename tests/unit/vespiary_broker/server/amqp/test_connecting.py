@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from scramp import ScramClient
 
 from vespiary_broker.engine.users import make_user
 from vespiary_codec.wire.amqp import (
@@ -21,9 +22,11 @@ from vespiary_codec.wire.amqp import (
     NeedData,
     Open,
     ProtocolHeader,
+    SaslChallenge,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
+    SaslResponse,
     Source,
     Target,
     Transfer,
@@ -96,10 +99,39 @@ async def test_plain_lets_in(rig: ServerRig) -> None:
     peer = AmqpPeer(rig)
     header, mechanisms, outcome = await log_in(peer, "PLAIN", b"\0ann\0secret")
     assert header == ProtocolHeader(Layer.SASL)
-    assert mechanisms == SaslMechanisms(sasl_server_mechanisms=(Symbol("PLAIN"),))
+    offered = tuple(map(Symbol, ("SCRAM-SHA-256", "PLAIN")))
+    assert mechanisms == SaslMechanisms(sasl_server_mechanisms=offered)
     assert outcome.code == 0
     await peer.open()
     assert peer.handler.user == "ann"
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_scram(password: str) -> None:
+    async def scenario(rig: ServerRig) -> None:
+        peer = AmqpPeer(rig)
+        mine = ScramClient(["SCRAM-SHA-256"], "ann", password)
+        peer.raw(protocol_header(Layer.SASL))
+        first = mine.get_client_first().encode()
+        init = SaslInit(mechanism=Symbol("SCRAM-SHA-256"), initial_response=first)
+        peer.raw(encode_frame(Frame(body=init)))
+        await peer.rig.settle()
+        challenge = events(peer)[-1]
+        assert isinstance(challenge, SaslChallenge)
+        mine.set_server_first(challenge.challenge.decode())
+        final = SaslResponse(response=mine.get_client_final().encode())
+        peer.raw(encode_frame(Frame(body=final)))
+        await peer.rig.settle()
+        (outcome,) = events(peer)
+        assert isinstance(outcome, SaslOutcome)
+        assert (outcome.code == 0) is (password == "secret")
+        if password == "secret":
+            assert outcome.additional_data is not None
+            mine.set_server_final(outcome.additional_data.decode())
+            await peer.open()
+            assert peer.handler.user == "ann"
+
+    with_users(scenario)()
 
 
 @pytest.mark.parametrize(
