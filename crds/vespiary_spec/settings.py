@@ -561,7 +561,8 @@ class Configuration(BrokerSettings, frozen=True, kw_only=True, rename="camel", o
             key="name",
             min_items=1,
             max_length=32,
-            default_text="`all` on 61616, `amqp` on 5672, `mqtt` on 1883 and `stomp` on 61613, all on loopback",
+            default_text="`all` on 61616, `amqp` on 5672, `mqtt` on 1883 and `stomp` on 61613, "
+            "all on loopback",
         ),
     ] = DEFAULT_ACCEPTORS
     admin: Annotated[Admin, setting("The HTTP listener.")] = Admin()

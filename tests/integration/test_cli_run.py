@@ -72,8 +72,8 @@ def test_people_get_lines_and_a_signal_ends_it_cleanly(tmp_path: Path, number: i
     command += ["--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
         assert p.stdout is not None
-        lines = [p.stdout.readline() for _ in range(5)]
-        assert [line.split()[0] for line in lines] == ["listening"] * 3 + ["ready", "try"]
+        lines = [p.stdout.readline() for _ in range(7)]
+        assert [line.split()[0] for line in lines] == ["listening"] * 5 + ["ready", "try"]
         p.send_signal(number)
         out, err = p.communicate(timeout=TIMEOUT_S)
         assert p.returncode == 0

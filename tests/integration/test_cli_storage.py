@@ -133,7 +133,7 @@ def test_apply_runs_what_the_resource_says(tmp_path: Path):
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0
-    assert [event["event"] for event in events] == ["verified", *["listening"] * 3, "ready"]
+    assert [event["event"] for event in events] == ["verified", *["listening"] * 5, "ready"]
     assert events[-1]["engine"] == "NIO"
     assert [queue["name"] for queue in json.loads(queues.stdout)] == ["bills"]
     assert "has a meaning in Kubernetes only: spec.image" in told
