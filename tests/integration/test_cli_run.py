@@ -55,7 +55,7 @@ def api(broker: BrokerProcess) -> str:
 
 def test_events_are_json_objects_one_a_line(broker: BrokerProcess):
     *listeners, ready = broker.events
-    assert [event["name"] for event in listeners] == ["all", "stomp", "http"]
+    assert [event["name"] for event in listeners] == ["all", "amqp", "mqtt", "stomp", "http"]
     for event in listeners:
         assert set(event) == {"event", "name", "protocols", "host", "port"}
         assert event["event"] == "listening"
