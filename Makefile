@@ -9,6 +9,7 @@ IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WORKERS ?= 2
 # With more, tests that have a namespace of their own run beside one another (docs/decisions/0034).
 E2E_WORKERS ?= 1
+FUZZ_INPUTS ?= 1000000
 # Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
 # A machine that fails everything (no space, no AIO) says so after these many failures, not after hours.
 FAILURES_MAX ?= 25
@@ -22,7 +23,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: fuzz help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -72,6 +73,10 @@ late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with
 		env $${engine#AIO} $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" $$engine"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "make late: failed:$$failed" >&2; exit 1; fi
+
+fuzz: $(VENV)/.dev ## bent bytes for the decoder of each protocol, FUZZ_INPUTS each (default: a million), two at a time
+	@printf '%s\n' stomp mqtt amqp | PYTHONPATH=tests xargs -P 2 -I {} \
+		$(BIN)/python tests/fuzz/test_{}_decoder_fuzz.py --random $(FUZZ_INPUTS)
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(PYTEST) $(SPREAD) tests/mutants
