@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import paho.mqtt.client as mqtt
+
+from vespiary_testkit.broker_calls import metrics
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.waiting import wait_for
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "mqtt.md"
 
@@ -38,3 +42,21 @@ def test_the_example_prints_what_it_published_and_it_is_there_after_a_kill(tmp_p
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stdout == "sensors/kitchen/temperature 21.5\n", "it was retained"
+
+
+def test_metrics_tell_of_sessions_and_retained_messages(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = mqtt.Client(
+            mqtt.CallbackAPIVersion.VERSION2, client_id="c", protocol=mqtt.MQTTv311,
+            clean_session=False,
+        )  # fmt: skip
+        client.connect("127.0.0.1", broker.port("mqtt"))
+        client.loop_start()
+        client.publish("a", "b", qos=1, retain=True).wait_for_publish(20)
+        told = metrics(broker)
+        assert told['vespiary_mqtt_sessions{state="connected"}'] == 1
+        assert told["vespiary_mqtt_retained_messages"] == 1
+        assert told['vespiary_connections{listener="mqtt",protocol="MQTT 3.1.1"}'] == 1
+        client.disconnect()
+        client.loop_stop()
+        wait_for(lambda: metrics(broker)['vespiary_mqtt_sessions{state="away"}'] == 1)

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.server.mqtt.exactly_once import ExactlyOnce
@@ -31,7 +32,8 @@ _WAIT_S: Final = 0.01
 log = logging.getLogger(__name__)
 
 
-class MqttStatistics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MqttStatistics:
     """Sessions, retained messages and wills.
 
     Attributes:
