@@ -99,14 +99,18 @@ def test_defaults_of_the_header() -> None:
         [Section.DATA, Section.AMQP_SEQUENCE],
         [Section.AMQP_SEQUENCE, Section.AMQP_VALUE],
         [Section.FOOTER, Section.DATA],
-        [Section.HEADER],
-        [Section.FOOTER],
-        [],
     ],
 )
 def test_orders_that_are_none(order: list[Section]) -> None:
     usual = dict(WHOLE) | {Section.AMQP_SEQUENCE: [1], Section.AMQP_VALUE: 1}
     assert refused(encoded([(one, usual[one]) for one in order])) is Violation.SECTION_ORDER
+
+
+@pytest.mark.parametrize("order", [[Section.HEADER], [Section.FOOTER], []])
+def test_a_message_may_have_no_body(order: list[Section]) -> None:
+    usual = dict(WHOLE)
+    data = encoded([(one, usual[one]) for one in order])
+    assert [one.section for one in sections(data)] == order
 
 
 def test_a_sequence_may_come_in_pieces() -> None:

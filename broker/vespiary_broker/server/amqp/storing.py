@@ -280,6 +280,8 @@ def with_footer(taken: Taken, data: bytes, limits: AmqpLimits) -> Taken:
 
 def _body_of(data: bytes, bodies: list[Found]) -> tuple[int, int, bytes]:
     """Return section and format code of a body, and what is stored of it."""
+    if not bodies:
+        return 0, 0, b""
     if len(bodies) == 1:
         section, _, value, end = bodies[0]
         code = data[value]
@@ -305,7 +307,7 @@ def _taken(data: bytes, found: list[Found], section: int, code: int, body: bytes
         values.get(Section.APPLICATION_PROPERTIES) or {},
         NATIVE.pack(NATIVE_VERSION, section, code, len(before)) + before + footer,
         body,
-        not section,
+        not section and bool(body),
     )
 
 

@@ -1,7 +1,8 @@
 """The sections of a message, found in its bytes and read where somebody asks.
 
 Owns where each section begins and ends, which may stand where, and the fields of those that a
-broker looks into. Must never change a byte of what a sender wrote: what is passed on are the bytes.
+broker looks into. A message without a body, which §3.2 does not know, is one: Qpid JMS sends such.
+Must never change a byte of what a sender wrote: what is passed on are the bytes.
 Called by the broker's sessions.
 
 Source: AMQP 1.0 (OASIS, 2012) §3.2.
@@ -102,7 +103,7 @@ def sections(data: bytes | memoryview, limits: AmqpLimits | None = None) -> list
     Raises:
         LimitExceeded: A value is nested too deep, or has too many items.
         RemoteProtocolError: A section is none, stands twice or where it may not, is cut off, or is
-            of another type than it should be; or there is no body.
+            of another type than it should be.
     """
     found: list[Found] = []
     decoder = Decoder(data, limits)
@@ -113,8 +114,6 @@ def sections(data: bytes | memoryview, limits: AmqpLimits | None = None) -> list
         _check_type(section, decoder.value())
         _check_order(found[-1].section if found else None, section)
         found.append(Found(section, begin, value, decoder.at))
-    if not any(one.section in BODIES for one in found):
-        raise RemoteProtocolError(Violation.SECTION_ORDER, "the message has no body")
     return found
 
 

@@ -154,6 +154,7 @@ BODIES = {
     "data": encode_section(Section.DATA, b"\0\1\2"),
     "large data": encode_section(Section.DATA, b"x" * 300),
     "no data": encode_section(Section.DATA, b""),
+    "none at all": b"",
     "two data": encode_section(Section.DATA, b"a") + encode_section(Section.DATA, b"b"),
     "string": encode_section(Section.AMQP_VALUE, "text"),
     "large string": encode_section(Section.AMQP_VALUE, "x" * 300),
