@@ -42,7 +42,7 @@ from vespiary_codec.wire.amqp import (
     RemoteProtocolError,
     Section,
     Violation,
-    read_section,
+    read_sections,
     sections,
 )
 from vespiary_codec.wire.amqp.values import ULong
@@ -177,8 +177,8 @@ def take(data: bytes, limits: AmqpLimits) -> Taken:
     Raises:
         RemoteProtocolError: They are no message.
     """
-    found = sections(data, limits)
-    bodies = [one for one in found if one.section in BODIES]
+    found = read_sections(data, limits)
+    bodies = [one for one, _ in found if one.section in BODIES]
     section, code, body = _body_of(data, bodies)
     return _taken(data, found, section, code, body)
 
@@ -252,7 +252,7 @@ def take_head(data: bytes, body: LongBody, limits: AmqpLimits) -> Taken:
         RemoteProtocolError: They are none.
     """
     whole = data + _EMPTY_DATA
-    return _taken(whole, sections(whole, limits), body.section, body.code, b"")
+    return _taken(whole, read_sections(whole, limits), body.section, body.code, b"")
 
 
 def with_footer(taken: Taken, data: bytes, limits: AmqpLimits) -> Taken:
@@ -294,12 +294,17 @@ def _body_of(data: bytes, bodies: list[Found]) -> tuple[int, int, bytes]:
     return 0, 0, data[bodies[0].begin : bodies[-1].end]
 
 
-def _taken(data: bytes, found: list[Found], section: int, code: int, body: bytes) -> Taken:
-    values: dict[Section, Any] = {
-        one.section: read_section(data, one) for one in found if one.section not in BODIES
-    }
-    before = b"".join(data[one.begin : one.end] for one in found if one.section in _BEFORE_BODY)
-    footer = b"".join(data[one.begin : one.end] for one in found if one.section is Section.FOOTER)
+def _taken(
+    data: bytes, found: list[tuple[Found, Any]], section: int, code: int, body: bytes
+) -> Taken:
+    values: dict[Section, Any] = {}
+    before = footer = b""
+    for one, value in found:
+        if one.section in _BEFORE_BODY:
+            before += data[one.begin : one.end]
+        elif one.section is Section.FOOTER:
+            footer = data[one.begin : one.end]
+        values[one.section] = value
     return Taken(
         values.get(Section.HEADER) or Header(),
         values.get(Section.PROPERTIES) or MessageProperties(),

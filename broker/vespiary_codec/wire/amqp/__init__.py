@@ -53,6 +53,7 @@ from vespiary_codec.wire.amqp.messages import (
     Section,
     encode_section,
     read_section,
+    read_sections,
     sections,
 )
 from vespiary_codec.wire.amqp.performatives import (
@@ -139,6 +140,7 @@ __all__ = [
     "name_of",
     "protocol_header",
     "read_section",
+    "read_sections",
     "sections",
     "symbols",
 ]

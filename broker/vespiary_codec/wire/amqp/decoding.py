@@ -50,6 +50,8 @@ _ARRAY_CODES: Final = (0xE0, 0xF0)
 _CODE_POINTS: Final = 0x110000
 _SURROGATES: Final = range(0xD800, 0xE000)
 
+_USUAL: Final = AmqpLimits()
+
 Octets = bytes | bytearray | memoryview
 
 
@@ -64,7 +66,7 @@ class Decoder:
 
     def __init__(self, data: Octets, limits: AmqpLimits | None = None, at: int = 0) -> None:
         self._view = memoryview(data)
-        self._limits = AmqpLimits() if limits is None else limits
+        self._limits = _USUAL if limits is None else limits
         self._end = len(self._view)
         self._items = 0
         self.at = at
@@ -91,7 +93,7 @@ class Decoder:
             RemoteProtocolError: No described value stands there.
         """
         self._items = 0
-        if self._number(1) != DESCRIBED:
+        if self._octet() != DESCRIBED:
             raise RemoteProtocolError(
                 Violation.UNKNOWN_DESCRIPTOR, "a value without a descriptor stands where one has it"
             )
@@ -107,7 +109,10 @@ class Decoder:
     # --- the walk ---------------------------------------------------------------------------------
 
     def _value(self, depth: int) -> Value:
-        code = self._number(1)
+        code = self._octet()
+        read = _PRIMITIVES.get(code)
+        if read is not None:
+            return read(self)
         if code == DESCRIBED:
             self._deeper(depth)
             descriptor = self._value(depth + 1)
@@ -152,6 +157,13 @@ class Decoder:
         begin, self.at = self.at, self.at + size_bytes
         return self._view[begin : self.at]
 
+    def _octet(self) -> int:
+        at = self.at
+        if at >= self._end:
+            self._take(1)  # refuses it
+        self.at = at + 1
+        return self._view[at]
+
     def _number(self, size_bytes: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._take(size_bytes), "big", signed=signed)
 
@@ -161,7 +173,7 @@ class Decoder:
         """Read size and count of a compound value or an array; return its end and its count."""
         self._deeper(depth)
         width = 1 if code in (0xC0, 0xC1, 0xE0) else 4
-        size = self._number(width)
+        size = self._octet() if width == 1 else self._number(width)
         if size > self.left_bytes:
             raise RemoteProtocolError(
                 Violation.TRUNCATED_VALUE,
@@ -172,7 +184,7 @@ class Decoder:
             raise RemoteProtocolError(
                 Violation.SIZE_MISMATCH, f"a size of {size} has no room for the count behind it"
             )
-        count = self._number(width)
+        count = self._octet() if width == 1 else self._number(width)
         self._more(count)
         return end, count
 
@@ -247,7 +259,7 @@ class Decoder:
         return Char(chr(number))
 
     def _binary(self, width: int) -> bytes:
-        return bytes(self._take(self._number(width)))
+        return bytes(self._take(self._octet() if width == 1 else self._number(width)))
 
     def _string(self, width: int) -> str:
         data = self._binary(width)
@@ -290,10 +302,10 @@ _PRIMITIVES: Final[dict[int, _Read]] = {
     0x43: lambda _: UInt(0),
     0x44: lambda _: ULong(0),
     0x45: lambda _: [],
-    0x50: _unsigned(UByte, 1),
+    0x50: lambda decoder: UByte(decoder._octet()),
     0x51: _signed(Byte, 1),
-    0x52: _unsigned(UInt, 1),
-    0x53: _unsigned(ULong, 1),
+    0x52: lambda decoder: UInt(decoder._octet()),
+    0x53: lambda decoder: ULong(decoder._octet()),
     0x54: _signed(Int, 1),
     0x55: _signed(int, 1),
     0x56: Decoder._boolean,

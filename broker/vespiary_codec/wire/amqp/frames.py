@@ -38,6 +38,7 @@ from vespiary_codec.wire.amqp.errors import (
 )
 from vespiary_codec.wire.amqp.limits import AmqpLimits
 from vespiary_codec.wire.amqp.performatives import PERFORMATIVES, Open, Transfer
+from vespiary_codec.wire.amqp.quick_transfer import read_transfer
 from vespiary_codec.wire.amqp.sasl import SASL_FRAMES, SaslOutcome
 
 HEADER_BYTES: Final = 8
@@ -248,6 +249,9 @@ class FrameDecoder:
                     Violation.FRAME_BODY, "a frame of SASL has no body", Condition.FRAMING_ERROR
                 )
             return Frame(channel)
+        usual = None if is_sasl else read_transfer(data)
+        if usual is not None:
+            return Frame(channel, *usual)
         decoder = Decoder(data, self._limits)
         body = read(decoder, *(SASL_FRAMES if is_sasl else PERFORMATIVES))
         payload = data[decoder.at :]

@@ -105,15 +105,36 @@ def sections(data: bytes | memoryview, limits: AmqpLimits | None = None) -> list
         RemoteProtocolError: A section is none, stands twice or where it may not, is cut off, or is
             of another type than it should be.
     """
-    found: list[Found] = []
+    return [found for found, _ in read_sections(data, limits)]
+
+
+def read_sections(
+    data: bytes | memoryview, limits: AmqpLimits | None = None
+) -> list[tuple[Found, Any]]:
+    """Return the sections of a whole message, where they stand and what they say.
+
+    Args:
+        data: The message.
+        limits: How much of each value is read; None means the defaults.
+
+    Returns:
+        Each section with `Header`, `MessageProperties`, or what it is made of.
+
+    Raises:
+        LimitExceeded: As for `sections`.
+        RemoteProtocolError: As for `sections`.
+    """
+    found: list[tuple[Found, Any]] = []
     decoder = Decoder(data, limits)
+    last: Section | None = None
     while decoder.left_bytes:
         begin = decoder.at
         section = _section_of(decoder.descriptor())
-        value = decoder.at
-        _check_type(section, decoder.value())
-        _check_order(found[-1].section if found else None, section)
-        found.append(Found(section, begin, value, decoder.at))
+        at = decoder.at
+        value = _checked(section, decoder.value())
+        _check_order(last, section)
+        last = section
+        found.append((Found(section, begin, at, decoder.at), value))
     return found
 
 
@@ -160,20 +181,21 @@ _KEYS: Final = {
 }
 
 
-def _check_type(section: Section, value: Value) -> None:
+def _checked(section: Section, value: Value) -> Any:
     wanted = _VALUES.get(section)
     if wanted is not None and type(value) is not wanted:
         raise RemoteProtocolError(
             Violation.FIELD_TYPE, f"{_spelled(section)} is no {wanted.__name__}"
         )
     if section in _SHAPED:
-        made_of(Described(ULong(section), value))
+        return made_of(Described(ULong(section), value))
     for key in value if section in _KEYS else ():
         if type(key) not in _KEYS[section]:
             raise RemoteProtocolError(
                 Violation.MAP_KEYS,
                 f"a key of {_spelled(section)} is a {type(key).__name__.lower()}",
             )
+    return value
 
 
 def _spelled(section: Section) -> str:
