@@ -414,11 +414,18 @@ class AmqpHandler:
     # --- what sessions use ------------------------------------------------------------------------
 
     def send(self, channel: int, body: object, payload: bytes = b"") -> None:
-        """Send a frame."""
+        """Send a frame; nothing is sent behind a close."""
+        if not self.connection.is_open:
+            return
         self.connection.write(encode_frame(Frame(channel, body, payload)))
 
     def confirm(self, channel: int, body: object) -> None:
-        """Send a frame once everything staged so far is durable."""
+        """Send a frame once everything staged so far is durable.
+
+        Durability: it leaves with the flush that covers what was staged before, or never.
+        """
+        if not self.connection.is_open:
+            return
         self.connection.confirm(encode_frame(Frame(channel, body)))
 
     def drop_bodies(self, large_ids: list[int]) -> None:

@@ -355,7 +355,8 @@ class IncomingLink(Link):
         delivery, self._delivery = self._delivery, None
         if delivery is not None:
             delivery.drop()
-            self.session.connection.hold_reading(held=False)
+            if delivery.writer is not None:
+                self.session.connection.hold_reading(held=False)
 
     def detach(self, asked: Detach) -> Work:
         """End it."""
@@ -368,9 +369,7 @@ class IncomingLink(Link):
         if not self.is_open:
             return
         self.is_open = False
-        delivery, self._delivery = self._delivery, None
-        if delivery is not None:
-            delivery.drop()
+        self._drop_delivery()
         self.session.cycle.producers.end(self)
         if self._node is not None:
             self.session.handler.drop_node(self._node)

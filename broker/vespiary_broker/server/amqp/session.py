@@ -298,7 +298,7 @@ class AmqpSession:
 
         Durability: the dispositions leave with the flush that covers what was staged before.
         """
-        if not self._taken:
+        if not self._taken or self._is_ended:
             return
         taken, self._taken = self._taken, []
         for first, last, is_settled in taken:
@@ -322,7 +322,7 @@ class AmqpSession:
             is_durable: Whether it has to wait for what is staged.
         """
         body = Disposition(role=RECEIVER, first=UInt(delivery_id), settled=True, state=state)
-        if is_durable:
+        if is_durable and not self._is_ended:
             self.handler.confirm(self.channel, body)
         else:
             self.send(body)
@@ -402,8 +402,9 @@ class AmqpSession:
     # --- what links use ---------------------------------------------------------------------------
 
     def send(self, body: object) -> None:
-        """Send a frame."""
-        self.handler.send(self.channel, body)
+        """Send a frame; nothing is sent behind an end."""
+        if not self._is_ended:
+            self.handler.send(self.channel, body)
 
     def send_flow(self, **of_link: Any) -> None:
         """Send a flow: of the session, or of a link as well."""

@@ -46,6 +46,14 @@ def raw_frame(body: bytes, *, size: int | None = None, offset: int = 2, kind: in
 
 
 NESTED = b"\xc0" + b"".join(bytes([size, 1, 0xC0]) for size in range(200, 100, -2))
+ECHO = encode_frame(
+    Frame(
+        body=Flow(
+            next_incoming_id=UInt(0), incoming_window=UInt(9), next_outgoing_id=UInt(0),
+            outgoing_window=UInt(9), handle=UInt(1), link_credit=UInt(0), echo=True,
+        )
+    )
+)  # fmt: skip
 SIZES = {
     "size 0": raw_frame(b"", size=0),
     "size below the head": raw_frame(b"", size=7),
@@ -243,6 +251,33 @@ async def test_transfers_cut_at_every_byte_leave_the_others_alone(rig: ServerRig
     side.send(message())
     await rig.flush()
     assert len(side.all(Disposition)) == 1
+
+
+@with_rig()
+async def test_a_slow_writer_is_dropped(rig: ServerRig) -> None:
+    peer = await client(rig)
+    await peer.sender("/queue/a")
+    transfer = Transfer(handle=UInt(0), delivery_id=UInt(0), delivery_tag=b"t")
+    peer.raw(encode_frame(Frame(body=transfer, payload=message(b"x" * 5000)))[:100])
+    assert peer.peer.connection in rig.cycle.partial
+    peer.peer.connection.check_rate(rig.cycle.loop.time() + 60)
+    await rig.flush()
+    assert "bytes a second" in peer.one(Close).error.description
+
+
+@with_rig()
+async def test_a_reader_that_stops_is_not_read_either(rig: ServerRig) -> None:
+    peer = await client(rig)
+    await peer.receiver("/queue/a")
+    peer.transport.is_stuck = True
+    for _ in range(200):  # each is answered
+        peer.raw(ECHO * 100)
+        if not peer.transport.is_reading_now:
+            break
+    assert not peer.transport.is_reading_now
+    assert peer.transport.unsent < 2 * 1024 * 1024
+    peer.transport.drain()
+    assert peer.transport.is_reading_now
 
 
 @pytest.mark.parametrize("seed", range(20))
