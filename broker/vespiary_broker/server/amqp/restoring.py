@@ -4,18 +4,28 @@ Owns the sections that a client is given: those of a sender of AMQP as it wrote 
 others made from the header lines. Pure: the clock is an argument. Called by `sending`; `storing` is
 the way in, and has the table.
 
-What STOMP and MQTT send has a body of bytes. Where its `content-type` says that it is text, the
-body is an amqp-value with a string, else a data section.
+What STOMP and MQTT send has a body of bytes. Where its `content-type` or its payload format says
+that it is text, the body is an amqp-value with a string, else a data section.
 """
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from functools import lru_cache
 from typing import Any, Final
 
 from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
 from vespiary_broker.engine.property_lines import value_of
-from vespiary_broker.server.amqp.storing import NATIVE, NATIVE_VERSION, PROTOCOL, id_of
+from vespiary_broker.server.amqp.storing import (
+    APPLICATION_PREFIX,
+    BINARY_CORRELATION,
+    NATIVE,
+    NATIVE_VERSION,
+    PROTOCOL,
+    TEXT_BODY,
+    id_of,
+)
 from vespiary_codec.stored_message import StoredMessage
 from vespiary_codec.wire.amqp import (
     Decoder,
@@ -36,16 +46,19 @@ _ANNOTATED: Final = {
     REJECTED[1]: "x-opt-reject-description",
     "ingress-timestamp": "x-opt-ingress-time",
     "AMQ_SCHEDULED_TIME": "x-opt-delivery-time",
+    "mqtt-qos": "x-opt-mqtt-qos",
+    "mqtt-retain": "x-opt-mqtt-retain",
+    "mqtt-retained": "x-opt-mqtt-retained",
 }
-"""Lines that the broker adds, as annotations."""
+"""Lines that the broker adds, or that another protocol alone knows, as annotations."""
 _BROKERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"ingress-timestamp:", b"_AMQ_ACTUAL_EXPIRY:")
-_NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME")
+_NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME", "mqtt-qos")
 _TEXT_TYPES: Final = ("text/",)
 _FIELDS: Final = frozenset(
     {
         "destination", "persistent", "priority", "expires", "JMSExpiration", "JMSMessageID",
         "correlation-id", "reply-to", "type", "content-type", "content-encoding", "timestamp",
-        "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "amqp-body",
+        "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "amqp-body", BINARY_CORRELATION, TEXT_BODY[0],
     }
 ) | TRANSPORT_HEADERS  # fmt: skip
 _UINT_MAX: Final = 2**32 - 1
@@ -180,7 +193,7 @@ def _converted(
     annotations = _annotations_of(list(headers.items())) | changes
     properties = _properties_of(headers, message, queue_id)
     application = {
-        name: value
+        name.removeprefix(APPLICATION_PREFIX): value
         for name, value in headers.items()
         if name not in _FIELDS and name not in _ANNOTATED
     }
@@ -191,7 +204,7 @@ def _converted(
     if application:
         made += encode_section(Section.APPLICATION_PROPERTIES, application)
     is_there = len(message.body) == body_bytes
-    if is_there and _is_text(headers.get("content-type", ""), message.body):
+    if is_there and _is_text(headers, message.body):
         return made + _value_head(Section.AMQP_VALUE, 0xB1, body_bytes)
     return made + _value_head(Section.DATA, 0xB0, body_bytes)
 
@@ -200,7 +213,6 @@ def _properties_of(
     headers: dict[str, str], message: StoredMessage, queue_id: int
 ) -> MessageProperties:
     message_id = headers.get("JMSMessageID")
-    correlation_id = headers.get("correlation-id")
     sequence = headers.get("JMSXGroupSeq", "")
     user = headers.get("JMSXUserID")
     return MessageProperties(
@@ -209,7 +221,7 @@ def _properties_of(
         to=headers.get("destination"),
         subject=headers.get("type"),
         reply_to=headers.get("reply-to"),
-        correlation_id=None if correlation_id is None else id_of(correlation_id),
+        correlation_id=_correlation_of(headers),
         content_type=_symbol(headers.get("content-type")),
         content_encoding=_symbol(headers.get("content-encoding")),
         absolute_expiry_time=_time(headers.get("expires", "")),
@@ -232,11 +244,23 @@ def _time(text: str) -> Timestamp | None:
     return Timestamp(text) if is_number else None
 
 
-def _is_text(content_type: str, body: bytes) -> bool:
-    if not content_type.startswith(_TEXT_TYPES):
+def _is_text(headers: dict[str, str], body: bytes) -> bool:
+    is_said = headers.get("content-type", "").startswith(_TEXT_TYPES)
+    if not is_said and headers.get(TEXT_BODY[0]) != TEXT_BODY[1]:
         return False
     try:
         body.decode()
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _correlation_of(headers: dict[str, str]) -> Any:
+    data = headers.get(BINARY_CORRELATION)
+    if data is not None:
+        try:
+            return b64decode(data, validate=True)
+        except binascii.Error:
+            return data  # of another sender, who means something else by the name
+    text = headers.get("correlation-id")
+    return None if text is None else id_of(text)

@@ -14,7 +14,9 @@ clients of AMQP (journal-format.md §3.2.1). Pure: the clock is an argument. Cal
 | properties content-type, content-encoding | `content-type`, `content-encoding` |
 | properties creation-time | `timestamp` |
 | properties group-id, group-sequence | `JMSXGroupID`, `JMSXGroupSeq` |
-| application-properties | a line each; `app-` before a name that means something else |
+| application-properties | a line each; `user-property.` before a name that means something else |
+| a correlation-id that is binary | `mqtt-correlation-data` as well, in base64 |
+| a body that is a string | `mqtt-payload-format:1` |
 | a body that is no single data section, string, binary or null | `amqp-body:encoded` |
 
 Ids that are no strings are spelled as the JMS mapping of AMQP has it: `AMQP_ULONG:7`,
@@ -25,6 +27,7 @@ since the lines end at the first one.
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -52,7 +55,11 @@ PROTOCOL: Final = 3
 """AMQP's number in the journal."""
 NATIVE: Final = struct.Struct(">BBBxI")
 NATIVE_VERSION: Final = 1
-APPLICATION_PREFIX: Final = "app-"
+APPLICATION_PREFIX: Final = "user-property."
+"""The same as for user properties of MQTT, which know them by their names then."""
+BINARY_CORRELATION: Final = "mqtt-correlation-data"
+TEXT_BODY: Final = ("mqtt-payload-format", "1")
+_MARKS: Final = ("mqtt-qos", "mqtt-retain", "mqtt-retained")
 ENCODED_BODY: Final = ("amqp-body", "encoded")
 _BEFORE_BODY: Final = (
     Section.MESSAGE_ANNOTATIONS,
@@ -64,6 +71,7 @@ _OWN_NAMES: Final = frozenset(
         "destination", "persistent", "priority", "expires", "reply-to", "correlation-id", "type",
         "content-type", "content-encoding", "timestamp", "amqp-body", "ingress-timestamp",
         "JMSMessageID", "JMSXUserID", "JMSXGroupID", "JMSXGroupSeq",
+        BINARY_CORRELATION, TEXT_BODY[0], *_MARKS,
     }
 )  # fmt: skip
 _RESERVED: Final = (
@@ -73,6 +81,7 @@ _SMALL_CODES: Final = {Section.DATA: (0xA0,), Section.AMQP_VALUE: (0xA0, 0xA1)}
 _LARGE_CODES: Final = {Section.DATA: (0xB0,), Section.AMQP_VALUE: (0xB0, 0xB1)}
 _NULL: Final = 0x40
 _LONG_STRING: Final = 0xB1
+_STRINGS: Final = (0xA1, _LONG_STRING)
 _LONG_HEADS: Final = {
     b"\0\x53\x75\xb0": (Section.DATA, 0xB0),
     b"\0\x53\x77\xb0": (Section.AMQP_VALUE, 0xB0),
@@ -96,6 +105,7 @@ class Taken(NamedTuple):
         native: What is stored behind the lines.
         body: What is stored as its body.
         is_encoded: Whether that is sections of AMQP.
+        is_text: Whether it is a string.
     """
 
     header: Header
@@ -105,6 +115,7 @@ class Taken(NamedTuple):
     native: bytes
     body: bytes
     is_encoded: bool
+    is_text: bool
 
     @property
     def duplicate_id(self) -> bytes:
@@ -137,11 +148,14 @@ class Taken(NamedTuple):
         headers = [("destination", destination), *self._own_headers()]
         if self.is_encoded:
             headers.append(ENCODED_BODY)
+        if self.is_text:
+            headers.append(TEXT_BODY)
         for name, value in self.application.items():
             text = text_of(value)
             if not name or text is None:
                 continue
-            headers.append((f"{APPLICATION_PREFIX}{name}" if name in _RESERVED else name, text))
+            is_taken = name in _RESERVED or name.startswith(APPLICATION_PREFIX)
+            headers.append((f"{APPLICATION_PREFIX}{name}" if is_taken else name, text))
         plain = [
             (name.replace("\0", "\ufffd"), value.replace("\0", "\ufffd")) for name, value in headers
         ]
@@ -162,6 +176,8 @@ class Taken(NamedTuple):
             ("JMSXGroupID", properties.group_id),
             ("JMSXGroupSeq", _group_sequence(properties.group_sequence)),
         ]
+        if isinstance(properties.correlation_id, bytes):
+            found.append((BINARY_CORRELATION, b64encode(properties.correlation_id).decode()))
         if properties.user_id:
             found.append(("JMSXUserID", properties.user_id.decode(errors="replace")))
         return [(name, value) for name, value in found if value]
@@ -313,6 +329,7 @@ def _taken(
         NATIVE.pack(NATIVE_VERSION, section, code, len(before)) + before + footer,
         body,
         not section and bool(body),
+        code in _STRINGS,
     )
 
 

@@ -41,7 +41,7 @@ def test_verdict(data: bytes) -> None:
 
 def test_mqtt_is_told_by_its_first_byte() -> None:
     connect = b"\x10\x0c\x00\x04MQTT"
-    assert detect(connect[:1]).protocol is Protocol.MQTT
+    assert detect_for(connect[:1], tuple(Protocol)).protocol is Protocol.MQTT
     elsewhere = detect_for(connect, (Protocol.STOMP,))
     assert elsewhere.protocol is None
     assert elsewhere.foreign is not None

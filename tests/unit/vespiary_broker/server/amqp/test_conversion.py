@@ -108,7 +108,7 @@ def test_what_has_no_text_is_for_amqp_alone() -> None:
 @pytest.mark.parametrize("name", ["destination", "persistent", "content-length", "message-id"])
 def test_a_reserved_name_gets_a_prefix(name: str) -> None:
     found = lines_of(message(application={name: "x"}, durable=False))
-    assert found[f"app-{name}"] == "x"
+    assert found[f"user-property.{name}"] == "x"
     assert found.get(name) == ("/queue/a" if name == "destination" else None)
 
 
@@ -242,11 +242,31 @@ def test_stomp_headers_become_application_properties() -> None:
         ("application/json", b"{}", Section.DATA, b"{}"),
         ("text/plain", "é".encode(), Section.AMQP_VALUE, "é"),
         ("text/plain", b"\xff", Section.DATA, b"\xff"),
+        ("x/y\nmqtt-payload-format:1", b"abc", Section.AMQP_VALUE, "abc"),
     ],
 )
 def test_the_body_of_stomp(content_type: str, body: bytes, section: Section, value: Any) -> None:
     line = f"content-type:{content_type}\n" if content_type else ""
     assert restored(stored(line.encode(), body))[section] == value
+
+
+def test_mqtt_to_amqp() -> None:
+    lines = (
+        b"destination:a.b\nmqtt-qos:2\nmqtt-retain:true\nmqtt-correlation-data:AP8=\n"
+        b"user-property.destination:x\nreply-to:r\n"
+    )
+    found = restored(stored(lines, protocol=2))
+    assert found[Section.PROPERTIES].correlation_id == b"\0\xff"
+    assert found[Section.APPLICATION_PROPERTIES] == {"destination": "x"}
+    assert found[Section.MESSAGE_ANNOTATIONS] == {
+        Symbol("x-opt-mqtt-qos"): 2, Symbol("x-opt-mqtt-retain"): "true",
+    }  # fmt: skip
+
+
+def test_amqp_to_mqtt() -> None:
+    data = message("text", section=Section.AMQP_VALUE, correlation_id=b"\0\xff")
+    assert lines_of(data)["mqtt-correlation-data"] == "AP8="
+    assert lines_of(data)["mqtt-payload-format"] == "1"
 
 
 def test_header_of_what_is_restored() -> None:
