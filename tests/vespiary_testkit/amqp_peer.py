@@ -252,18 +252,22 @@ def symbol(text: str) -> Symbol:
 
 
 def with_rig(
-    settings: dict[str, Any] | None = None, **limits: Any
+    settings: dict[str, Any] | None = None,
+    *,
+    security: dict[str, Any] | None = None,
+    **limits: Any,
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run a test on a loop, with a rig that it gets as its first argument.
 
     Args:
         settings: Of addresses.
+        security: Permissions by match.
         limits: Of the acceptor's `amqp`.
     """
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         async def scenario(values: dict[str, Any]) -> None:
-            rig = ServerRig(acceptor=amqp_acceptor(**limits), settings=settings)
+            rig = ServerRig(acceptor=amqp_acceptor(**limits), settings=settings, security=security)
             await test(rig, **values)
             await rig.close()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.permissions import queue_permission
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import (
@@ -47,7 +48,7 @@ from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import Attach, Coordinator, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.server.amqp.session import AmqpSession
@@ -166,6 +167,7 @@ async def _make_node(session: AmqpSession, terminus: Source | Target) -> tuple[s
     registry = session.cycle.engine.registry
     name = str(uuid.uuid4())
     if kind_of(terminus) is RoutingType.MULTICAST:
+        registry.permissions.check_making(session.handler.user, name, None, RoutingType.MULTICAST)
         await registry.create_address(name, {RoutingType.MULTICAST}, is_auto_created=True)
         return name, None
     queue = await registry.create_queue(
@@ -291,8 +293,7 @@ async def _subscription(
         )
     if queue is not None and queue.client_id == container and _is_changed(queue, request):
         # As JMS has it: another selector or topic is another subscription of the same name.
-        key = delete_durable_subscription(session.cycle.engine.registry, container, link.name)
-        await session.cycle.engine.registry.wait_removed(key)
+        await _delete_durable(session, link.name)
     link.on_detached = lambda: _delete_durable(session, link.name)
     return replace(request, durable_name=link.name)
 
@@ -309,7 +310,8 @@ def _is_changed(queue: Queue, request: SubscriptionRequest) -> bool:
 
 async def _delete_durable(session: AmqpSession, name: str) -> None:
     registry = session.cycle.engine.registry
-    key = delete_durable_subscription(registry, session.handler.client_id, name)
+    handler = session.handler
+    key = delete_durable_subscription(registry, handler.client_id, name, handler.user)
     await registry.wait_removed(key)
 
 
@@ -319,6 +321,8 @@ async def _shared(
     if request.is_no_local:
         raise Refused(Condition.NOT_IMPLEMENTED, "a shared subscription is not no-local")
     registry = session.cycle.engine.registry
+    address = request.destination.address
+    registry.permissions.check(session.handler.user, Permission.CONSUME, address)
     name = shared_queue_name(session.handler.client_id, link.name, source)
     existing = registry.queues.get(name)
     if existing is not None and _is_changed(existing, request):
@@ -327,8 +331,7 @@ async def _shared(
                 Condition.RESOURCE_LOCKED,
                 f"the shared subscription {name} is in use with another selector or topic",
             )
-        registry.drop_queue(existing)
-        await registry.wait_removed(existing.key)
+        await _delete_shared(session, existing)
     keeps = is_durable(source)
     queue = await registry.create_queue(
         name,
@@ -349,6 +352,9 @@ async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
     registry = session.cycle.engine.registry
     if queue.is_deleted or queue.consumers:
         return
+    permission = queue_permission(is_made=False, is_durable=queue.is_durable)
+    registry.permissions.check(session.handler.user, permission, queue.address.name)
+    registry.check_deletable(queue)
     registry.drop_queue(queue)
     await registry.wait_removed(queue.key)
 

@@ -25,7 +25,7 @@ from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.stored_message import StoredMessage, stored_head
 from vespiary_codec.wire.amqp import Detach, Flow
 from vespiary_spec.errors import VespiaryError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.server.protocol_handler import Work
@@ -45,11 +45,13 @@ async def open_browser(
     """Return a link that browses the queue of a request.
 
     Raises:
+        NotPermitted: The user may not browse there.
         RemoteProtocolError: There is no such queue, and it may not be made.
         InvalidSelector: The selector is no condition.
     """
     registry = session.cycle.engine.registry
     destination = request.destination
+    registry.permissions.check(destination.user, Permission.BROWSE, destination.address)
     name = destination.queue or destination.address
     queue = registry.queue_of(destination.address, name)
     if queue is None:

@@ -22,6 +22,7 @@ from vespiary_spec.errors import (
     JournalFull,
     LimitExceeded,
     LoginRefused,
+    NotPermitted,
     RemoteProtocolError,
     VespiaryError,
     XaError,
@@ -92,6 +93,7 @@ class ConnectionRefused(Refused):
 
 _CONDITIONS: Final[tuple[tuple[type[VespiaryError], Condition], ...]] = (
     (LoginRefused, Condition.UNAUTHORIZED_ACCESS),
+    (NotPermitted, Condition.UNAUTHORIZED_ACCESS),
     (InvalidSelector, Condition.INVALID_FIELD),
     (AddressFull, Condition.RESOURCE_LIMIT_EXCEEDED),
     (JournalFull, Condition.RESOURCE_LIMIT_EXCEEDED),

@@ -34,6 +34,7 @@ from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import SENDER, Accepted, Disposition, TransactionalState
 from vespiary_codec.wire.amqp.values import UInt
 from vespiary_spec.errors import VespiaryError, XaError
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.server.amqp.handler import AmqpHandler
@@ -88,8 +89,11 @@ class TransactionBook:
 
         Raises:
             SessionRefused: There is no such transaction.
+            NotPermitted: The user may not send there; the commit asks again.
             LimitExceeded: It cannot hold the message.
         """
+        destination = message.destination
+        self._registry.permissions.check(destination.user, Permission.SEND, destination.address)
         self._open.add(self._known(number), message)
 
     def doom(self, number: bytes) -> None:
