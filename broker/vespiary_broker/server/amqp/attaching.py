@@ -45,7 +45,7 @@ from vespiary_broker.server.amqp.terminus import (
     shared_queue_name,
 )
 from vespiary_broker.server.protocol_handler import sentence_of
-from vespiary_codec.wire.amqp import Attach, Coordinator, Source, Target
+from vespiary_codec.wire.amqp import OUTCOMES, Attach, Coordinator, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Permission, RoutingType
@@ -234,6 +234,8 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
         return await open_browser(session, link, request)
     consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
     link.begin(consumer)
+    if asked.unsettled and consumer.queue.is_durable:
+        link.recover(asked.unsettled)
     return link
 
 
@@ -257,7 +259,9 @@ def _source_answer(
                 None if source.distribution_mode is None else Symbol(source.distribution_mode)
             ),
             filter=filters,
-            default_outcome=None,
+            default_outcome=(
+                source.default_outcome if isinstance(source.default_outcome, OUTCOMES) else None
+            ),
             outcomes=tuple(map(Symbol, _OUTCOMES)),
             capabilities=source.capabilities,
         ),

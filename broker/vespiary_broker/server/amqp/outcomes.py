@@ -7,8 +7,9 @@ a client that settles last is answered when that is durable. Called by `session`
 |---|---|
 | accepted | it is acknowledged |
 | rejected | a dead letter, with the error in two header lines |
-| released, or settled without an outcome | given out again, not counted as delivered |
+| released | given out again, not counted as delivered |
 | modified | likewise; counted with `delivery-failed`; with `undeliverable-here` not to this link |
+| none, but settled | what the source says (`default-outcome`); released if it does not |
 
 Source: AMQP 1.0 (OASIS, 2012) §3.4.
 """
@@ -90,7 +91,8 @@ def _settle_all(session: AmqpSession, ids: list[int], asked: Disposition) -> int
     try:
         for delivery_id in ids:
             link, sequence = session.unsettled[delivery_id]
-            apply(link, sequence, asked.state)
+            outcome = link.default_outcome if asked.state is None else asked.state
+            apply(link, sequence, outcome)
             del session.unsettled[delivery_id]
             link.settled(sequence)
             done += 1

@@ -24,7 +24,8 @@ from vespiary_broker.server.amqp.restoring import payload_of
 from vespiary_broker.server.amqp.transfers import serial_distance, transfer_frames
 from vespiary_broker.server.protocol_handler import Work
 from vespiary_codec.stored_message import read_stored
-from vespiary_codec.wire.amqp import Attach, Detach, Error, Flow
+from vespiary_codec.wire.amqp import Accepted, Attach, Detach, Error, Flow, Released
+from vespiary_codec.wire.amqp.composites import made_of
 from vespiary_codec.wire.amqp.values import UInt
 from vespiary_spec.errors import VespiaryError
 
@@ -35,6 +36,7 @@ _DRAIN_LOOK_S: Final = 0.01
 _DRAIN_LOOKS_MAX: Final = 100
 """Looks of a drain at a queue that seems to have something and gives nothing: then it is over."""
 _PRE_SETTLED: Final = 1
+_TAG_BYTES: Final = 8
 
 
 class OutgoingLink(Link):
@@ -48,6 +50,7 @@ class OutgoingLink(Link):
         on_detached: Deletes what goes with a link that is closed; None: nothing does.
         node: A queue that was made for it and goes with it; None: there is none.
         answer: What is answered to the attach.
+        default_outcome: What settling without an outcome means.
 
     Args:
         session: Its session.
@@ -64,6 +67,7 @@ class OutgoingLink(Link):
         self.on_detached: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.node: Queue | None = None
         self.answer = answer
+        self.default_outcome: Any = answer.source.default_outcome or Released()
         self._count = 0
         self._limit = -1
         self._sent: list[int] = []  # pre-settled, and there was no room to acknowledge them
@@ -75,6 +79,36 @@ class OutgoingLink(Link):
         """Take its consumer: nothing is given to it before there is credit."""
         self.consumer = consumer
         self.is_open = True
+        self.refresh()
+
+    def recover(self, unsettled: dict[Any, Any]) -> None:
+        """Acknowledge what the client had accepted before its link was cut off, and not told.
+
+        All else that it held is given out again. Tags are sequences.
+
+        Args:
+            unsettled: Its deliveries that are not settled: states by tag.
+
+        Durability: none by itself; what is lost again with a crash is given out again.
+        """
+        consumer = self.consumer
+        if consumer is None or consumer.view is not None:
+            return
+        core = self.session.cycle.core
+        for tag, state in unsettled.items():
+            is_ours = isinstance(tag, bytes) and len(tag) == _TAG_BYTES
+            if not is_ours or not isinstance(made_of(state), Accepted):
+                continue
+            sequence = int.from_bytes(tag, "big")
+            core.set_credit(consumer.handle, 1)
+            if not core.give(consumer.handle, [sequence], 1)[1]:
+                continue  # it went, or somebody else has it
+            try:
+                core.acknowledge(consumer.handle, sequence)
+            except NoRoom:
+                self.session.cycle.engine.registry.returns.release(consumer, sequence)
+                break  # it comes again, as do those behind it
+        self._limit = -1
         self.refresh()
 
     def attached(self) -> None:
@@ -202,7 +236,7 @@ class OutgoingLink(Link):
                 session.channel,
                 self.handle,
                 self.given(message.sequence),
-                message.sequence.to_bytes(8, "big"),
+                message.sequence.to_bytes(_TAG_BYTES, "big"),
                 payload,
                 handler.frame_bytes,
                 is_settled=self.is_pre_settled,

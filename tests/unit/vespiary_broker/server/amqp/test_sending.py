@@ -9,7 +9,9 @@ import pytest
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.selection.selector import prepare_parser
 from vespiary_codec.wire.amqp import (
+    Accepted,
     Attach,
+    Decoder,
     Detach,
     Disposition,
     End,
@@ -25,9 +27,10 @@ from vespiary_codec.wire.amqp import (
     read_section,
     sections,
 )
+from vespiary_codec.wire.amqp.composites import write
 from vespiary_codec.wire.amqp.values import Described, Symbol, UByte, UInt
 from vespiary_spec.settings import AddressSettings, RoutingType
-from vespiary_testkit.amqp_peer import SENDER, AmqpPeer, message, with_rig
+from vespiary_testkit.amqp_peer import RECEIVER, SENDER, AmqpPeer, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
 
 prepare_parser()  # in the test's thread: a session would have one of its own do it
@@ -467,3 +470,46 @@ async def test_no_local(rig: ServerRig) -> None:
     assert bodies(peer) == []
     await fill(rig, 1, "/topic/t")
     assert bodies(peer) == [0]
+
+
+@with_rig()
+async def test_what_was_accepted_before_the_link_was_cut_off_does_not_come_again(
+    rig: ServerRig,
+) -> None:
+    peer = await client(rig)
+    source = Source(address="/topic/t", durable=UInt(2), expiry_policy=Symbol("never"))
+    await peer.receiver("/topic/t", source=source, name="sub")
+    await fill(rig, 4, "/topic/t")
+    await peer.credit(4)
+    tags = [transfer.delivery_tag for transfer, _ in peer.messages()]
+    peer.peer.lose()
+    await rig.settle()
+    again = await client(rig)
+    unsettled = {tags[0]: described(Accepted()), tags[1]: None, tags[2]: described(Accepted())}
+    unsettled |= {b"odd": described(Accepted()), b"\xff" * 8: described(Accepted()), 7: None}
+    await again.receiver("/topic/t", source=source, name="sub", unsettled=unsettled)
+    await again.credit(9)
+    assert bodies(again) == [1, 3]
+    await rig.flush()
+    assert statistics(rig, "me.sub").acknowledged == 2
+
+
+def described(outcome: Any) -> Any:
+    """Return an outcome as the decoder has it in a map."""
+    return Decoder(write(outcome)).value()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@with_rig()
+async def test_settled_without_an_outcome(rig: ServerRig, failed: bool) -> None:
+    await fill(rig, 1)
+    peer = await client(rig)
+    default = Modified(delivery_failed=True) if failed else None
+    source = Source(address="/queue/a", default_outcome=default)
+    answer = await peer.receiver("/queue/a", source=source, credit=5)
+    assert answer.source.default_outcome == default
+    peer.messages()
+    peer.frame(Disposition(role=RECEIVER, first=UInt(0), settled=True))
+    await rig.settle()
+    ((_, again),) = peer.messages()
+    assert header_of(again).delivery_count == failed
