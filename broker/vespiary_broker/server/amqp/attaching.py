@@ -226,11 +226,7 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
             "no-local is for a topic, whose subscribers have a queue each",
             info={Symbol("invalid-field"): Symbol("filter")},
         )
-    if (
-        source.distribution_mode == COPY
-        and request.destination.queue is None
-        and kind is not RoutingType.MULTICAST
-    ):
+    elif source.distribution_mode == COPY:
         return await open_browser(session, link, request)
     consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
     link.begin(consumer)

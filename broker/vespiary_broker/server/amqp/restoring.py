@@ -35,8 +35,10 @@ from vespiary_codec.wire.amqp import (
     encode_section,
 )
 from vespiary_codec.wire.amqp.values import Symbol, Timestamp, UByte, UInt
+from vespiary_codec.wire.stomp.errors import RemoteProtocolError
+from vespiary_codec.wire.stomp.escapes import unescape
 from vespiary_codec.wire.stomp.properties import NATIVE as END_OF_LINES
-from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS, parse_properties
+from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS, lines_in
 
 REJECTED: Final = ("_AMQ_REJECT_CONDITION", "_AMQ_REJECT_DESCRIPTION")
 """Lines of a dead letter that say why its consumer has rejected it."""
@@ -94,11 +96,11 @@ def head_of(
         body_bytes: Bytes of its body.
         annotations: Those that a client has changed.
     """
-    lines, end, native = message.properties.partition(END_OF_LINES)
+    lines = lines_in(message.properties)
     header = _header(lines, message, now_ms)
-    if message.protocol == PROTOCOL and end and native[:1] == bytes([NATIVE_VERSION]):
-        _, section, code, before_bytes = NATIVE.unpack_from(native)
-        before = native[NATIVE.size : NATIVE.size + before_bytes]
+    native = _native_of(message)
+    if native is not None:
+        section, code, before, _ = native
         if annotations or any(mark in lines for mark in _BROKERS):
             before = _annotated(before, lines, annotations or {})
         return header + before + _value_head(section, code, body_bytes)
@@ -107,11 +109,43 @@ def head_of(
 
 def tail_of(message: StoredMessage) -> bytes:
     """Return what stands behind the bytes of a body: the footer."""
-    _, end, native = message.properties.partition(END_OF_LINES)
-    if message.protocol != PROTOCOL or not end or native[:1] != bytes([NATIVE_VERSION]):
-        return b""
-    before_bytes = NATIVE.unpack_from(native)[3]
-    return native[NATIVE.size + before_bytes :]
+    native = _native_of(message)
+    return b"" if native is None else native[3]
+
+
+def _native_of(message: StoredMessage) -> tuple[int, int, bytes, bytes] | None:
+    """Return what is kept of a message of AMQP: section and code of its body, and other sections.
+
+    Returns:
+        None: it is another's, or came into the journal by another way.
+    """
+    if message.protocol != PROTOCOL:
+        return None
+    native = message.properties.partition(END_OF_LINES)[2]
+    if len(native) < NATIVE.size:
+        return None
+    version, section, code, before_bytes = NATIVE.unpack_from(native)
+    footer_at = NATIVE.size + before_bytes
+    if version != NATIVE_VERSION or footer_at > len(native):
+        return None
+    return section, code, native[NATIVE.size : footer_at], native[footer_at:]
+
+
+def _headers_in(lines: bytes) -> list[tuple[str, str]]:
+    """Return headers as they are, also where whoever stored them did it wrong."""
+    found = []
+    for line in lines.decode(errors="replace").split("\n"):
+        name, colon, value = line.partition(":")
+        if name and colon:
+            found.append((_plain(name), _plain(value)))
+    return found
+
+
+def _plain(text: str) -> str:
+    try:
+        return unescape(text, "1.2") if "\\" in text else text
+    except RemoteProtocolError:
+        return text  # an escape that nobody knows
 
 
 def _tail_of(message: StoredMessage) -> bytes:
@@ -158,7 +192,7 @@ def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int) -> by
 
 def _annotated(before: bytes, lines: bytes, changes: dict[Any, Any]) -> bytes:
     """Return the sections before a body with annotations added to them."""
-    added = _annotations_of(parse_properties(lines)) | changes
+    added = _annotations_of(_headers_in(lines)) | changes
     decoder = Decoder(before)
     kept: dict[Any, Any] = {}
     rest = before
@@ -188,7 +222,7 @@ def _converted(
     lines: bytes, message: StoredMessage, queue_id: int, changes: dict[Any, Any], body_bytes: int
 ) -> bytes:
     headers: dict[str, str] = {}
-    for name, value in parse_properties(lines):
+    for name, value in _headers_in(lines):
         headers.setdefault(name, value)
     annotations = _annotations_of(list(headers.items())) | changes
     properties = _properties_of(headers, message, queue_id)
@@ -197,6 +231,9 @@ def _converted(
         for name, value in headers.items()
         if name not in _FIELDS and name not in _ANNOTATED
     }
+    for name in ("content-type", "content-encoding"):
+        if not headers.get(name, "").isascii():
+            application[name] = headers[name]  # a symbol of AMQP cannot say it
     made = b""
     if annotations:
         made += encode_section(Section.MESSAGE_ANNOTATIONS, annotations)

@@ -292,3 +292,26 @@ def test_a_long_body_is_found_before_it_has_come(code: bytes) -> None:
     assert bytes([found.section, found.code]) == code
     map_body = encode_section(Section.AMQP_VALUE, {str(n): n for n in range(200)})
     assert find_long_body(map_body[:200], LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "properties"),
+    [
+        (1, b"no colon\n:no name\nbad:\\x\n\xff\xfe:\xff\nno end:1"),
+        (2, b"\n\n"),
+        (3, b""),
+        (3, b"a:b\n\0"),
+        (3, b"a:b\n\0\x01\x75\xa0"),
+        (3, b"a:b\n\0\x01\x75\xb0\0\xff\xff\xff\xff"),
+        (3, b"a:b\n\0\x09\x75\xb0\0\0\0\0\0"),
+        (1, "content-type:é\n".encode()),
+    ],
+)
+def test_what_was_stored_wrong_goes_out_all_the_same(protocol: int, properties: bytes) -> None:
+    found = restored(stored(properties, b"body", protocol=protocol))
+    assert found[Section.DATA] == b"body"
+
+
+def test_a_content_type_that_is_no_symbol_is_told() -> None:
+    found = restored(stored("content-type:é\n".encode()))
+    assert found[Section.APPLICATION_PROPERTIES] == {"content-type": "é"}

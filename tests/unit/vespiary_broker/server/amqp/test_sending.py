@@ -393,6 +393,11 @@ async def test_browsing_takes_nothing(rig: ServerRig) -> None:
     peer.settle(0, 4)
     await peer.detach(1)
     assert (statistics(rig).ready, statistics(rig).acknowledged) == (5, 0)
+    by_name = Source(address="a::a", distribution_mode=Symbol("copy"))
+    await peer.receiver("a::a", handle=2, source=by_name, credit=9)
+    await rig.settle()
+    assert bodies(peer) == [0, 1, 2, 3, 4]
+    assert statistics(rig).delivering == 0
 
 
 @with_rig()
