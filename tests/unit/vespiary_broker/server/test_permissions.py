@@ -15,6 +15,9 @@ from vespiary_codec.wire.stomp import Frame
 from vespiary_spec.errors import NotPermitted
 from vespiary_spec.settings import AddressSettings, RoutingType, SecuritySettings
 from vespiary_testkit.journal_workload import run
+from vespiary_testkit.large_rig import LargeRig
+from vespiary_testkit.large_rig import rigged as on_large_rig
+from vespiary_testkit.large_rig import send as large
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 
@@ -358,3 +361,22 @@ async def test_dead_letters_need_no_permission() -> None:
 
 def _keys(user: User) -> tuple[bytes, int, bytes, bytes]:
     return user.salt, user.iterations, user.stored_key, user.server_key
+
+
+def test_a_large_message_is_refused_before_its_body_goes_to_disk() -> None:
+    @on_large_rig
+    async def scenario(rig: LargeRig) -> None:
+        rig.engine.registry.permissions.replace(
+            {"#": SecuritySettings(send=("anonymous",)), "secret": SecuritySettings()}
+        )
+        peer = rig.peer()
+        await peer.login()
+        data = large("secret", "1")
+        peer.send(data[: len(data) // 2])
+        await rig.flush()
+        assert rig.bodies() == []
+        (frame,) = peer.frames()
+        assert "no permission send at the address secret" in frame.get("message", "")
+        assert frame.get("receipt-id") == "1"
+
+    scenario()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vespiary_broker.engine.names import Sender
 from vespiary_codec.wire.mqtt import (
     Disconnect,
     Property,
@@ -16,6 +17,7 @@ from vespiary_codec.wire.mqtt import (
     Subscription,
     Will,
 )
+from vespiary_spec.errors import NotPermitted
 from vespiary_spec.settings import Permission, SecuritySettings
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
@@ -89,13 +91,19 @@ async def test_a_retained_message_that_may_not_be_sent_is_not_kept(rig: MqttRig)
 
 
 @pytest.mark.parametrize(
-    "missing", ["consume", "create_address", "create_durable_queue", "create_non_durable_queue"]
+    ("missing", "is_durable"),
+    [
+        ("consume", True),
+        ("consume", False),
+        ("create_address", False),
+        ("create_durable_queue", True),
+        ("create_non_durable_queue", False),
+    ],
 )
-def test_a_subscription_that_may_not_be_leaves_nothing(missing: str) -> None:
+def test_a_subscription_that_may_not_be_leaves_nothing(missing: str, is_durable: bool) -> None:
     @on_rig()
     async def scenario(rig: MqttRig) -> None:
         rule(rig, secret=allowed(missing))
-        is_durable = missing == "create_durable_queue"
         client = await rig.connected(properties=NEVER if is_durable else {})
         assert await suback(rig, client, "secret", "open") == [
             ReasonCode.NOT_AUTHORIZED,
@@ -139,3 +147,13 @@ async def test_a_subscription_that_may_not_be_any_more_ends_its_connection(rig: 
     await rig.flush()
     assert client.one(Disconnect).reason_code is ReasonCode.NOT_AUTHORIZED
     assert client.is_ended
+
+
+@on_rig()
+async def test_no_queue_is_made_for_who_may_not_consume(rig: MqttRig) -> None:
+    rule(rig, secret=allowed("consume"))
+    with pytest.raises(NotPermitted):
+        await rig.hub.queues.make(
+            Sender("c"), "anonymous", "secret", is_durable=True, is_no_local=False
+        )
+    assert not rig.engine.registry.queues
