@@ -21,6 +21,8 @@ from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
 QUEUE_SEPARATOR: Final = "::"
+OWN_PREFIX: Final = "$mqtt."
+"""Addresses that begin so are the broker's own: no client sends to them or consumes there."""
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -81,6 +83,17 @@ def check_name(name: str, kind: str) -> str:
             allowed="printable characters without blanks",
         )
     return name
+
+
+def check_not_own(destination: Destination) -> None:
+    """Refuse a client an address that the broker keeps its own notes in.
+
+    Raises:
+        RemoteProtocolError: It is one.
+    """
+    if destination.address.startswith(OWN_PREFIX) and not destination.is_trusted:
+        name = destination.address[:100]
+        raise RemoteProtocolError(f"the address {name} is the broker's own, and not for clients")
 
 
 def check_new_name(name: str, kind: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.address_settings import covers, width
+from vespiary_broker.engine.names import OWN_PREFIX
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.wildcards import (
     DEFAULT_SYNTAX,
@@ -147,6 +148,8 @@ class Permissions:
 
     def _rules(self, address: str) -> list[tuple[str, SecuritySettings]]:
         """Return the rules that decide about an address; none if there is an uncovered one."""
+        if address.startswith(OWN_PREFIX):
+            return []  # no match covers what the broker keeps there of all other addresses
         syntax = self._syntax
         if not syntax.is_wildcard(address):
             for pattern, settings in self._matches:

@@ -16,7 +16,7 @@ from vespiary_broker.engine.core import AckMode, Core
 from vespiary_broker.engine.delivery_counts import limit_deliveries
 from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.matching import SelectorMatch
-from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.names import Destination, check_not_own
 from vespiary_broker.engine.permissions import queue_permission
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
@@ -101,6 +101,7 @@ async def open_subscription(
     Durability: on return a durable queue that was made survives a power loss.
     """
     destination = request.destination
+    check_not_own(destination)
     if not destination.is_trusted:  # before anything is made for it
         registry.permissions.check(destination.user, Permission.CONSUME, destination.address)
     registry.limits.check_subscription()

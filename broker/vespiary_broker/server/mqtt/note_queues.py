@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
+from vespiary_broker.engine.names import OWN_PREFIX as PREFIX
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_spec.settings import RoutingType
 
-PREFIX: Final = "$mqtt."
 _LOOK_MESSAGES: Final = 256
 
 

@@ -157,3 +157,35 @@ async def test_no_queue_is_made_for_who_may_not_consume(rig: MqttRig) -> None:
             Sender("c"), "anonymous", "secret", is_durable=True, is_no_local=False
         )
     assert not rig.engine.registry.queues
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_what_the_broker_keeps_of_mqtt_is_for_no_client(rig: MqttRig) -> None:
+    client = await rig.connected(properties=NEVER)
+    client.send(Publish("a/b", b"keep", 2, retain=True, packet_id=1))
+    for _ in range(5):
+        await rig.flush()
+    own = [name for name in rig.engine.registry.queues if name.startswith("$mqtt.")]
+    assert len(own) == 2
+    assert rig.hub.retained.count == 1
+    for name in own:
+        for frame in (
+            f"SUBSCRIBE\nid:1\ndestination:{name}\\c\\c{name}\n",
+            f"SUBSCRIBE\nid:1\ndestination:/topic/{name}\n",
+            f"SUBSCRIBE\nid:1\ndestination:/queue/{name}.new\n",
+            f"SEND\ndestination:{name}\\c\\c{name}\n",
+            f"SEND\ndestination:/topic/{name}\n",
+            f"SEND\ndestination:/queue/{name}\n",
+        ):
+            peer = rig.peer()
+            await peer.login()
+            peer.send(f"{frame}\n\0".encode())
+            await rig.flush()
+            (answer,) = peer.frames()
+            assert answer.command == "ERROR"
+            assert "the broker's own" in answer.get("message", "")
+    assert sum(rig.core.queue_statistics(rig.engine.registry.queues[n].id).added for n in own) == 2
+    permissions = rig.engine.registry.permissions
+    rule(rig)
+    for permission in Permission:
+        assert not permissions.is_permitted("anonymous", permission, own[0])
