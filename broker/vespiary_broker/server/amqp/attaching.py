@@ -129,7 +129,7 @@ async def _incoming(session: AmqpSession, asked: Attach) -> Link:
     text, node = address_of(target), None
     destination: Destination | None = None
     if target.dynamic:
-        text, node = await _make_node(session, target)
+        text, node = await _make_node(session, target, Permission.SEND)
         destination = handler.destination_of(text, kind_of(target))
     elif text:
         destination = handler.destination_of(text, kind_of(target))
@@ -162,12 +162,24 @@ def _target_answer(target: Target, text: str) -> Target:
     )
 
 
-async def _make_node(session: AmqpSession, terminus: Source | Target) -> tuple[str, Queue | None]:
-    """Make a node of a name that is used once, which goes with its link."""
-    registry = session.cycle.engine.registry
+async def _make_node(
+    session: AmqpSession, terminus: Source | Target, permission: Permission
+) -> tuple[str, Queue | None]:
+    """Make a node of a name that is used once, which goes with its link.
+
+    Args:
+        session: The session.
+        terminus: What was asked for.
+        permission: What the link needs there.
+
+    Raises:
+        NotPermitted: The user may not use it, or not make it.
+    """
+    registry, user = session.cycle.engine.registry, session.handler.user
     name = str(uuid.uuid4())
+    registry.permissions.check(user, permission, name)
     if kind_of(terminus) is RoutingType.MULTICAST:
-        registry.permissions.check_making(session.handler.user, name, None, RoutingType.MULTICAST)
+        registry.permissions.check_making(user, name, None, RoutingType.MULTICAST)
         await registry.create_address(name, {RoutingType.MULTICAST}, is_auto_created=True)
         return name, None
     queue = await registry.create_queue(
@@ -193,7 +205,8 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
     selector, is_no_local, filters = filters_of(source)
     text, node = address_of(source), None
     if source.dynamic:
-        text, node = await _make_node(session, source)
+        wanted = Permission.BROWSE if source.distribution_mode == COPY else Permission.CONSUME
+        text, node = await _make_node(session, source, wanted)
     if not text:
         raise Refused(Condition.INVALID_FIELD, "the source of a link has no address")
     if selector and not is_parser_prepared():
@@ -218,7 +231,12 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
     )
     registry = session.cycle.engine.registry
     kind = routing_type_for(registry, destination)
-    if kind is RoutingType.MULTICAST and destination.queue is None:
+    is_topic = kind is RoutingType.MULTICAST and destination.queue is None
+    is_browsed = source.distribution_mode == COPY and not is_topic
+    # Before anything of a subscription is made or deleted for it.
+    permission = Permission.BROWSE if is_browsed else Permission.CONSUME
+    registry.permissions.check(destination.user, permission, destination.address)
+    if is_topic:
         request = await _subscription(session, link, request, source)
     elif is_no_local:
         raise Refused(
@@ -226,7 +244,7 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
             "no-local is for a topic, whose subscribers have a queue each",
             info={Symbol("invalid-field"): Symbol("filter")},
         )
-    elif source.distribution_mode == COPY:
+    elif is_browsed:
         return await open_browser(session, link, request)
     consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
     link.begin(consumer)
@@ -309,8 +327,7 @@ def _is_changed(queue: Queue, request: SubscriptionRequest) -> bool:
 
 
 async def _delete_durable(session: AmqpSession, name: str) -> None:
-    registry = session.cycle.engine.registry
-    handler = session.handler
+    registry, handler = session.cycle.engine.registry, session.handler
     key = delete_durable_subscription(registry, handler.client_id, name, handler.user)
     await registry.wait_removed(key)
 
@@ -321,8 +338,6 @@ async def _shared(
     if request.is_no_local:
         raise Refused(Condition.NOT_IMPLEMENTED, "a shared subscription is not no-local")
     registry = session.cycle.engine.registry
-    address = request.destination.address
-    registry.permissions.check(session.handler.user, Permission.CONSUME, address)
     name = shared_queue_name(session.handler.client_id, link.name, source)
     existing = registry.queues.get(name)
     if existing is not None and _is_changed(existing, request):
@@ -348,7 +363,11 @@ async def _shared(
 
 
 async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
-    """Delete the queue of a shared subscription, if nobody else uses it."""
+    """Delete the queue of a shared subscription, if nobody else uses it.
+
+    Raises:
+        NotPermitted: The user may not delete it.
+    """
     registry = session.cycle.engine.registry
     if queue.is_deleted or queue.consumers:
         return

@@ -9,10 +9,12 @@ more, looking again a few times a second, and a drain says that it is there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import LargeBody, LargeDelivery, MessageView
 from vespiary_broker.engine.message_times import is_scheduled
+from vespiary_broker.engine.names import check_not_own
 from vespiary_broker.engine.page_walk import PageWalk
 from vespiary_broker.engine.publishing import make_target
 from vespiary_broker.engine.queues import Queue
@@ -45,12 +47,13 @@ async def open_browser(
     """Return a link that browses the queue of a request.
 
     Raises:
-        NotPermitted: The user may not browse there.
+        NotPermitted: The user may not browse there, or may not make what is missing.
         RemoteProtocolError: There is no such queue, and it may not be made.
         InvalidSelector: The selector is no condition.
     """
     registry = session.cycle.engine.registry
     destination = request.destination
+    check_not_own(destination)
     registry.permissions.check(destination.user, Permission.BROWSE, destination.address)
     name = destination.queue or destination.address
     queue = registry.queue_of(destination.address, name)
@@ -60,7 +63,8 @@ async def open_browser(
         if queues and destination.queue is None:
             queue = queues[0]
         else:
-            await make_target(registry, destination)
+            # Sending is not what it needs; whether its user may make the queue is asked there.
+            await make_target(registry, replace(destination, is_trusted=True))
             queue = registry.queue_of(destination.address, name)
     if queue is None:
         raise Refused(Condition.NOT_FOUND, f"there is no queue {name[:100]!a} to browse")
@@ -127,7 +131,9 @@ class BrowserLink(OutgoingLink):
         if session.connection.is_write_paused:
             self._schedule(_ABSENT_S)
             return
+        permissions = session.cycle.engine.registry.permissions
         try:
+            permissions.check(session.handler.user, Permission.BROWSE, queue.address.name)
             delay_s = self._show()
         except VespiaryError as error:
             self.refuse(error)
