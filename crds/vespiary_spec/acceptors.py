@@ -11,7 +11,9 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.acceptor_tls import AcceptorTls
 from vespiary_spec.model import Change, Unit, setting
+from vespiary_spec.websocket_limits import WebSocketLimits
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"
 """Names of acceptors: what Kubernetes takes for the name of a port."""
@@ -357,23 +359,6 @@ class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     ] = 64
 
 
-class AcceptorTls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """TLS of an acceptor, by files."""
-
-    certificate: Annotated[
-        str, setting("PEM file with the server's certificate chain.", change=Change.RESTART)
-    ]
-    key: Annotated[str, setting("PEM file with the private key.", change=Change.RESTART)]
-    client_ca: Annotated[
-        str | None,
-        setting(
-            "PEM file with the authorities whose client certificates are accepted; with it a "
-            "client certificate is required.",
-            change=Change.RESTART,
-        ),
-    ] = None
-
-
 class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What an acceptor of a file and one of a resource have in common."""
 
@@ -419,6 +404,14 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             maximum=1_000_000,
         ),
     ] = 10_000
+    proxy_protocol: Annotated[
+        bool,
+        setting(
+            "Clients come through a load balancer that says by the PROXY protocol, version 2, whom "
+            "it forwards, in front of all else, TLS included. A connection without it is refused.",
+            change=Change.RESTART,
+        ),
+    ] = False
     sasl_mechanisms: Annotated[
         tuple[SaslMechanism, ...],
         setting(
@@ -448,6 +441,9 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         ),
     ] = "/topic/"
     stomp: Annotated[StompLimits, setting("Limits for STOMP clients.")] = StompLimits()
+    web_socket: Annotated[
+        WebSocketLimits, setting("Limits for clients that come through a WebSocket, at `/ws`.")
+    ] = WebSocketLimits()
     mqtt: Annotated[MqttLimits, setting("Limits for MQTT clients.")] = MqttLimits()
     amqp: Annotated[AmqpLimits, setting("Limits for AMQP 1.0 clients.")] = AmqpLimits()
 
@@ -487,3 +483,12 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         int,
         setting("TCP port. 0 takes a free one.", change=Change.RESTART, minimum=0, maximum=65535),
     ] = limits.PORT_HTTP
+    web_socket_enabled: Annotated[
+        bool | None,
+        setting(
+            "Let messaging clients come through a WebSocket at `/ws` of this port, by the settings "
+            "of the first acceptor that speaks in clear.",
+            change=Change.RESTART,
+            default_text="whether an acceptor speaks in clear",
+        ),
+    ] = None

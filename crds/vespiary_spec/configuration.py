@@ -298,6 +298,8 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
             )
         listeners[place] = acceptor.name
         _check_stomp(acceptor, configuration, path, spelling)
+        if acceptor.tls is not None:
+            _check_tls(acceptor.tls, f"{path}.tls", spelling)
     _check_addresses(configuration.addresses, spelling)
     _check_limits(configuration, spelling)
     check_address_settings(configuration.address_settings, spelling)
@@ -359,6 +361,30 @@ def _check_stomp(
         raise ConfigError(
             "queues and topics need different prefixes", path=path, value=acceptor.anycast_prefix
         )
+
+
+def _check_tls(tls: AcceptorTls, path: str, spelling: Spelling) -> None:
+    names = {field.name: field.spelled(spelling) for field in fields_of(AcceptorTls)}
+    asked = "need_client_auth" if tls.need_client_auth else "want_client_auth"
+    if tls.client_ca is None and (tls.need_client_auth or tls.want_client_auth):
+        raise ConfigError(
+            "client certificates cannot be looked at without authorities",
+            path=f"{path}.{names[asked]}",
+            cure=f"name a file with their certificates as {names['client_ca']}",
+        )
+    if tls.need_client_auth is False and tls.client_ca is not None and not tls.want_client_auth:
+        raise ConfigError(
+            f"`{names['client_ca']}` is of no use where no client is asked for a certificate",
+            path=f"{path}.{names['need_client_auth']}",
+            cure=f"set {names['want_client_auth']}, or leave the authorities out",
+        )
+    for name, keys in (
+        ("sni", [each.server_name.lower() for each in tls.sni]),
+        ("certificate_users", [each.subject for each in tls.certificate_users]),
+    ):
+        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
+        if twice is not None:
+            raise ConfigError("it is there twice", path=f"{path}.{names[name]}", value=twice)
 
 
 def _check_limits(configuration: Configuration, spelling: Spelling) -> None:
@@ -548,7 +574,9 @@ def _pod_acceptor(
         tls = AcceptorTls(
             certificate=f"{folder}/tls.crt",
             key=f"{folder}/tls.key",
-            client_ca=f"{folder}/ca.crt" if secret.require_client_certificate else None,
+            client_ca=f"{folder}/ca.crt" if secret.needs_authorities else None,
+            want_client_auth=secret.needs_authorities and not secret.require_client_certificate,
+            certificate_users=secret.certificate_users,
         )
     own = {
         field.name: getattr(acceptor, field.name)

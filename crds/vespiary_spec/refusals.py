@@ -47,7 +47,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "mqtt-min-large-message-size": "MQTT and large messages",
         "stomp-min-large-message-size": "a limit by acceptor (`min-large-message-size` works)",
         "connection-ttl": "another time to live than the heart-beats'",
-        "web-socket": "WebSocket",
     },
     "Admin": {"tls": "TLS on the HTTP listener"},
     "BrokerSpec": {

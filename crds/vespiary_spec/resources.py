@@ -59,6 +59,7 @@ from vespiary_spec.settings import (
     Address,
     AddressSettings,
     BrokerSettings,
+    CertificateUser,
 )
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus
 from vespiary_spec.upgrading import (
@@ -147,8 +148,24 @@ class TlsSecret(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
     secret_name: Annotated[str, setting("Name of the Secret.", max_length=253)]
     require_client_certificate: Annotated[
-        bool, setting("Ask clients for a certificate of an authority in `ca.crt`.")
+        bool, setting("Turn clients away that show no certificate of an authority in `ca.crt`.")
     ] = False
+    request_client_certificate: Annotated[
+        bool, setting("Ask clients for such a certificate, and let those in that have none.")
+    ] = False
+    certificate_users: Annotated[
+        tuple[CertificateUser, ...],
+        setting(
+            "Users whom client certificates stand for, by subject; one that is not listed stands "
+            "for the user of its common name (CN).",
+            max_length=100,
+        ),
+    ] = ()
+
+    @property
+    def needs_authorities(self) -> bool:
+        """Whether the Secret has to have `ca.crt`."""
+        return self.require_client_certificate or self.request_client_certificate
 
 
 class BrokerAcceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

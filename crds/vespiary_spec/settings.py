@@ -17,11 +17,11 @@ from typing import Annotated
 import msgspec
 
 from vespiary_spec import limits
+from vespiary_spec.acceptor_tls import AcceptorTls, CertificateUser, SniCertificate
 from vespiary_spec.acceptors import (
     DEFAULT_ACCEPTORS,
     Acceptor,
     AcceptorBase,
-    AcceptorTls,
     Admin,
     AmqpLimits,
     MqttLimits,
@@ -50,6 +50,7 @@ from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.naming import WildcardAddresses
 from vespiary_spec.resource_limits import ResourceLimit
 from vespiary_spec.security import Permission, Security, SecuritySettings
+from vespiary_spec.websocket_limits import WebSocketLimits
 
 __all__ = [
     "ADDRESS_DEFAULTS",
@@ -63,6 +64,7 @@ __all__ = [
     "Admin",
     "AmqpLimits",
     "BrokerSettings",
+    "CertificateUser",
     "Configuration",
     "DeletionPolicy",
     "Directories",
@@ -81,7 +83,9 @@ __all__ = [
     "SaslMechanism",
     "Security",
     "SecuritySettings",
+    "SniCertificate",
     "StompLimits",
+    "WebSocketLimits",
     "WildcardAddresses",
 ]
 

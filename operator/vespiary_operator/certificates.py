@@ -51,12 +51,12 @@ class Found:
 
 
 def acceptors(broker: Broker) -> dict[str, tuple[str, bool]]:
-    """Return the Secret of each acceptor with TLS, and whether clients need a certificate."""
+    """Return the Secret of each acceptor with TLS, and whether clients are asked for one."""
     found = {}
     for name, _, acceptor in services.acceptor_ports(broker):
         secret = getattr(acceptor, "tls", None) or broker.spec.tls
         if secret is not None:
-            found[name] = (secret.secret_name, secret.require_client_certificate)
+            found[name] = (secret.secret_name, secret.needs_authorities)
     return found
 
 
@@ -66,7 +66,7 @@ def look(secret: Mapping[str, Any] | None, name: str, *, needs_authorities: bool
     Args:
         secret: The Secret; None if it is not there.
         name: Its name, for sentences.
-        needs_authorities: Whether clients need a certificate of its `ca.crt`.
+        needs_authorities: Whether clients are asked for a certificate of its `ca.crt`.
     """
     cure = f"Put a certificate and its key into it (`kubectl create secret tls {name} ...`)."
     if secret is None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from vespiary_broker.app.broker import BrokerApp
-from vespiary_broker.server.listener import make_tls_context
+from vespiary_broker.server.tls_contexts import make_tls_context
 from vespiary_spec.errors import ConfigError, RemoteProtocolError
 from vespiary_spec.settings import (
     Acceptor,

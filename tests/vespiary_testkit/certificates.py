@@ -57,22 +57,23 @@ class Authority:
         """Its certificate, as PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def sign(self, name: str, *, days: float = 90) -> Signed:
+    def sign(self, name: str, *, days: float = 90, subject: str = "") -> Signed:
         """Return a certificate for 127.0.0.1, localhost and a name, and its key.
 
         Args:
             name: Common name.
             days: How long it is good; negative for one that has ended.
+            subject: Another subject, as RFC 4514 writes it; empty for the common name alone.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        subject_name = x509.Name.from_rfc4514_string(subject or f"CN={name}")
         names: list[x509.GeneralName] = [
             x509.DNSName(name),
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
         made = (
-            _builder(subject, self._name, key.public_key(), days=days)
+            _builder(subject_name, self._name, key.public_key(), days=days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.admin.access import Access
+from vespiary_broker.admin.first_bytes import FirstBytes, Take
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.server.listener import is_loopback
 from vespiary_spec.errors import ConfigError
@@ -64,6 +65,9 @@ class AdminServer:
         port: Port; 0 takes a free one.
         has_users: Whether somebody could log in.
         load: Imports what answers.
+
+    Attributes:
+        on_websocket: Takes connections that begin as WebSockets do; None: there are none.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class AdminServer:
         load: Callable[[], type[Site]] = load_site,
     ) -> None:
         self.host = host
+        self.on_websocket: Take | None = None
         self._load = load
         self._broker = broker
         self._port = port
@@ -182,8 +187,12 @@ class AdminServer:
         loop = asyncio.get_running_loop()
         factory = await site.open()
 
+        waiting: set[FirstBytes] = set()
+
         def make_protocol() -> asyncio.BaseProtocol:
-            return _Busy() if site.connection_count >= CONNECTIONS_MAX else factory()
+            if site.connection_count + len(waiting) >= CONNECTIONS_MAX:
+                return _Busy()
+            return FirstBytes(waiting, factory, lambda: self.on_websocket, IDLE_S)
 
         server = await loop.create_server(make_protocol, sock=listening)
         self._served.set()
@@ -197,6 +206,8 @@ class AdminServer:
                     continue
         finally:
             server.close()
+            for each in list(waiting):
+                each.close()
             await site.close()
 
 

@@ -38,6 +38,7 @@ from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
+from vespiary_broker.app.listening import make_http_listener, make_listeners
 from vespiary_broker.app.memory import MemoryBindings, memory_limits
 from vespiary_broker.app.mqtt import begin_mqtt
 from vespiary_broker.app.naming import count_rules, naming_rules
@@ -53,7 +54,7 @@ from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import LargeLimits, Listener, Timing
+from vespiary_broker.server.listener import Timing
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
@@ -318,25 +319,19 @@ class BrokerApp(Administration):
         return report
 
     async def _listen(self, cycle: Cycle, record_bytes_max: int) -> None:
-        large = None
-        if cycle.large is not None:
-            settings = self.configuration
-            large = LargeLimits(
-                over_bytes=settings.min_large_message_size,
-                record_bytes_max=record_bytes_max,
-                size_bytes_max=settings.max_large_message_size,
-            )
-        listeners = [
-            Listener(acceptor, record_bytes_max, self._timing, large)
-            for acceptor in self.configuration.acceptors
-        ]
-        for listener in listeners:
+        has_large = cycle.large is not None
+        parts = self.configuration, record_bytes_max, self._timing
+        for listener in make_listeners(*parts, has_large=has_large):
             await listener.start(cycle)
             self._listeners += (listener,)
             state = states.listener_state(listener)
             self._tell_listening(state.name, state.protocols, state.host, state.port)
         if self._admin is not None:
             self._tell_listening("http", ("http",), self._admin.host, self._admin.port)
+            http = make_http_listener(*parts, has_large=has_large, port=self._admin.port)
+            if http is not None:
+                self._listeners += (http,)
+                self._admin.on_websocket = partial(http.adopt, cycle)
 
     def _tell_listening(self, name: str, protocols: tuple[str, ...], host: str, port: int) -> None:
         log.info("listening name=%s host=%s port=%d", name, host, port)
@@ -412,6 +407,8 @@ class BrokerApp(Administration):
             self._cycle.is_stopping = True
         if self._draining is not None:
             self._draining.abort()
+        if self._admin is not None:
+            self._admin.on_websocket = None
         for listener in self._listeners:
             listener.stop()
         for listener in self._listeners:

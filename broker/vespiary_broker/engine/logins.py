@@ -177,6 +177,27 @@ class Logins:
         user = users.get(name)
         return (stand_in, False) if user is None else (user, True)
 
+    def by_certificate(self, name: str, peer: str) -> Principal:
+        """Let a client in that has shown a good certificate, without a password.
+
+        Args:
+            name: The user whom the certificate stands for, not empty.
+            peer: Address of the client's machine.
+
+        Raises:
+            LoginRefused: There is no such user.
+        """
+        if self.is_open:
+            return NOBODY
+        user = self._users().get(name)
+        if user is None:
+            raise self.refuse(
+                f"the client certificate stands for {name[:200]!a}, who is no user here",
+                cure="add the user with `vespiary user add`, or map the certificate's subject to "
+                "one with certificate-users of the acceptor's TLS",
+            )
+        return self.let_in(user, peer)
+
     def finish(self, check: Check, *, is_good: bool, now_s: float) -> Principal:
         """Take the result of a check.
 

@@ -14,6 +14,10 @@ from vespiary_broker.engine.core import Core
 
 HEADROOM_BYTES: Final = 64 * 1024
 READ_BYTES: Final = 512 * 1024
+READ_FIRST_BYTES: Final = 16 * 1024
+"""Bytes that are read at once before the protocol is known."""
+READ_LAST_BYTES: Final = 4 * 1024
+"""Bytes that are read at once, to be thrown away, where frames of a framing still matter."""
 
 
 class SharedBuffer:

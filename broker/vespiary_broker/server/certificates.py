@@ -1,10 +1,12 @@
-"""What a certificate says about itself: whose it is, and until when.
+"""What a certificate says about itself: whose it is, until when, and which user it stands for.
 
 Owns the reading. Must never decide whether it is good: TLS does. Called by `listener`.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,3 +57,38 @@ def read_certificate(path: str, acceptor: str) -> Certificate:
             path=f"acceptors.{acceptor}.tls.certificate",
             value=path,
         ) from error
+
+
+def user_of_certificate(certificate: bytes, users: Mapping[str, str]) -> str:
+    """Return the user whom a client certificate stands for, which TLS has found to be good.
+
+    Args:
+        certificate: It, in DER.
+        users: Users by subject, as RFC 4514 writes it.
+
+    Returns:
+        The user of its subject, else its common name; empty if it has none or several.
+    """
+    from cryptography import x509
+
+    subject = x509.load_der_x509_certificate(certificate).subject
+    user = users.get(subject.rfc4514_string())
+    if user is not None:
+        return user
+    names = subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else ""
+
+
+def certificate_user(transport: asyncio.Transport | None, user_of: Callable[[bytes], str]) -> str:
+    """Return the user whom the certificate of a connection's client stands for.
+
+    Args:
+        transport: The connection.
+        user_of: Says so of a certificate in DER.
+
+    Returns:
+        The user; empty without TLS, without a certificate, or if it stands for nobody.
+    """
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
+    certificate = None if tls is None else tls.getpeercert(binary_form=True)
+    return user_of(certificate) if certificate else ""

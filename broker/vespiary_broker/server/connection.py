@@ -3,33 +3,39 @@
 Owns the transport and the core's handle of the connection. The first bytes tell the protocol
 (`detection`); from then on bytes go to its handler. Must never interpret them, nor work for one
 message alone. Owner: the event loop.
-
-States
-    OPEN       frames are taken.
-    ENDING     the last frame (ERROR, or the receipt of DISCONNECT) waits behind what is due.
-    LINGERING  it is on its way; what still comes is thrown away. Then the transport is closed.
-    CLOSED     the transport is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import LargeDelivery
+from vespiary_broker.engine.logins import Principal
 from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.server.buffers import READ_FIRST_BYTES, READ_LAST_BYTES
+from vespiary_broker.server.certificates import certificate_user
 from vespiary_broker.server.closed_clients import descriptor_of
+from vespiary_broker.server.connection_state import State
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.detection import Foreign, detect
 from vespiary_broker.server.ending import LINGER_S, Ending
-from vespiary_broker.server.handlers import make_handler, refusal_of_unknown
+from vespiary_broker.server.handlers import make_handler, make_websocket, refusal_of_unknown
 from vespiary_broker.server.large_stream import LargeStream
-from vespiary_broker.server.protocol_handler import ProtocolHandler, Work, sentence_of
+from vespiary_broker.server.protocol_handler import (
+    INTERNAL_FAILURE,
+    Framing,
+    ProtocolHandler,
+    Work,
+    kind_of,
+    sentence_of,
+    too_slow,
+)
 from vespiary_broker.server.throttle import Throttle
-from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, VespiaryError
+from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener
@@ -38,20 +44,8 @@ OUTPUT_BYTES_MAX: Final = 256 * 1024
 """Unsent bytes above which a connection gets no more messages."""
 CHOKE_BYTES: Final = 2 * OUTPUT_BYTES_MAX
 """Unsent bytes above which a connection is not read: it does not read its receipts either."""
-READ_FIRST_BYTES: Final = 16 * 1024
-"""Bytes that are read at once before the protocol is known."""
-_INTERNAL: Final = "the broker failed to handle this frame; its log says why"
 
 log = logging.getLogger(__name__)
-
-
-class State(enum.Enum):
-    """See the module's docstring."""
-
-    OPEN = enum.auto()
-    ENDING = enum.auto()
-    LINGERING = enum.auto()
-    CLOSED = enum.auto()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -64,17 +58,19 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         cycle: What all connections share.
         listener: The listener that it came through.
+        peer: Address that it is forwarded for; empty: that of its socket.
     """
 
-    def __init__(self, cycle: Cycle, listener: Listener) -> None:
+    def __init__(self, cycle: Cycle, listener: Listener, peer: str = "") -> None:
         self.handle = -1
-        self.peer = "?"
+        self.peer = peer
         self.descriptor = -1
         self.is_write_paused = False
         self.bytes_in = 0
         self.heard_at_s = self.written_at_s = 0.0
         self.connected_at_s = 0.0
         self.handler: ProtocolHandler | None = None
+        self.framing: Framing | None = None  # what is sent is wrapped by it
         self.listener = listener
         self._cycle = cycle
         self._first = b""  # of a connection whose protocol is not known yet
@@ -97,8 +93,9 @@ class Connection(asyncio.BufferedProtocol):
         """Take a new connection in, or turn it away."""
         cycle, listener = self._cycle, self.listener
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
-        peer = transport.get_extra_info("peername")
-        self.peer = str(peer[0]) if peer else "?"
+        if not self.peer:
+            place = transport.get_extra_info("peername")
+            self.peer = str(place[0]) if place else "?"
         self.descriptor = descriptor_of(transport)
         self.heard_at_s = self.written_at_s = self.connected_at_s = cycle.loop.time()
         assert self._transport is not None
@@ -122,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         """Return where the next bytes go."""
         if self.handler is None:
             return self._cycle.buffer.view[:READ_FIRST_BYTES]
+        if self.framing is not None and self._state is not State.OPEN:
+            return self._cycle.buffer.view[:READ_LAST_BYTES]
         return self.handler.read_view()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -138,6 +137,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_holding:
                 self.update_reading()
             self._cycle.touch()
+        elif self.framing is not None:
+            self.framing.discard(bytes(self._cycle.buffer.view[:nbytes]))
+            if self.framing.is_over:
+                self._close_transport()
 
     def _take_first(self, nbytes: int) -> None:
         """Find out which protocol the client speaks."""
@@ -150,7 +153,10 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse_foreign(verdict.foreign)
             return
         data, self._first = self._first, b""
-        self.handler = make_handler(verdict.protocol, self, self._cycle, self.listener)
+        if verdict.is_websocket:
+            self.handler = make_websocket(self, self._cycle, self.listener)
+        else:
+            self.handler = make_handler(verdict.protocol, self, self._cycle, self.listener)
         self.handler.begin(data)
 
     def eof_received(self) -> bool:
@@ -216,6 +222,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     @property
+    def certificate_login(self) -> Callable[[], Principal] | None:
+        """Logs the client in by its certificate; None if it has none that stands for anybody."""
+        user = certificate_user(self._transport, self.listener.user_of)
+        return partial(self._cycle.engine.logins.by_certificate, user, self.peer) if user else None
+
+    @property
     def is_listening(self) -> bool:
         """Whether a client that sends is heard: reading has no reason to wait."""
         return not (self._is_holding or self._is_choked)
@@ -249,10 +261,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.transmit(data)
 
-    def transmit(self, data: bytes) -> None:
-        """Send bytes at once."""
+    def transmit(self, data: bytes, *, is_last: bool = True) -> None:
+        """Send bytes at once; a framing is told by `is_last` whether they end what was begun."""
+        self.put(data if self.framing is None else self.framing.wrap(data, is_last=is_last))
+
+    def put(self, data: bytes) -> None:
+        """Send bytes at once, as they are."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if not data or transport is None or transport.is_closing():
             return
         transport.write(data)
         self.written_at_s = self._cycle.loop.time()
@@ -332,12 +348,12 @@ class Connection(asyncio.BufferedProtocol):
         self._drop_input()
         is_ordered = False
         if self.handler is not None:
-            is_ordered = self.handler.is_logged_in and not self._cycle.failure
+            is_ordered = bool(data) and self.handler.is_logged_in and not self._cycle.failure
             self.handler.close()
         self._drop_stream()
         if self.is_streaming and not (data and is_patient):
             self.abort()
-        elif not data:
+        elif not data and self.framing is None:
             self._close_transport()
         else:
             self._ending = Ending(self)
@@ -385,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s frame=%s", self.peer, _kind_of(cause))
+            log.exception("frame failed peer=%s frame=%s", self.peer, kind_of(cause))
             self.fail_frame()
         else:
             if work is not None:
@@ -400,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
-            log.exception("frame failed peer=%s frame=%s", self.peer, _kind_of(cause))
+            log.exception("frame failed peer=%s frame=%s", self.peer, kind_of(cause))
             self.fail_frame()
         finally:
             self._is_busy = False
@@ -443,10 +459,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_foreign(self, foreign: Foreign) -> None:
         """Turn a client away that speaks another protocol, in its own words if it has any."""
-        error = RemoteProtocolError(
-            f"this port does not speak {foreign.protocol}",
-            allowed=", ".join(self.listener.acceptor.protocols),
-        )
+        error = foreign.error(self.listener.acceptor.protocols)
         if not foreign.reply:
             self.refuse_error(error)
             return
@@ -457,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
     def fail_frame(self) -> None:
         """End the connection for what we did wrong; the log says what."""
         self._cycle.count_error("internal")
-        self.refuse(_INTERNAL)
+        self.refuse(INTERNAL_FAILURE)
 
     def update_reading(self) -> None:
         """Read, or stop reading, as the reasons say."""
@@ -480,13 +493,7 @@ class Connection(asyncio.BufferedProtocol):
         if reason:
             self.refuse(reason)
             return
-        error = LimitExceeded(
-            "too many connections",
-            measured=len(self.listener.connections),
-            allowed=f"at most {self.listener.acceptor.connections_allowed}",
-            cure="try again later, or raise connections-allowed of the acceptor",
-        )
-        self.refuse_error(error)
+        self.refuse_error(self.listener.too_many())
 
     def linger(self) -> None:
         """Say that nothing more comes, and throw away what the client still sends."""
@@ -494,7 +501,12 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.can_write_eof():
+        if self.framing is not None:
+            self.put(self.framing.end())
+            if self.framing.is_over:
+                self._close_transport()
+                return
+        elif transport.can_write_eof():
             transport.write_eof()
         self.update_reading()
 
@@ -578,24 +590,10 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             now_s: The loop's clock.
         """
-        if self.handler is None:
-            return  # the clock of the login runs
-        rate = self.handler.min_read_rate
-        elapsed_s = now_s - self._partial_since_s
         is_held = self._is_choked or self._is_backlogged or self._throttle.is_pausing
-        is_watched = rate and self.is_taking and not is_held
-        if not is_watched or elapsed_s < self.listener.timing.slow_grace_s:
-            return
-        received = self.handler.partial_bytes
-        if received < rate * elapsed_s:
-            error = LimitExceeded(
-                f"a frame that began {elapsed_s:.0f} seconds ago is not complete",
-                measured=f"{received / elapsed_s:.0f} bytes a second",
-                allowed=f"at least {rate}",
-            )
+        if self.handler is None or not self.is_taking or is_held:
+            return  # without a handler, the clock of the login runs
+        timing, elapsed_s = self.listener.timing, now_s - self._partial_since_s
+        error = too_slow(self.handler, elapsed_s, timing.slow_grace_s)
+        if error is not None:
             self.refuse_error(error)
-
-
-def _kind_of(cause: object) -> str:
-    """Return what kind of frame it is: all that may be logged, since it may hold a password."""
-    return str(getattr(cause, "command", type(cause).__name__))

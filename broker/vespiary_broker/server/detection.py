@@ -10,11 +10,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Protocol
 
 LONGEST_SIGNATURE_BYTES: Final = 8
 
-_HTTP_BODY: Final = b"This port speaks no HTTP; console and HTTP API have a port of their own.\n"
+_HTTP_BODY: Final = (
+    b"This port speaks no HTTP but WebSockets at /ws; console and HTTP API have a port of their "
+    b"own.\n"
+)
 _HTTP_REPLY: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%s" % (len(_HTTP_BODY), _HTTP_BODY)
@@ -39,8 +43,19 @@ class Foreign:
     protocol: str
     reply: bytes
 
+    def error(self, protocols: Collection[Protocol]) -> RemoteProtocolError:
+        """Return why its client is turned away.
+
+        Args:
+            protocols: Those that the acceptor speaks.
+        """
+        return RemoteProtocolError(
+            f"this port does not speak {self.protocol}", allowed=", ".join(protocols)
+        )
+
 
 _HTTP: Final = Foreign("HTTP", _HTTP_REPLY)
+_WEBSOCKET: Final = (b"GET /ws ", b"GET /ws?")
 _SPOKEN: Final = (
     (b"CONNECT", Protocol.STOMP),
     (b"STOMP", Protocol.STOMP),
@@ -72,11 +87,13 @@ class Verdict:
         is_decided: Whether more bytes cannot change it.
         protocol: The protocol that the client speaks; None: undecided, or none of the acceptor's.
         foreign: The protocol that is not spoken here.
+        is_websocket: Whether it is the handshake of a WebSocket, which tells the protocol later.
     """
 
     is_decided: bool
     protocol: Protocol | None = None
     foreign: Foreign | None = None
+    is_websocket: bool = False
 
 
 def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
@@ -93,6 +110,10 @@ def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
             if protocol in protocols:
                 return Verdict(is_decided=True, protocol=protocol)
             return Verdict(is_decided=True, foreign=_REFUSALS[protocol])
+    if data.startswith(_WEBSOCKET):
+        return Verdict(is_decided=True, is_websocket=True)
+    if any(signature.startswith(data) for signature in _WEBSOCKET):
+        return Verdict(is_decided=False)
     for signature, foreign in _FOREIGN:
         if data.startswith(signature):
             return Verdict(is_decided=True, foreign=foreign)

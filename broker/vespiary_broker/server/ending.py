@@ -45,7 +45,7 @@ class Ending:
         clock ends the connection and confirms nothing.
 
         Args:
-            data: The frame.
+            data: The frame; empty for none.
             is_ordered: Whether it has to wait for what was staged before it.
             is_confirm: Whether it says that something is durable.
         """
@@ -67,7 +67,7 @@ class Ending:
         if self._is_said:
             return
         # The clock ends a connection; it confirms nothing: what is staged may not be durable.
-        if not self._is_confirm:
+        if self._last and not self._is_confirm:
             self._connection.write(self._last)
         self._said()
 

@@ -109,15 +109,14 @@ class LargeStream:
             await self._wait_for_room()
         if self._is_cut:
             return
-        if self._start.end:
-            self._transmit(self._start.end)
+        self._transmit(self._start.end, is_last=True)
         self._store.delivered(self._given.body.size_bytes)
         if self._start.is_done:
             await self._acknowledge()
 
-    def _transmit(self, piece: bytes) -> None:
+    def _transmit(self, piece: bytes, *, is_last: bool = False) -> None:
         data = piece if self.sent_bytes else self._start.head + piece
-        self._connection.transmit(data)
+        self._connection.transmit(data, is_last=is_last)
         self.sent_bytes += len(data)
 
     async def _acknowledge(self) -> None:

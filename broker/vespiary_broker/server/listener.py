@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vespiary_broker.server.certificates import Certificate, read_certificate
+from vespiary_broker.server.certificates import Certificate, user_of_certificate
 from vespiary_broker.server.connection import Connection
+from vespiary_broker.server.gate import Gate
+from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
 from vespiary_codec.wire.stomp import StompLimits
-from vespiary_spec.errors import ConfigError
+from vespiary_spec.errors import ConfigError, LimitExceeded
 from vespiary_spec.limits import RECORD_HEADROOM_BYTES
-from vespiary_spec.settings import Acceptor, AcceptorTls
+from vespiary_spec.settings import Acceptor
 
 if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
@@ -79,7 +81,8 @@ class Listener:
     Owner: the event loop.
 
     Attributes:
-        certificate: The certificate that connections to come are shown; None without TLS.
+        certificate: The certificate that connections to come are shown, of several the one that
+            ends first; None without TLS.
         certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
 
     Args:
@@ -110,6 +113,7 @@ class Listener:
         if large is not None:
             self.scanned_body_bytes = min(self.scanned_body_bytes, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
+        self._gates: set[Gate] = set()
         self.certificate: Certificate | None = None
         self.certificate_refused = ""
         self._cycle: Cycle | None = None
@@ -146,22 +150,49 @@ class Listener:
                 cure="choose another port or address, or stop the program that has it",
             ) from error
 
+    def adopt(
+        self, cycle: Cycle, transport: asyncio.Transport, first: bytes, *, peer: str = ""
+    ) -> Connection:
+        """Take a connection that came in elsewhere, and return it.
+
+        Args:
+            cycle: What all connections share.
+            transport: The connection; it belongs to another protocol until now.
+            first: What was read of it.
+            peer: Address that it is forwarded for; empty: it comes from where it seems to.
+        """
+        connection = Connection(cycle, self, peer)
+        # Reading begins again, since loops read differently for a protocol with a buffer.
+        transport.pause_reading()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if not transport.is_closing():
+            transport.resume_reading()
+        rest = memoryview(first)
+        while rest and not transport.is_closing():
+            view = connection.get_buffer(-1)
+            count = min(len(view), len(rest))
+            view[:count] = rest[:count]
+            rest = rest[count:]
+            connection.buffer_updated(count)
+        return connection
+
     def _make_context(self) -> tuple[ssl.SSLContext, Certificate] | tuple[None, None]:
-        """Return a context of the TLS files as they are now, and its certificate."""
+        """Return a context of the TLS files as they are now, and what ends first of them."""
         tls = self.acceptor.tls
         if tls is None:
             return None, None
         context = make_tls_context(tls, self.acceptor.name)
-        return context, read_certificate(tls.certificate, self.acceptor.name)
+        certificates = read_certificates(tls, self.acceptor.name)
+        return context, min(certificates, key=lambda each: each.not_after_s)
 
     async def _serve(self, context: ssl.SSLContext | None, **place: Any) -> asyncio.Server:
         """Begin to accept connections at a place."""
         assert self._cycle is not None
-        cycle, timeout_s = self._cycle, self.acceptor.handshake_timeout
+        cycle = self._cycle
+        is_gated = context is not None or self.acceptor.proxy_protocol
         return await cycle.loop.create_server(
-            lambda: Connection(cycle, self),
-            ssl=context,
-            ssl_handshake_timeout=timeout_s or None if context else None,
+            lambda: Gate(cycle, self, context) if is_gated else Connection(cycle, self),
             **place if "sock" in place else {**place, "reuse_address": True},
         )
 
@@ -194,17 +225,44 @@ class Listener:
         self._servers, self.certificate, self.certificate_refused = servers, certificate, ""
         return True
 
+    def user_of(self, certificate: bytes) -> str:
+        """Return the user whom a client certificate stands for; empty for nobody.
+
+        Args:
+            certificate: It, in DER; TLS has found it to be good.
+        """
+        tls = self.acceptor.tls
+        users = {} if tls is None else {each.subject: each.user for each in tls.certificate_users}
+        return user_of_certificate(certificate, users)
+
     @property
     def tls_files(self) -> tuple[Path, ...]:
         """The files that its TLS comes from; none for an acceptor that speaks in clear."""
         tls = self.acceptor.tls
-        names = () if tls is None else (tls.certificate, tls.key, tls.client_ca)
+        if tls is None:
+            return ()
+        names = [tls.certificate, tls.key, tls.client_ca]
+        for each in tls.sni:
+            names += [each.certificate, each.key]
         return tuple(Path(name) for name in names if name is not None)
 
     def stop(self) -> None:
         """Take no more connections; those that are open stay."""
         for server in self._servers:
             server.close()
+        for gate in list(self._gates):
+            gate.close()
+
+    def enter(self, gate: Gate) -> bool:
+        """Note a connection that is not known yet; False: there are too many."""
+        if len(self._gates) + len(self.connections) >= self.acceptor.connections_allowed:
+            return False
+        self._gates.add(gate)
+        return True
+
+    def leave(self, gate: Gate) -> None:
+        """Forget a connection that is known now, or gone."""
+        self._gates.discard(gate)
 
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all connections are closed; cut off those that are not.
@@ -222,6 +280,15 @@ class Listener:
         for server in self._servers:
             await server.wait_closed()
 
+    def too_many(self) -> LimitExceeded:
+        """Return what a connection is told that is one too many."""
+        return LimitExceeded(
+            "too many connections",
+            measured=len(self.connections),
+            allowed=f"at most {self.acceptor.connections_allowed}",
+            cure="try again later, or raise connections-allowed of the acceptor",
+        )
+
     def add(self, connection: Connection) -> None:
         """Take a connection into the set."""
         self.connections.add(connection)
@@ -232,40 +299,6 @@ class Listener:
         self.connections.discard(connection)
         if not self.connections:
             self._all_gone.set()
-
-
-def make_tls_context(tls: AcceptorTls, name: str) -> ssl.SSLContext:
-    """Return the TLS context of an acceptor: TLS 1.2 or newer.
-
-    Args:
-        tls: Its files.
-        name: Name of the acceptor, for messages.
-
-    Raises:
-        ConfigError: A file is missing or is not what it should be.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    path = f"acceptors.{name}.tls"
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"certificate or key cannot be used: {error}",
-            path=path,
-            value=f"{tls.certificate}, {tls.key}",
-        ) from error
-    if tls.client_ca is not None:
-        try:
-            context.load_verify_locations(tls.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"the authorities cannot be used: {error}",
-                path=f"{path}.client-ca",
-                value=tls.client_ca,
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 def is_loopback(host: str) -> bool:

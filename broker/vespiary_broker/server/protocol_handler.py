@@ -8,9 +8,9 @@ connection ends; the connection has the transport, the reasons not to read, and 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from vespiary_spec.errors import VespiaryError
+from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.core import LargeDelivery
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Work = Coroutine[Any, Any, None] | None
 """What is left to do for a frame; None when it is done."""
+INTERNAL_FAILURE: Final = "the broker failed to handle this frame; its log says why"
+"""The last words to a client whose frame we could not handle."""
 
 
 class Refusal(NamedTuple):
@@ -131,6 +133,58 @@ class ProtocolHandler(Protocol):
         """
 
 
+class Framing(Protocol):
+    """What wraps all that a connection sends, where a protocol goes through another one.
+
+    Owner: the handler that has set it.
+    """
+
+    def wrap(self, data: bytes, *, is_last: bool = True) -> bytes:
+        """Return bytes as they go out; empty for nothing.
+
+        Args:
+            data: What was written.
+            is_last: Whether what was begun ends with it.
+        """
+
+    def end(self) -> bytes:
+        """Return what says that nothing more comes; empty if that was said."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both sides have said so."""
+
+    def discard(self, data: bytes) -> None:
+        """Look at what comes behind the end for nothing but the other side's word.
+
+        Args:
+            data: What was read.
+        """
+
+
 def sentence_of(error: VespiaryError) -> str:
     """Return an error as one sentence for a header: without its code."""
     return str(error).removesuffix(f" [{error.code}]")
+
+
+def kind_of(cause: object) -> str:
+    """Return what kind of frame it is: all that may be logged, since it may hold a password."""
+    return str(getattr(cause, "command", type(cause).__name__))
+
+
+def too_slow(handler: ProtocolHandler, elapsed_s: float, grace_s: float) -> LimitExceeded | None:
+    """Return what a client is told whose incomplete frame grows too slowly; None if it does not.
+
+    Args:
+        handler: Has the frame.
+        elapsed_s: Seconds since it began.
+        grace_s: Seconds that it has before its rate is looked at.
+    """
+    rate, received = handler.min_read_rate, handler.partial_bytes
+    if not rate or elapsed_s < grace_s or received >= rate * elapsed_s:
+        return None
+    return LimitExceeded(
+        f"a frame that began {elapsed_s:.0f} seconds ago is not complete",
+        measured=f"{received / elapsed_s:.0f} bytes a second",
+        allowed=f"at least {rate}",
+    )

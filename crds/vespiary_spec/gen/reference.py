@@ -34,13 +34,16 @@ from vespiary_spec.settings import (
     Admin,
     AmqpLimits,
     BrokerSettings,
+    CertificateUser,
     Configuration,
     Divert,
     Queue,
     ResourceLimit,
     Security,
     SecuritySettings,
+    SniCertificate,
     StompLimits,
+    WebSocketLimits,
     WildcardAddresses,
 )
 from vespiary_spec.status import BrokerNodeTuningStatus, BrokerStatus, ConditionType
@@ -80,8 +83,11 @@ _SECTIONS: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
         Acceptor,
     ),
     ("STOMP limits", "`stomp: {…}` of an acceptor.", StompLimits),
+    ("WebSocket limits", "`webSocket: {…}` of an acceptor.", WebSocketLimits),
     ("AMQP limits", "`amqp: {…}` of an acceptor.", AmqpLimits),
     ("TLS", "`tls: {…}` of an acceptor, in `broker.yaml` only.", AcceptorTls),
+    ("TLS by server name", "`sni: [{…}]` of `tls`.", SniCertificate),
+    ("Users by certificate", "`certificate-users: [{…}]` of `tls`.", CertificateUser),
     ("HTTP", "`admin: {…}`; in a Broker only the port.", Admin),
     ("Security", "`security: {…}`, in `broker.yaml` only.", Security),
 )
@@ -242,7 +248,7 @@ def _path_table(
 
 def broker_resource() -> str:
     """Return docs/reference/broker-resource.md."""
-    outside = frozenset({BrokerSettings, StompLimits, AmqpLimits})
+    outside = frozenset({BrokerSettings, StompLimits, AmqpLimits, WebSocketLimits})
     lines = [
         HEADER,
         "# Resources",

@@ -177,6 +177,7 @@ def test_the_end_is_near() -> None:
         (None, {}, "The Secret cert does not exist"),
         ({"data": {}}, {}, "has no tls.crt and no tls.key"),
         (secret(GOOD), {"requireClientCertificate": True}, "has no ca.crt"),
+        (secret(GOOD), {"requestClientCertificate": True}, "has no ca.crt"),
         (secret(GOOD, tls_crt=b"x"), {}, "tls.crt of the Secret cert is no certificate"),
         (secret(GOOD, tls_key=b"x"), {}, "tls.key of the Secret cert is no key"),
         (secret(GOOD, tls_key=AUTHORITY.sign("b").key), {}, "is not the key of its tls.crt"),

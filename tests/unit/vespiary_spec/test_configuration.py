@@ -301,6 +301,39 @@ def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:
     for acceptor in acceptors:
         assert acceptor.tls is not None
         assert acceptor.tls.client_ca == "/etc/vespiary/tls/all/ca.crt"
+        assert not acceptor.tls.want_client_auth
+
+
+def test_client_certificates_may_be_asked_for_and_not_needed() -> None:
+    users = [{"subject": "CN=press 7,O=Orders", "user": "press"}]
+    tls = {"secretName": "all", "requestClientCertificate": True, "certificateUsers": users}
+    acceptor = from_broker(broker({"tls": tls})).acceptors[0]
+    assert acceptor.tls is not None
+    assert acceptor.tls.client_ca == "/etc/vespiary/tls/all/ca.crt"
+    assert acceptor.tls.want_client_auth
+    assert acceptor.tls.certificate_users[0].user == "press"
+
+
+TLS = {"certificate": "c", "key": "k"}
+NAMED = {"server-name": "A.example", "certificate": "c", "key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "path"),
+    [
+        ({"need-client-auth": True}, "need-client-auth"),
+        ({"want-client-auth": True}, "want-client-auth"),
+        ({"client-ca": "ca", "need-client-auth": False}, "need-client-auth"),
+        ({"sni": [NAMED, {**NAMED, "server-name": "a.example"}]}, "sni"),
+        ({"sni": [{**NAMED, "server-name": "a..*"}]}, "sni[0].server-name"),
+        ({"certificate-users": [{"subject": "CN=a", "user": "b"}] * 2}, "certificate-users"),
+    ],
+)
+def test_contradictions_in_tls(tls: dict[str, Any], path: str) -> None:
+    acceptor = {"name": "a", "port": 1, "tls": {**TLS, **tls}}
+    with pytest.raises(ConfigError) as caught:
+        from_plain({"acceptors": [acceptor]})
+    assert caught.value.path == f"acceptors[0].tls.{path}"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_every_field_is_described_and_spelled_one_way(struct: type[msgspec.Struc
 
 
 def test_every_setting_says_what_a_change_takes() -> None:
-    groups = {"tls", "stomp", "mqtt", "amqp", "admin", "security"}
+    groups = {"tls", "stomp", "mqtt", "amqp", "web_socket", "admin", "security"}
     for struct in structs_below(Configuration):
         for field in fields_of(struct):
             if field.name not in groups:

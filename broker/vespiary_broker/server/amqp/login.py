@@ -66,7 +66,9 @@ class SaslLayer:
 
     def begin(self) -> None:
         """Say which mechanisms there are."""
-        names = tuple(Symbol(name) for name in self._mechanisms.offered())
+        has_certificate = self._connection.certificate_login is not None
+        offered = self._mechanisms.offered(has_certificate=has_certificate)
+        names = tuple(Symbol(name) for name in offered)
         self._send(SaslMechanisms(sasl_server_mechanisms=names))
 
     def take(self, body: object) -> Work:
@@ -77,7 +79,9 @@ class SaslLayer:
         """
         if isinstance(body, SaslInit) and self._exchange is None:
             try:
-                self._exchange = self._mechanisms.begin(body.mechanism, self._connection.peer)
+                self._exchange = self._mechanisms.begin(
+                    body.mechanism, self._connection.peer, self._connection.certificate_login
+                )
             except LoginRefused as error:
                 self._refuse(error)
                 return None

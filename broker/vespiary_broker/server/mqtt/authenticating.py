@@ -53,7 +53,8 @@ class Authentication:
         self._exchange: Exchange | None = self._begin()
 
     def _begin(self) -> Exchange:
-        offered = self._mechanisms.offered()
+        by_certificate = self._connection.certificate_login
+        offered = self._mechanisms.offered(has_certificate=by_certificate is not None)
         if self.method not in offered:
             raise RemoteProtocolError(
                 Violation.PROPERTY_VALUE,
@@ -61,7 +62,7 @@ class Authentication:
                 f"{', '.join(offered)}",
                 ReasonCode.BAD_AUTHENTICATION_METHOD,
             )
-        return self._mechanisms.begin(self.method, self._connection.peer)
+        return self._mechanisms.begin(self.method, self._connection.peer, by_certificate)
 
     async def step(self, properties: Properties) -> Welcome | None:
         """Take what the client sent; None: it was asked for more.

@@ -121,6 +121,9 @@ class Connecting:
             )
             self._packet = packet
             return self._authenticate(packet.properties)
+        by_certificate = self._connection.certificate_login
+        if by_certificate is not None and not packet.user_name and not packet.password:
+            return self._enter(packet, by_certificate())
         password = None if packet.password is None else packet.password.decode(errors="replace")
         outcome = self._cycle.engine.logins.begin(
             packet.user_name, password, self._connection.peer, self._cycle.loop.time()

@@ -194,6 +194,10 @@ class StompSession:
             return None
         now_s = self._cycle.loop.time()
         logins = self._cycle.engine.logins
+        by_certificate = self._connection.certificate_login
+        if by_certificate is not None and not answer.login and not answer.passcode:
+            self._welcome(answer, by_certificate())
+            return None
         outcome = logins.begin(answer.login, answer.passcode, self._connection.peer, now_s)
         if isinstance(outcome, Check):
             return self._check_password(answer, outcome)

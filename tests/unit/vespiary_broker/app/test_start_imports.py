@@ -14,6 +14,8 @@ NOT_NEEDED = {
     "yaml": "there is no configuration file",
     "scramp": "nobody logs in",
     "asn1crypto": "only scramp has it",
+    "wsproto": "no WebSocket is opened",
+    "h11": "only wsproto has it",
     "rich": "no table is printed",
     "http.client": "nobody is asked",
     "vespiary_spec.gen": "no definitions are made",

@@ -11,6 +11,7 @@ FIRST_BYTES = {
     b"AMQP\x00\x01\x00\x00": "AMQP",
     b"\x16\x03\x01\x02\x00": "TLS",
     b"GET / HTTP/1.1\r\n": "HTTP",
+    b"GET /wsx HTTP/1.1\r\n": "HTTP",
     b"OPTIONS * HTTP/1.1": "HTTP",
     b"ARTEMIS": "Artemis Core",
     b"\x00\x00\x01\x3e\x01ActiveMQ": "OpenWire",
@@ -58,6 +59,16 @@ def test_the_cut_does_not_matter(data: bytes) -> None:
             assert early == full
 
 
-@pytest.mark.parametrize("data", [b"", b"C", b"CONNEC", b"STOM", b"GE", b"\x16", b"\n"])
+@pytest.mark.parametrize("rest", [b" HTTP/1.1\r\n", b"?token=1 HTTP/1.1\r\n"])
+def test_a_websocket_is_seen_however_cut(rest: bytes) -> None:
+    data = b"\r\nGET /ws" + rest
+    for end in range(len(data)):
+        verdict = detect(data[:end])
+        assert verdict.is_websocket is verdict.is_decided is (end > len(b"\r\nGET /ws"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET /ws", b"GET ", b"", b"C", b"CONNEC", b"STOM", b"GE", b"\x16", b"\n"]
+)
 def test_undecided(data: bytes) -> None:
     assert not detect(data).is_decided

@@ -1,0 +1,226 @@
+"""What a new connection goes through before it is one: the PROXY protocol's header, then TLS.
+
+Owns a connection until then, its clock, and the end of one that does not get through. Reads exactly
+the header and no byte behind it, so that the TLS handshake finds its first byte. Must never look
+at what is forwarded. Called by `listener`; owner: the event loop.
+
+The loop's own TLS server would not say how much comes in without content (see `tls_meter`), nor
+count handshakes that are half open. So TLS is begun on a connection in clear, once it has sent
+something: what was read until then is handed to the handshake first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+from vespiary_broker.server.proxy_header import (
+    BYTES_FIRST,
+    check_begin,
+    peer_of,
+    rest_bytes,
+)
+from vespiary_broker.server.tls_meter import TlsMeter
+from vespiary_spec.errors import LimitExceeded, VespiaryError
+
+if TYPE_CHECKING:
+    from vespiary_broker.server.connection import Connection
+    from vespiary_broker.server.cycle import Cycle
+    from vespiary_broker.server.listener import Listener
+
+HELLO_BYTES: Final = 4 * 1024
+"""What is read before the handshake begins; most clients' first message is smaller."""
+UNREAD_BYTES_MAX: Final = 64 * 1024
+"""Records that wait while a connection is not read."""
+
+log = logging.getLogger(__name__)
+
+
+class Gate(asyncio.BufferedProtocol):
+    """A connection that is not known yet.
+
+    Owner: the event loop.
+
+    Args:
+        cycle: What all connections share.
+        listener: The listener that it came through.
+        context: TLS of what comes; None: it is in clear.
+    """
+
+    def __init__(self, cycle: Cycle, listener: Listener, context: ssl.SSLContext | None) -> None:
+        self._cycle = cycle
+        self._listener = listener
+        self._context = context
+        self._is_forwarded = listener.acceptor.proxy_protocol
+        self._first = bytearray(BYTES_FIRST if self._is_forwarded else HELLO_BYTES)
+        self._rest = bytearray()
+        self._received = 0
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first bytes."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
+        place = transport.get_extra_info("peername")
+        self.peer = str(place[0]) if place else "?"
+        if not self._listener.enter(self):
+            self._transport.abort()  # type: ignore[union-attr]
+            return
+        seconds = self._listener.acceptor.handshake_timeout
+        if seconds:
+            self._timer = self._cycle.loop.call_later(seconds, self._expire, seconds)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
+        """Return room for what is missing of the header, and no more."""
+        if self._received < len(self._first):
+            return memoryview(self._first)[self._received :]
+        return memoryview(self._rest)[self._received - len(self._first) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take a part of the header, or the beginning of a handshake."""
+        self._received += nbytes
+        if not self._is_forwarded:
+            self._pass(bytes(self._first[: self._received]))
+            return
+        try:
+            if self._received < BYTES_FIRST:
+                check_begin(bytes(self._first[: self._received]))
+                return
+            if self._received == BYTES_FIRST:
+                self._rest = bytearray(rest_bytes(bytes(self._first)))
+            if self._received == BYTES_FIRST + len(self._rest):
+                self.peer = peer_of(bytes(self._first), bytes(self._rest)) or self.peer
+                self._pass(b"")
+        except VespiaryError as error:
+            self._refuse(error)
+
+    def _pass(self, hello: bytes) -> None:
+        """Let the connection through."""
+        transport = self._transport
+        assert transport is not None
+        if self._context is None:
+            self._leave()
+            self._listener.adopt(self._cycle, transport, hello, peer=self.peer)
+        else:
+            transport.pause_reading()  # what follows is the handshake's
+            self._first = self._rest = bytearray()
+            self._handshake = self._cycle.loop.create_task(
+                self._shake_hands(transport, self._context, hello)
+            )
+
+    async def _shake_hands(
+        self, transport: asyncio.Transport, context: ssl.SSLContext, hello: bytes
+    ) -> None:
+        """Do the TLS handshake, and hand on what it brings."""
+        loop, early = self._cycle.loop, _Early()
+        begun = loop.create_task(
+            loop.start_tls(
+                *(transport, early, context),
+                server_side=True,
+                ssl_handshake_timeout=self._listener.acceptor.handshake_timeout or None,
+            )
+        )
+        # Right behind the first step of the handshake, and before the ones that this has ordered.
+        loop.call_soon(self._measure, transport, early, hello)
+        try:
+            encrypted = await begun
+        except OSError as error:  # SSLError and a lost connection are among them
+            log.debug("no TLS handshake peer=%s reason=%r", self.peer, str(error))
+            return
+        finally:
+            self._leave()
+        if encrypted is not None and not early.is_lost:
+            encrypted.set_read_buffer_limits(UNREAD_BYTES_MAX)  # type: ignore[attr-defined]
+            adopted = self._listener.adopt(
+                self._cycle, encrypted, bytes(early.data), peer=self.peer
+            )
+            early.connection = adopted
+
+    def _measure(self, transport: asyncio.Transport, early: _Early, hello: bytes) -> None:
+        """Put a meter between the transport and TLS, which has just been begun."""
+        inner: Any = transport.get_protocol()
+        if inner is self or transport.is_closing():
+            return
+
+        def cut() -> None:
+            self._cycle.count_error("tls-flood")
+            log.warning("connection cut, its TLS records had no content peer=%s", self.peer)
+            transport.abort()
+
+        meter = TlsMeter(inner, lambda: early.content_bytes, lambda: early.is_paused, cut)
+        transport.set_protocol(meter)
+        if hello:
+            self._cycle.loop.call_soon(self._hand_on, transport, meter, hello)
+
+    def _hand_on(self, transport: asyncio.Transport, meter: TlsMeter, hello: bytes) -> None:
+        """Give the handshake what was read before it began."""
+        if not transport.is_closing():
+            meter.get_buffer(len(hello))[: len(hello)] = hello
+            meter.buffer_updated(len(hello))
+
+    def _refuse(self, error: VespiaryError) -> None:
+        self._cycle.count_error("proxy-protocol")
+        log.warning(
+            "connection refused acceptor=%s balancer=%s reason=%r",
+            self._listener.acceptor.name,
+            self.peer,
+            str(error),
+        )
+        self.close()
+
+    def _expire(self, seconds: int) -> None:
+        if self._handshake is not None:
+            return  # it has a clock of its own
+        if self._is_forwarded:
+            self._refuse(LimitExceeded(f"no header of the PROXY protocol within {seconds} seconds"))
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._leave()
+        if self._handshake is not None:
+            self._handshake.cancel()
+        elif self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Forget it."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._listener.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Early(asyncio.Protocol):
+    """Keeps what comes between the end of a handshake and the turn in which that is heard.
+
+    uvloop waits for that turn, asyncio's own loop does not.
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_lost = False
+        self.connection: Connection | None = None
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of content so far."""
+        return len(self.data) if self.connection is None else self.connection.bytes_in
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether content is not read now."""
+        return self.connection is not None and not self.connection.is_listening
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.is_lost = True

@@ -1,0 +1,446 @@
+"""TLS against a real broker: users by certificate, servers by name, floods, slow hands."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.cli.api_client import ApiClient
+from vespiary_broker.engine.users import format_users, make_user
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.certificates import Authority
+from vespiary_testkit.openssl_client import TLS_1_2, OpensslClient
+from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.waiting import WAIT_S, wait_for
+from vespiary_testkit.websocket_peer import WebSocketClient
+
+MIB = 1024 * 1024
+HALF_OPEN = 1000
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:alice\npasscode:secret\n\n\0"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of servers and clients."""
+    made = tmp_path_factory.mktemp("tls")
+    authority = Authority()
+    (made / "ca.crt").write_bytes(authority.certificate)
+    for name in ("broker", "alice", "nobody", "orders.example", "any"):
+        authority.sign(name).write(made / name)
+    authority.sign("press", subject="CN=press 7,OU=plant,O=Orders").write(made / "press")
+    authority.sign("none", subject="O=Orders").write(made / "nameless")
+    Authority("Others").sign("alice").write(made / "foreign")
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker(folder: Path) -> Iterator[BrokerProcess]:
+    files = f"certificate: {folder}/broker/tls.crt, key: {folder}/broker/tls.key"
+    clients = f"client-ca: {folder}/ca.crt"
+    names = "\n".join(
+        f"        - {{server-name: '{name}', certificate: {folder}/{file}/tls.crt,"
+        f" key: {folder}/{file}/tls.key}}"
+        for name, file in (("orders.example", "orders.example"), ("*.example", "any"))
+    )
+    configuration = folder / "broker.yaml"
+    configuration.write_text(
+        "acceptors:\n"
+        f"  - {{name: all, port: 0, handshake-timeout: 5, tls: {{{files}}}}}\n"
+        f"  - {{name: need, port: 0, tls: {{{files}, {clients}}}}}\n"
+        f"  - {{name: want, port: 0, tls: {{{files}, {clients}, want-client-auth: true,\n"
+        "       certificate-users: [{subject: 'CN=press 7,OU=plant,O=Orders', user: bob}]}}\n"
+        "  - name: names\n    port: 0\n    tls:\n"
+        f"      certificate: {folder}/broker/tls.crt\n      key: {folder}/broker/tls.key\n"
+        f"      sni:\n{names}\n"
+        "  - {name: clear, port: 0}\n"
+    )
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    users = [make_user(name, "secret", iterations=4096) for name in ("alice", "bob")]
+    (data / "users").write_text(format_users(users))
+    with BrokerProcess(data, configuration=configuration) as process:
+        yield process
+
+
+def context_of(folder: Path, client: str = "") -> ssl.SSLContext:
+    """Return a client's context, with a certificate if it has one."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    if client:
+        context.load_cert_chain(folder / client / "tls.crt", folder / client / "tls.key")
+    return context
+
+
+def users_of(broker: BrokerProcess, listener: str) -> list[str]:
+    """Return the users of a listener's connections, as the API shows them."""
+    password = broker.data.parent / "password"
+    password.write_text("secret")
+    password.chmod(0o600)
+    api = ApiClient(f"http://alice@127.0.0.1:{broker.port('http')}", password)
+    return [each["user"] for each in api.items("/connections") if each["listener"] == listener]
+
+
+# --- users by certificate ---------------------------------------------------------------------
+
+
+def answer_to(broker: BrokerProcess, name: str, context: ssl.SSLContext, **headers: str) -> str:
+    """Log in; return `CONNECTED`, or the sentence of the refusal."""
+    with StompPeer(broker.port(name), tls=context) as peer:
+        peer.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+        frame = peer.receive()
+        if frame.command == "CONNECTED":
+            return frame.command
+        return frame.get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "client"), [("need", "alice"), ("want", "alice"), ("want", "press")]
+)
+def test_a_client_certificate_logs_in(
+    broker: BrokerProcess, folder: Path, name: str, client: str
+) -> None:
+    assert answer_to(broker, name, context_of(folder, client)) == "CONNECTED"
+
+
+@pytest.mark.parametrize(("client", "user"), [("alice", "alice"), ("press", "bob")])
+def test_the_user_is_that_of_the_certificate(
+    broker: BrokerProcess, folder: Path, client: str, user: str
+) -> None:
+    wait_for(lambda: users_of(broker, "want") == [])
+    with StompPeer(broker.port("want"), tls=context_of(folder, client)) as peer:
+        peer.connect()
+        assert users_of(broker, "want") == [user]
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("nobody", "stands for 'nobody', who is no user here"),
+        ("nameless", "needs a login"),
+        ("", "needs a login"),
+    ],
+)
+def test_a_certificate_of_nobody_does_not(
+    broker: BrokerProcess, folder: Path, client: str, words: str
+) -> None:
+    assert words in answer_to(broker, "want", context_of(folder, client))
+
+
+def test_a_login_wins_over_the_certificate(broker: BrokerProcess, folder: Path) -> None:
+    context = context_of(folder, "nobody")
+    assert answer_to(broker, "want", context, login="bob", passcode="secret") == "CONNECTED"
+    wrong = answer_to(broker, "want", context_of(folder, "alice"), login="bob", passcode="x")
+    assert "wrong" in wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "client"), [("need", ""), ("need", "foreign"), ("want", "foreign")]
+)
+def test_one_that_is_not_good_is_turned_away(
+    broker: BrokerProcess, folder: Path, name: str, client: str
+) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+        answer_to(broker, name, context_of(folder, client))
+
+
+def test_in_clear_nobody_has_a_certificate(broker: BrokerProcess) -> None:
+    with StompPeer(broker.port("clear")) as peer:
+        peer.send("CONNECT", {"accept-version": "1.2", "host": "alice"})
+        assert "needs a login" in peer.receive_error().get("message", "")
+
+
+def test_a_certificate_counts_through_a_websocket_too(broker: BrokerProcess, folder: Path) -> None:
+    context = context_of(folder, "alice")
+    with WebSocketClient(broker.port("need"), "v12.stomp", tls=context) as web:
+        web.log_in()
+
+
+# --- servers by name --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("orders.example", "orders.example"),
+        ("ORDERS.example", "orders.example"),
+        ("other.example", "any"),
+        ("a.b.example", "broker"),
+        ("example", "broker"),
+        ("elsewhere.test", "broker"),
+        (None, "broker"),
+    ],
+)
+def test_the_certificate_is_that_of_the_name(
+    broker: BrokerProcess, folder: Path, asked: str | None, shown: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(folder / "ca.crt")
+    with (
+        socket.create_connection(("127.0.0.1", broker.port("names")), WAIT_S) as raw,
+        context.wrap_socket(raw, server_hostname=asked) as tls,
+    ):
+        der = tls.getpeercert(binary_form=True)
+        assert der is not None
+        wanted = ssl.PEM_cert_to_DER_cert((folder / shown / "tls.crt").read_text())
+        assert hashlib.sha256(der).digest() == hashlib.sha256(wanted).digest()
+        tls.sendall(CONNECT)
+        assert tls.recv(4096).startswith(b"CONNECTED")
+
+
+def test_a_renewed_certificate_of_a_name_is_taken(broker: BrokerProcess, folder: Path) -> None:
+    def shown() -> bytes | None:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", broker.port("names")), WAIT_S) as raw,
+            context.wrap_socket(raw, server_hostname="orders.example") as tls,
+        ):
+            return tls.getpeercert(binary_form=True)
+
+    before = shown()
+    renewed = Authority("Renewing").sign("orders.example")
+    old = (
+        (folder / "orders.example/tls.crt").read_bytes(),
+        (folder / "orders.example/tls.key").read_bytes(),
+    )
+    renewed.write(folder / "orders.example")
+    wanted = ssl.PEM_cert_to_DER_cert(renewed.certificate.decode())
+    wait_for(lambda: shown() == wanted)
+    (folder / "orders.example/tls.key").write_bytes(old[1])
+    (folder / "orders.example/tls.crt").write_bytes(old[0])
+    wait_for(lambda: shown() == before)
+
+
+# --- versions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
+def test_tls_1_2_is_the_floor(broker: BrokerProcess, folder: Path) -> None:
+    for version, is_taken in (
+        (ssl.TLSVersion.TLSv1_1, False),
+        (ssl.TLSVersion.TLSv1_2, True),
+        (ssl.TLSVersion.TLSv1_3, True),
+    ):
+        context = context_of(folder)
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = version
+        if is_taken:
+            answer = answer_to(broker, "all", context, login="alice", passcode="secret")
+            assert answer == "CONNECTED"
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                answer_to(broker, "all", context)
+
+
+def test_a_hello_however_cut(broker: BrokerProcess, folder: Path) -> None:
+    """The handshake begins with what came first, be it one byte or more than is read at first."""
+    for cut in (1, 2, 5, 6, 100, 300):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = context_of(folder)
+        context.set_alpn_protocols([f"protocol-{n:04}" for n in range(600)])  # a hello of 9 KiB
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", broker.port()), WAIT_S) as raw:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+            hello = outgoing.read()
+            assert len(hello) > 8192
+            raw.sendall(hello[:cut])
+            time.sleep(0.02)
+            raw.sendall(hello[cut:])
+            _finish(raw, tls, incoming, outgoing)
+
+
+def _finish(
+    raw: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+) -> None:
+    """Complete a handshake, log in, and check the answer."""
+    while True:
+        incoming.write(raw.recv(65536))
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            raw.sendall(outgoing.read())
+    tls.write(CONNECT)
+    raw.sendall(outgoing.read())
+    received = b""
+    while not received:
+        incoming.write(raw.recv(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            received = tls.read(4096)
+    assert received.startswith(b"CONNECTED")
+
+
+# --- floods -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bystander(broker: BrokerProcess) -> Iterator[Callable[[int], float]]:
+    """A client that does its work meanwhile; yields what sends, and returns its longest wait."""
+    with StompPeer(broker.port("clear")) as peer:
+        peer.connect(login="alice", passcode="secret")
+
+        def send(count: int) -> float:
+            longest_s = 0.0
+            for number in range(count):
+                begun_s = time.monotonic()
+                peer.send("SEND", {"destination": "/queue/by", "receipt": str(number)}, b"x")
+                peer.receive_receipt(str(number))
+                longest_s = max(longest_s, time.monotonic() - begun_s)
+            return longest_s
+
+        yield send
+
+
+@pytest.mark.parametrize("is_logged_in", [True, False])
+def test_a_flood_of_key_updates_is_cut_off(broker: BrokerProcess, is_logged_in: bool) -> None:
+    before = broker.rss_bytes()
+    seen = broker.log.read_text().count("records had no content")
+    done = 0
+    with OpensslClient(broker.port()) as client, bystander(broker) as send:
+        if is_logged_in:
+            assert client.send(CONNECT)
+            assert client.receive().startswith(b"CONNECTED")
+        client.give_up_after(2)
+        ended = threading.Event()
+
+        def flood() -> None:
+            nonlocal done
+            while done < 1_000_000 and client.update_keys():
+                done += 1
+            ended.set()
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        longest_s = 0.0
+        while not ended.is_set():
+            longest_s = max(longest_s, send(20))
+        thread.join()
+    assert done < 1_000_000
+    assert longest_s < 2.0  # one that is not cut off takes the broker's loop for half a minute
+    assert broker.rss_bytes() - before < 16 * MIB
+    wait_for(lambda: broker.log.read_text().count("records had no content") > seen)
+
+
+def test_key_updates_now_and_then_are_taken(broker: BrokerProcess) -> None:
+    with OpensslClient(broker.port()) as client:
+        assert client.send(CONNECT)
+        assert client.receive().startswith(b"CONNECTED")
+        for number in range(1000):
+            assert client.update_keys()
+            assert client.send(b"SEND\ndestination:/queue/ku\nreceipt:%d\n\nx\0" % number)
+            assert b"receipt-id:%d\n" % number in client.receive()
+
+
+def test_a_client_that_says_little_is_not_cut_off(broker: BrokerProcess) -> None:
+    """One line feed a record, thousands of them: each is a heart-beat."""
+    with OpensslClient(broker.port()) as client:
+        assert client.send(CONNECT)
+        assert client.receive().startswith(b"CONNECTED")
+        for _ in range(20_000):
+            assert client.send(b"\n")
+        assert client.send(b"SEND\ndestination:/queue/lf\nreceipt:r\n\nx\0")
+        assert b"receipt-id:r" in client.receive()
+
+
+def test_renegotiation_is_refused(broker: BrokerProcess) -> None:
+    before = broker.rss_bytes()
+    with bystander(broker) as send:
+        for _ in range(50):
+            with OpensslClient(broker.port(), TLS_1_2) as client:
+                assert client.send(CONNECT)
+                assert client.receive().startswith(b"CONNECTED")
+                client.give_up_after(1)
+                for _ in range(100):
+                    if not client.renegotiate():
+                        break
+                else:
+                    raise AssertionError("the broker has shaken hands again")
+        assert send(50) < 2.0
+    assert broker.rss_bytes() - before < 16 * MIB
+
+
+@pytest.mark.parametrize(("version", "key"), [("-tls1_3", "K"), ("-tls1_2", "R")])
+def test_what_openssl_does_by_hand(
+    broker: BrokerProcess, folder: Path, version: str, key: str
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    place = f"127.0.0.1:{broker.port()}"
+    process = subprocess.Popen(
+        ["openssl", "s_client", "-connect", place, version, "-CAfile", str(folder / "ca.crt")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        text = b""
+        process.stdin.write(CONNECT)
+        process.stdin.flush()
+        while b"CONNECTED\nversion" not in text:
+            text += process.stdout.read1(65536)  # type: ignore[attr-defined]
+        for _ in range(20):
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(key.encode() + b"\n")
+                process.stdin.flush()
+            time.sleep(0.02)
+        with bystander(broker) as send:
+            assert send(20) < 2.0
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        rest = process.stdout.read()
+        if key == "R":
+            assert b"no renegotiation" in rest or b"error" in rest, rest
+        else:
+            assert b"KEYUPDATE" in rest, rest
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_half_open_handshakes_stay_bounded_and_end_in_time(
+    broker: BrokerProcess, folder: Path
+) -> None:
+    """1 000 connections that begin a handshake and do not go on with it."""
+    outgoing = ssl.MemoryBIO()
+    tls = context_of(folder).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = outgoing.read()
+    before = broker.rss_bytes()
+    begun_s = time.monotonic()
+    half_open = []
+    try:
+        for number in range(HALF_OPEN):
+            raw = socket.create_connection(("127.0.0.1", broker.port()), WAIT_S)
+            raw.sendall(hello if number % 2 else hello[:50])
+            half_open.append(raw)
+        with bystander(broker) as send:
+            assert send(200) < 2.0
+        answer = answer_to(broker, "all", context_of(folder), login="alice", passcode="secret")
+        assert answer == "CONNECTED"
+        assert broker.rss_bytes() - before < 192 * MIB
+        for raw in half_open:
+            raw.settimeout(WAIT_S)
+            with contextlib.suppress(ConnectionResetError):
+                while raw.recv(65536):
+                    pass
+        assert time.monotonic() - begun_s < 30
+    finally:
+        for raw in half_open:
+            raw.close()

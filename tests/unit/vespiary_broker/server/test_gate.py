@@ -1,0 +1,92 @@
+"""The way of a forwarded connection on asyncio's own loop, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.server.listener import Listener
+from vespiary_broker.server.proxy_header import SIGNATURE
+from vespiary_spec.settings import Acceptor, AcceptorTls
+from vespiary_testkit.certificates import Authority
+from vespiary_testkit.server_rig import ServerRig
+from vespiary_testkit.waiting import WAIT_S
+
+HEADER = SIGNATURE + struct.pack("!BBH4s4sHH", 0x21, 0x11, 12, b"\xc0\0\2\7", b"\x7f\0\0\1", 5, 6)
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority()
+    authority.sign("broker").write(folder)
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    return folder
+
+
+def log_in(port: int, files: Path) -> tuple[bytes, socket.socket]:
+    """Send the end of the handshake and the first frame in one segment; return the answer."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=str(files / "ca.crt"))
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    raw = socket.create_connection(("127.0.0.1", port), WAIT_S)
+    raw.sendall(HEADER)
+    while True:
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            raw.sendall(outgoing.read())
+            incoming.write(raw.recv(65536))
+        else:
+            break
+    tls.write(CONNECT)
+    raw.sendall(outgoing.read())
+    received = b""
+    while not received:
+        incoming.write(raw.recv(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            received = tls.read(4096)
+    return received, raw
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_kept(files: Path) -> None:
+    async def scenario() -> None:
+        rig = ServerRig()
+        tls = AcceptorTls(certificate=str(files / "tls.crt"), key=str(files / "tls.key"))
+        acceptor = Acceptor(name="x", port=0, tls=tls, proxy_protocol=True)
+        listener = Listener(acceptor, 490 * 1024)
+        await listener.start(rig.cycle)
+        received, raw = await asyncio.to_thread(log_in, listener.port, files)
+        assert received.startswith(b"CONNECTED")
+        assert [connection.peer for connection in listener.connections] == ["192.0.2.7"]
+        raw.close()
+        listener.stop()
+        await listener.wait_closed(WAIT_S)
+        await rig.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_ends_those_that_have_said_nothing() -> None:
+    async def scenario() -> None:
+        rig = ServerRig()
+        listener = Listener(Acceptor(name="x", port=0, proxy_protocol=True), 490 * 1024)
+        await listener.start(rig.cycle)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(SIGNATURE)
+        await asyncio.sleep(0.05)
+        listener.stop()
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(WAIT_S):
+                assert await reader.read() == b""
+        writer.close()
+        await rig.close()
+
+    asyncio.run(scenario())
