@@ -188,7 +188,7 @@ def test_create_and_run_go_together(tmp_path: Path):
     command += ["--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        events = [json.loads(process.stdout.readline()) for _ in range(4)]
+        events = [json.loads(process.stdout.readline()) for _ in range(6)]
         try:
             assert events[-1]["data"] == str(tmp_path / "orders/data")
             port = events[0]["port"]

@@ -108,7 +108,7 @@ def test_memory_is_taken_when_losing_data_is_fine_and_is_not_called_durable(memo
     command += ["--set", "journal-file-size=1MiB", "--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        events = [json.loads(process.stdout.readline()) for _ in range(4)]
+        events = [json.loads(process.stdout.readline()) for _ in range(6)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 0
     assert events[-1]["durability"] == "D1"
@@ -127,8 +127,8 @@ def test_apply_runs_what_the_resource_says(tmp_path: Path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        events = [json.loads(process.stdout.readline()) for _ in range(5)]
-        place = f"http://127.0.0.1:{events[3]['port']}"
+        events = [json.loads(process.stdout.readline()) for _ in range(7)]
+        place = f"http://127.0.0.1:{events[-2]['port']}"
         queues = vespiary("queue", "list", "--json", "--api", place)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=TIMEOUT_S)

@@ -34,6 +34,7 @@ from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
+from vespiary_broker.server.mqtt.hub import MqttStatistics
 from vespiary_broker.store.counters import (
     FLUSH_BOUNDS_US,
     CompactionCounts,
@@ -327,6 +328,14 @@ class MemoryBroker:
             duplicate_ids=5,
             messages_dropped=0,
             paging=PAGING,
+            mqtt=MqttStatistics(
+                sessions=5,
+                sessions_connected=2,
+                sessions_expired=1,
+                retained_messages=4,
+                wills_waiting=1,
+                wills_sent=3,
+            ),
             fates=FateStatistics(
                 dead=31,
                 dead_dropped=32,
