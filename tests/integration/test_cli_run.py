@@ -198,7 +198,7 @@ def test_create_and_run_go_together(tmp_path: Path):
             assert "user name or password are wrong" in wrong.stderr
             good = vespiary("send", "q", "x", "--url", place, VESPIARY_PASSWORD="secret-of-root")
             assert good.returncode == 0
-            admin = f"http://root@127.0.0.1:{events[2]['port']}"
+            admin = f"http://root@127.0.0.1:{events[-2]['port']}"
             shown = vespiary(
                 "queue", "list", "--json", "--api", admin, VESPIARY_PASSWORD="secret-of-root"
             )
