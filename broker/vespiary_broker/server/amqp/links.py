@@ -90,7 +90,7 @@ class Link:
 
 
 class RefusedLink(Link):
-    """A link that was refused when it was attached: null where its terminus would be."""
+    """A link that was refused when it was attached: null where its terminuses would be."""
 
     def __init__(self, session: AmqpSession, asked: Attach, error: VespiaryError) -> None:
         super().__init__(session, asked)
@@ -98,15 +98,14 @@ class RefusedLink(Link):
 
     def attached(self) -> None:
         """Detach it at once."""
-        asked, is_sender = self.asked, not self.asked.role
+        asked = self.asked
+        # Both are null: that is what some clients (go-amqp) know a refusal by.
         self.session.send(
             Attach(
                 name=asked.name,
                 handle=UInt(asked.handle),
                 role=not asked.role,
-                source=asked.source if is_sender else None,
-                target=None if is_sender else asked.target,
-                initial_delivery_count=None if is_sender else UInt(0),
+                initial_delivery_count=UInt(0) if asked.role else None,
             )
         )
         self.refuse(self._error)
