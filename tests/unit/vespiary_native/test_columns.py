@@ -192,6 +192,8 @@ def test_bodies_are_copied_out_and_nulls_take_no_room() -> None:
         (b"a:\xff\xc3\xa4\xe2\x82\n", False, {b"a": "\ufffdä\ufffd".encode()}),
         (b"", False, {}),
         (b"a:no line feed", False, {b"a": b"no line feed"}),
+        (b"a:b\n\0\x01c:d\n", False, {b"a": b"b"}),
+        (b"\0a:b\n", False, {}),
     ],
 )
 def test_headers(lines: bytes, has_escapes: bool, expected: dict[bytes, bytes]) -> None:

@@ -266,7 +266,7 @@ _texts = st.lists(
     st.sampled_from(
         [b"a", b"b:", b":", b"\n", b"\\", b"\\n", b"\\c", b"\\r", b"\\\\", b"\\t", b"a:b\n",
          b"\xc3", b"\xa4", b"\xe0\x80", b"\xe2\x82", b"\xac", b"\xed\xa0\x80", b"\xf0\x9f\x98",
-         b"\xf4\x90", b"\xc0\xaf", b"\xff"]
+         b"\xf4\x90", b"\xc0\xaf", b"\xff", b"\0"]
     ),
     max_size=25,
 ).map(b"".join)  # fmt: skip
