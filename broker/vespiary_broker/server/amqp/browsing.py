@@ -156,7 +156,7 @@ class BrowserLink(OutgoingLink):
                 return None
             found = walk.look(self._cursor, _LOOK, matches=(self._match,))
             for message in found.messages:
-                if not (self.credit and self.session.has_room and self._large is None):
+                if not self._may_show:
                     return _ABSENT_S
                 self._cursor = message.sequence + 1
                 self._show_one(message)
@@ -167,6 +167,12 @@ class BrowserLink(OutgoingLink):
             if found.is_waiting:
                 return _ABSENT_S
         return 0.0
+
+    @property
+    def _may_show(self) -> bool:
+        session = self.session
+        is_bounded = len(self.held) < session.handler.settings.max_unsettled
+        return bool(self.credit) and is_bounded and session.has_room and self._large is None
 
     def _show_one(self, message: MessageView) -> None:
         now_ms = self.session.cycle.engine.fates.clock_ms()

@@ -35,6 +35,7 @@ from vespiary_codec.wire.amqp import (
     Rejected,
     Released,
     TransactionalState,
+    encode_value,
 )
 from vespiary_codec.wire.amqp.values import UInt
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from vespiary_broker.server.amqp.sending import OutgoingLink
     from vespiary_broker.server.amqp.session import AmqpSession
 
-_ANNOTATIONS_MAX: Final = 65_536
+_ANNOTATIONS_MAX: Final = 4096
+_ANNOTATIONS_BYTES_MAX: Final = 8 * 1024
 _TEXT_CHARACTERS_MAX: Final = 500
 
 
@@ -168,9 +170,8 @@ def _modify(link: OutgoingLink, sequence: int, outcome: Modified) -> None:
     cycle = link.session.cycle
     returns = cycle.engine.registry.returns
     place = (consumer.queue.id, sequence)
-    if outcome.message_annotations and len(cycle.annotations) < _ANNOTATIONS_MAX:
-        before = cycle.annotations.get(place, {})
-        cycle.annotations[place] = before | outcome.message_annotations
+    if outcome.message_annotations:
+        _annotate(cycle.annotations, place, outcome.message_annotations)
     if outcome.undeliverable_here:
         if consumer.view is not None:
             consumer.view.acknowledge(sequence)
@@ -180,6 +181,18 @@ def _modify(link: OutgoingLink, sequence: int, outcome: Modified) -> None:
         returns.give_back(consumer, sequence)
     else:
         returns.release(consumer, sequence)
+
+
+def _annotate(
+    known: dict[tuple[int, int], dict[Any, Any]], place: tuple[int, int], more: dict[Any, Any]
+) -> None:
+    """Note annotations that a client has changed; what is known of all messages is bounded."""
+    changed = known.pop(place, {}) | more
+    if len(encode_value(changed)) > _ANNOTATIONS_BYTES_MAX:
+        return
+    known[place] = changed
+    if len(known) > _ANNOTATIONS_MAX:
+        del known[next(iter(known))]
 
 
 def _why(outcome: Rejected) -> bytes:

@@ -91,6 +91,8 @@ class IncomingLink(Link):
         """Give credit, unless the address is full."""
         if self._is_waiting or not self.is_open or self._credit > self._low:
             return
+        if len(self._second) >= self.session.handler.settings.max_unsettled:
+            return  # its sender has to settle some first
         state = self._full_state()
         if state is not None:
             self._is_waiting = True
@@ -344,6 +346,7 @@ class IncomingLink(Link):
         done = [one for one in self._second if 0 <= serial_distance(one, int(asked.first)) <= reach]
         for one in done:
             del self._second[one]
+        self._used()
 
     def _used(self) -> None:
         if self._credit <= self._low and not self.is_refused:

@@ -31,6 +31,7 @@ from vespiary_codec.wire.amqp import (
     Decoder,
     Header,
     MessageProperties,
+    ProtocolError,
     Section,
     encode_section,
 )
@@ -54,6 +55,7 @@ _ANNOTATED: Final = {
 }
 """Lines that the broker adds, or that another protocol alone knows, as annotations."""
 _BROKERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"ingress-timestamp:", b"_AMQ_ACTUAL_EXPIRY:")
+_ANNOTATIONS: Final = (Section.MESSAGE_ANNOTATIONS, "amqp:message-annotations:map")
 _NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME", "mqtt-qos")
 _TEXT_TYPES: Final = ("text/",)
 _FIELDS: Final = frozenset(
@@ -191,18 +193,21 @@ def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int) -> by
 
 
 def _annotated(before: bytes, lines: bytes, changes: dict[Any, Any]) -> bytes:
-    """Return the sections before a body with annotations added to them."""
+    """Return the sections before a body with annotations added to them.
+
+    They stay as they came if this side cannot write again what their sender wrote.
+    """
     added = _annotations_of(_headers_in(lines)) | changes
     decoder = Decoder(before)
     kept: dict[Any, Any] = {}
     rest = before
-    if before and decoder.descriptor() in (
-        Section.MESSAGE_ANNOTATIONS,
-        "amqp:message-annotations:map",
-    ):
-        kept = decoder.value()
-        rest = before[decoder.at :]
-    return encode_section(Section.MESSAGE_ANNOTATIONS, kept | added) + rest
+    try:
+        if before and decoder.descriptor() in _ANNOTATIONS:
+            kept = decoder.value()
+            rest = before[decoder.at :]
+        return encode_section(Section.MESSAGE_ANNOTATIONS, kept | added) + rest
+    except ProtocolError:
+        return before
 
 
 def _annotations_of(headers: list[tuple[str, str]]) -> dict[Any, Any]:

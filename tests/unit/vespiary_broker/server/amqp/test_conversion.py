@@ -315,3 +315,22 @@ def test_what_was_stored_wrong_goes_out_all_the_same(protocol: int, properties: 
 def test_a_content_type_that_is_no_symbol_is_told() -> None:
     found = restored(stored("content-type:é\n".encode()))
     assert found[Section.APPLICATION_PROPERTIES] == {"content-type": "é"}
+
+
+def test_sections_that_were_stored_wrong_stay_as_they_are() -> None:
+    native = b"\x01\x75\xa0\0\0\0\0\x04junk"
+    kept = stored(b"_AMQ_ORIG_ADDRESS:a\n\0" + native, b"x", protocol=3)
+    assert payload_of(kept, 1, NOW_MS).endswith(b"junk" + encode_section(Section.DATA, b"x"))
+
+
+def test_a_dead_letter_says_where_it_comes_from() -> None:
+    annotations = encode_section(Section.MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): Byte(1)})
+    taken = take(annotations + encode_section(Section.DATA, b"x"), LIMITS)
+    lines = b"destination:dead\n_AMQ_ORIG_ADDRESS:a\n_AMQ_REJECT_CONDITION:app\\cbad\n"
+    moved = lines + taken.stored_properties("a")
+    found = restored(stored(moved, taken.body, protocol=3))
+    assert found[Section.MESSAGE_ANNOTATIONS] == {
+        Symbol("x-opt-a"): Byte(1),
+        Symbol("x-opt-ORIG-ADDRESS"): "a",
+        Symbol("x-opt-reject-condition"): "app:bad",
+    }

@@ -308,3 +308,18 @@ async def test_sections_come_out_as_they_went_in(rig: ServerRig) -> None:
     await peer.receiver("/queue/a", credit=1)
     ((_, got),) = peer.messages()
     assert got[got.index(b"\0\x53\x73") :] == data[data.index(b"\0\x53\x73") :]
+
+
+@with_rig(max_unsettled=5, amqp_credits=4, amqp_low_credits=3)
+async def test_a_sender_that_never_settles_gets_no_more_credit(rig: ServerRig) -> None:
+    peer = await sender(rig, rcv_settle_mode=UByte(1))
+    for _ in range(20):
+        if not peer.all(Flow) and peer._next_delivery:
+            break
+        for _ in range(4):
+            peer.send(message())
+        await rig.flush()
+    assert ready(rig) <= 12
+    peer.frame(Disposition(role=SENDER, first=UInt(0), last=UInt(99), settled=True))
+    await rig.flush()
+    assert peer.all(Flow)[-1].link_credit == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -518,3 +519,32 @@ async def test_settled_without_an_outcome(rig: ServerRig, failed: bool) -> None:
     await rig.settle()
     ((_, again),) = peer.messages()
     assert header_of(again).delivery_count == failed
+
+
+@with_rig()
+async def test_annotations_that_clients_change_are_bounded(rig: ServerRig) -> None:
+    await fill(rig, 1)
+    peer = await client(rig)
+    await peer.receiver("/queue/a", credit=99)
+    for number in range(5):
+        peer.messages()
+        text = "x" * (9000 if number == 3 else 100)
+        annotations = {Symbol(f"x-{number}"): text}
+        peer.settle(number, state=Modified(message_annotations=annotations))
+        await rig.settle()
+    (changed,) = rig.cycle.annotations.values()
+    assert list(changed) == ["x-4"]  # the one too large has cost those before it
+
+
+@with_rig(max_unsettled=3)
+async def test_a_browser_that_never_settles_is_shown_no_more(rig: ServerRig) -> None:
+    await fill(rig, 9)
+    peer = await client(rig)
+    source = Source(address="/queue/a", distribution_mode=Symbol("copy"))
+    await peer.receiver("/queue/a", source=source, credit=9)
+    await rig.settle()
+    assert bodies(peer) == [0, 1, 2]
+    peer.settle(0, 2)
+    await rig.settle()
+    await asyncio.sleep(0.05)
+    assert bodies(peer) == [3, 4, 5]
