@@ -14,7 +14,13 @@ from codecs import IncrementalDecoder, getincrementaldecoder
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.server.amqp.conditions import Condition, Refused
-from vespiary_broker.server.amqp.storing import Taken, find_long_body, take, take_head, with_footer
+from vespiary_broker.server.amqp.storing import (
+    Repeats,
+    Taken,
+    find_long_body,
+    take_head,
+    with_footer,
+)
 from vespiary_codec.wire.amqp import AmqpLimits, RemoteProtocolError, Transfer, Violation
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ class Delivery:
     Args:
         transfer: Its first transfer.
         limits: How much of each value is read.
+        repeats: Reads the messages of its link.
         size_bytes_max: Largest message.
         large: Which messages go to files; None: none does.
         store: The files.
@@ -50,6 +57,7 @@ class Delivery:
         self,
         transfer: Transfer,
         limits: AmqpLimits,
+        repeats: Repeats,
         size_bytes_max: int,
         large: LargeLimits | None,
         store: LargeMessages | None,
@@ -62,6 +70,7 @@ class Delivery:
         self.writer: LargeWriter | None = None
         self.size_bytes = 0
         self._limits = limits
+        self._repeats = repeats
         self._size_bytes_max = size_bytes_max
         self._large = large if store is not None else None
         self._store = store
@@ -146,7 +155,7 @@ class Delivery:
         """
         if self._head is None:
             data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            return take(data, self._limits)
+            return self._repeats.take(data)
         if self._body_left:
             raise Refused(
                 Condition.PRECONDITION_FAILED,

@@ -22,7 +22,7 @@ from vespiary_broker.engine.transactions import Outgoing, refer_to
 from vespiary_broker.server.amqp.assembling import Delivery
 from vespiary_broker.server.amqp.conditions import Condition, Refused, error_of
 from vespiary_broker.server.amqp.links import Link
-from vespiary_broker.server.amqp.storing import Taken
+from vespiary_broker.server.amqp.storing import Repeats, Taken
 from vespiary_broker.server.amqp.terminus import jms_kind
 from vespiary_broker.server.amqp.transfers import serial_distance
 from vespiary_broker.server.protocol_handler import Work
@@ -76,6 +76,7 @@ class IncomingLink(Link):
         self._credit = 0
         self._count = int(asked.initial_delivery_count or 0)
         self._delivery: Delivery | None = None
+        self._repeats = Repeats(session.handler.limits)
         self._second: dict[int, None] = {}  # accepted; the sender settles them
         self._is_waiting = False
         self.is_open = True
@@ -192,6 +193,7 @@ class IncomingLink(Link):
         delivery = Delivery(
             transfer,
             handler.limits,
+            self._repeats,
             handler.settings.max_message_size,
             handler.listener.large,
             handler.cycle.large,

@@ -87,9 +87,11 @@ _LONG_HEADS: Final = {
     b"\0\x53\x77\xb0": (Section.AMQP_VALUE, 0xB0),
     b"\0\x53\x77\xb1": (Section.AMQP_VALUE, 0xB1),
 }
+_BODY_HEADS: Final = (b"\0\x53\x75", b"\0\x53\x77")
 _LONG_HEAD_BYTES: Final = 4 + 4
 _EMPTY_DATA: Final = b"\0\x53\x75\xa0\0"
 _TIME_MS_MAX: Final = 2**53
+_LINES_MAX: Final = 16
 _LAST_OF_GROUP: Final = 2**32 - 1
 """What a client of JMS makes of -1, which closes a group."""
 
@@ -106,6 +108,7 @@ class Taken(NamedTuple):
         body: What is stored as its body.
         is_encoded: Whether that is sections of AMQP.
         is_text: Whether it is a string.
+        lines: Its header lines by destination, once they were made.
     """
 
     header: Header
@@ -116,6 +119,7 @@ class Taken(NamedTuple):
     body: bytes
     is_encoded: bool
     is_text: bool
+    lines: dict[str, bytes]
 
     @property
     def duplicate_id(self) -> bytes:
@@ -145,6 +149,14 @@ class Taken(NamedTuple):
         Args:
             destination: Where it was sent to, as its sender wrote it.
         """
+        lines = self.lines.get(destination)
+        if lines is None:
+            if len(self.lines) >= _LINES_MAX:
+                self.lines.clear()
+            lines = self.lines[destination] = self._make_lines(destination)
+        return lines + b"\0" + self.native
+
+    def _make_lines(self, destination: str) -> bytes:
         headers = [("destination", destination), *self._own_headers()]
         if self.is_encoded:
             headers.append(ENCODED_BODY)
@@ -159,7 +171,7 @@ class Taken(NamedTuple):
         plain = [
             (name.replace("\0", "\ufffd"), value.replace("\0", "\ufffd")) for name, value in headers
         ]
-        return lines_of(plain) + b"\0" + self.native
+        return lines_of(plain)
 
     def _own_headers(self) -> list[tuple[str, str]]:
         header, properties = self.header, self.properties
@@ -181,6 +193,69 @@ class Taken(NamedTuple):
         if properties.user_id:
             found.append(("JMSXUserID", properties.user_id.decode(errors="replace")))
         return [(name, value) for name, value in found if value]
+
+
+class Repeats:
+    """Reads the messages of one link, of which most say the same before the body.
+
+    Owns what the last one said there. Must never take a message otherwise than `take` does.
+
+    Args:
+        limits: How much of each value is read.
+    """
+
+    def __init__(self, limits: AmqpLimits) -> None:
+        self._limits = limits
+        self._before = b""
+        self._last: Taken | None = None
+
+    def take(self, data: bytes) -> Taken:
+        """Return a message (see `take`).
+
+        Raises:
+            RemoteProtocolError: It is none.
+        """
+        last = self._last
+        if last is not None and data.startswith(self._before):
+            at = len(self._before)
+            code, body = _only_value(data, at)
+            if body is not None and code == last.native[2] and data[at + 2] == last.native[1]:
+                return last._replace(body=body)
+        taken = take(data, self._limits)
+        self._last = None
+        if taken.native[1] and data.endswith(taken.body):  # and no footer
+            code = taken.native[2]
+            head = 4 + (4 if code in (0xB0, _LONG_STRING) else 1)
+            before = data[: len(data) - len(taken.body) - head]
+            if code != _NULL and _only_value(data, len(before)) == (code, taken.body):
+                self._before, self._last = before, taken
+        return taken
+
+
+def _only_value(data: bytes, at: int) -> tuple[int, bytes | None]:
+    """Return code and bytes of the value of a body that ends a message; None: it is no such."""
+    if data[at : at + 3] not in _BODY_HEADS or len(data) < at + 5:
+        return 0, None
+    code = data[at + 3]
+    if code in (0xA0, 0xA1):
+        begin = at + 5
+        size = data[at + 4]
+    elif code in (0xB0, _LONG_STRING):
+        begin = at + 8
+        size = int.from_bytes(data[at + 4 : begin], "big")
+    else:
+        return 0, None
+    if begin + size != len(data):
+        return 0, None
+    body = data[begin:]
+    if code in _STRINGS:
+        if data[at + 2] != Section.AMQP_VALUE:
+            return 0, None
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            return 0, None
+    return code, body
 
 
 def take(data: bytes, limits: AmqpLimits) -> Taken:
@@ -330,6 +405,7 @@ def _taken(
         body,
         not section and bool(body),
         code in _STRINGS,
+        {},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 from uuid import UUID
 
@@ -9,12 +10,13 @@ import pytest
 
 from vespiary_broker.engine.message_times import MessageTimes
 from vespiary_broker.server.amqp.restoring import payload_of
-from vespiary_broker.server.amqp.storing import find_long_body, id_of, id_text, take
+from vespiary_broker.server.amqp.storing import Repeats, find_long_body, id_of, id_text, take
 from vespiary_codec.stored_message import StoredMessage
 from vespiary_codec.wire.amqp import (
     AmqpLimits,
     Header,
     MessageProperties,
+    RemoteProtocolError,
     Section,
     encode_section,
     read_section,
@@ -334,3 +336,42 @@ def test_a_dead_letter_says_where_it_comes_from() -> None:
         Symbol("x-opt-ORIG-ADDRESS"): "a",
         Symbol("x-opt-reject-condition"): "app:bad",
     }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_repeated_heads_are_read_as_each_by_itself(seed: int) -> None:
+    noise = random.Random(seed)
+    repeats = Repeats(LIMITS)
+    heads = [
+        b"",
+        encode_section(Section.HEADER, Header(durable=True)),
+        encode_section(Section.APPLICATION_PROPERTIES, {"a": 1}),
+        encode_section(Section.HEADER, Header(ttl=UInt(5)))
+        + encode_section(Section.PROPERTIES, MessageProperties(subject="s")),
+    ]
+    bodies = [*BODIES.values(), encode_section(Section.DATA, b"\0\x53\x75\xa0\1x")]
+    footer = encode_section(Section.FOOTER, {Symbol("f"): 1})
+    for _ in range(4000):
+        data = noise.choice(heads) + noise.choice(bodies) + noise.choice([b"", b"", footer])
+        if noise.random() < 0.3:
+            changed = bytearray(data or b"x")
+            changed[noise.randrange(len(changed))] = noise.getrandbits(8)
+            data = bytes(changed)
+        try:
+            wanted = take(data, LIMITS)
+        except RemoteProtocolError:
+            with pytest.raises(RemoteProtocolError):
+                repeats.take(data)
+            continue
+        found = repeats.take(data)
+        assert found._replace(lines={}) == wanted._replace(lines={}), data.hex()
+        for where in ("a", "b"):
+            assert found.stored_properties(where) == wanted.stored_properties(where)
+
+
+def test_repeated_heads_are_not_read_again() -> None:
+    repeats = Repeats(LIMITS)
+    first = repeats.take(message(b"one", application={"a": 1}))
+    second = repeats.take(message(b"two", application={"a": 1}))
+    assert second.application is first.application
+    assert (first.body, second.body) == (b"one", b"two")
