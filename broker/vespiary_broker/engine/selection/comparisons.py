@@ -3,8 +3,8 @@
 Owns the rules: numbers compare with numbers; strings and booleans compare for `=` and `<>` alone;
 a comparison of different kinds is false; one with NULL is unknown. A text out of a header has no
 kind, since STOMP has none: beside a number it is a number if it can be read as one, and beside a
-boolean a boolean (docs/decisions, "Texts in selectors"). Must never raise for any value. Called
-by the closures of `compiling`.
+boolean a boolean (docs/decisions, "Texts in selectors"). A `Text` is a string and nothing else.
+Must never raise for any value. Called by the closures of `compiling`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def compare(name: str, left: Value, right: Value) -> bool | None:
     numbers = as_number(left), as_number(right)
     if None not in numbers:
         return OPERATORS[name](*numbers)
-    if is_left_text and is_right_text and name in EQUALITIES:
+    if isinstance(left, str) and isinstance(right, str) and name in EQUALITIES:
         return EQUALITIES[name](left, right)
     return False
 

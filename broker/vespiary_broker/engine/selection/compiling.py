@@ -200,7 +200,7 @@ def _text_test(term: Expression, name: str, test: Callable[[str], bool]) -> Comp
 
         def test_name(values: Values) -> bool | None:
             value = values.get(key)
-            if value.__class__ is str:
+            if isinstance(value, str):
                 return test(value)
             return None if value is None else False
 
@@ -232,7 +232,7 @@ def _compared(expression: Compared) -> Compiled:
             a, b = one(values), other(values)
             if a is None or b is None:
                 return None
-            return a.__class__ is str and b.__class__ is str and equality(a, b)
+            return isinstance(a, str) and isinstance(b, str) and equality(a, b)
 
         return Compiled(compare_texts, names)
     if Kind.NUMBER in (left.kind, right.kind):
@@ -305,7 +305,7 @@ def _name_with_string(key: str, name: str, literal: Any) -> Compiled:
         value = values.get(key)
         if value is None:
             return None
-        return value.__class__ is str and operator(value, string)
+        return isinstance(value, str) and operator(value, string)
 
     return Compiled(compare_string, frozenset((key,)))
 

@@ -14,6 +14,12 @@ Value: TypeAlias = str | int | float | bool | None
 """What an identifier or an expression can be; None is SQL's NULL, in conditions "unknown"."""
 
 
+class Text(str):
+    """A string of a protocol with types: it is never read as a number or as a boolean."""
+
+    __slots__ = ()
+
+
 class Kind(enum.Enum):
     """What an expression gives, as far as its text says."""
 

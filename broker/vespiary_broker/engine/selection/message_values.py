@@ -7,18 +7,22 @@ order Python decides, filters, diverts, browsers.
 Stored properties are lines `name:value\n`, with STOMP 1.2's escapes where `is_escaped` says that
 there are any; of a name that comes more than once the first line counts (STOMP 1.2, "Repeated
 Header Entries"). Names of JMS and of the reference system that STOMP has no header for come from
-what the broker knows of the message.
+what the broker knows of the message. Of a message that came by AMQP, application properties have
+the types that they were sent with: those are read behind the lines, where a line has the name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from vespiary_broker.engine.selection.expressions import Value
+from vespiary_broker.engine.selection.comparisons import within_long
+from vespiary_broker.engine.selection.expressions import Text, Value
+from vespiary_codec.wire.amqp.native_part import application_properties
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import escape, unescape
-from vespiary_codec.wire.stomp.properties import lines_in
+from vespiary_codec.wire.stomp.properties import NATIVE
 
 
 class StoredMessage(Protocol):
@@ -129,6 +133,20 @@ def _known_or_header(known: Take, name: str) -> Take:
     return take
 
 
+def _give_types(values: dict[str, Value], typed: dict[str, Any]) -> None:
+    """Replace texts by the values that they stand for; what says otherwise is another header."""
+    for name, text in values.items():
+        value = typed.get(name)
+        if isinstance(value, str) and value == text:
+            values[name] = Text(value)
+        elif isinstance(value, bool) and text == str(value).lower():
+            values[name] = value
+        elif isinstance(value, int) and text == str(int(value)):
+            values[name] = within_long(int(value))
+        elif isinstance(value, float) and math.isfinite(value) and text == repr(float(value)):
+            values[name] = float(value)
+
+
 class Extractor:
     """Takes the values of certain names out of messages.
 
@@ -153,7 +171,9 @@ class Extractor:
 
     def values_of(self, message: StoredMessage) -> dict[str, Value]:
         """Return the values of a message by name; those that it has not are None, or not there."""
-        lines = "\n" + str(lines_in(message.properties), "utf-8", "replace")
+        properties = message.properties
+        end = properties.find(NATIVE)
+        lines = "\n" + str(properties if end < 0 else properties[:end], "utf-8", "replace")
         values: dict[str, Value] = {}
         if message.is_escaped:
             for name, _, escaped in self._headers:
@@ -164,6 +184,8 @@ class Extractor:
                 parts = lines.split(plain, 1)
                 if len(parts) == 2:
                     values[name] = parts[1].partition("\n")[0]
+        if end >= 0 and values:
+            _give_types(values, application_properties(properties[end + 1 :], values))
         for name, take in self._known:
             values[name] = take(message, lines)
         return values

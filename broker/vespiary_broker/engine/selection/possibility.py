@@ -19,6 +19,7 @@ from vespiary_broker.engine.selection.comparisons import (
     EQUALITIES,
     boolean_of,
     calculate,
+    number_of,
 )
 from vespiary_broker.engine.selection.expressions import (
     Calculated,
@@ -47,6 +48,7 @@ ANYTHING: Final = TRUE | FALSE | UNKNOWN
 _UNANSWERABLE: Final = frozenset(":\\\r\n\ufffd")
 """Names with these are no lines of a message as a sketch sees them; see `page_sketch`."""
 _WHOLE_MAX: Final = 10**18
+_NOT_FINITE: Final = ("inf", "-inf", "nan")
 _DURABLE: Final = ("DURABLE", "NON_DURABLE")
 _PERSISTENT: Final = ("PERSISTENT", "NON_PERSISTENT")
 _HEADERS: Final = {
@@ -297,8 +299,8 @@ def _compare_numbers(operator: str, left: Domain, right: Domain) -> int:
         return ANYTHING
     if not left.may_be_value or not right.may_be_value:
         return result
-    if left.has_others or right.has_others:
-        result |= FALSE
+    if left.has_others or right.has_others or left.texts or right.texts:
+        result |= FALSE  # a text is no number where its protocol has types
     if left.numbers is None or right.numbers is None:
         return result
     if _MAY_BE_TRUE[operator](left.numbers, right.numbers) and (
@@ -320,9 +322,14 @@ def _test(domain: Domain, may_match: bool, matches: Callable[[str], bool]) -> in
     if not domain.may_be_value:
         return result
     only = domain.only
-    if only is not None:
+    if only is not None and _is_plain(only):
         return result | (TRUE if matches(only) else FALSE)
     return result | FALSE | (TRUE if may_match else 0)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text surely was one: it is not what a number or a boolean of AMQP is written as."""
+    return number_of(text) is None and boolean_of(text) is None and text not in _NOT_FINITE
 
 
 def _compare_texts(operator: str, left: Expression, right: Expression, names: Names) -> int:

@@ -20,8 +20,6 @@ from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.server.amqp.storing import (
     APPLICATION_PREFIX,
     BINARY_CORRELATION,
-    NATIVE,
-    NATIVE_VERSION,
     PROTOCOL,
     TEXT_BODY,
     id_of,
@@ -35,6 +33,7 @@ from vespiary_codec.wire.amqp import (
     Section,
     encode_section,
 )
+from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
 from vespiary_codec.wire.amqp.values import Symbol, Timestamp, UByte, UInt
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import unescape

@@ -26,7 +26,6 @@ since the lines end at the first one.
 
 from __future__ import annotations
 
-import struct
 from base64 import b64encode
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -48,13 +47,12 @@ from vespiary_codec.wire.amqp import (
     read_sections,
     sections,
 )
+from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
 from vespiary_codec.wire.amqp.values import ULong
 from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
 
 PROTOCOL: Final = 3
 """AMQP's number in the journal."""
-NATIVE: Final = struct.Struct(">BBBxI")
-NATIVE_VERSION: Final = 1
 APPLICATION_PREFIX: Final = "user-property."
 """The same as for user properties of MQTT, which know them by their names then."""
 BINARY_CORRELATION: Final = "mqtt-correlation-data"
