@@ -20,6 +20,8 @@ from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.message_times import TIME_HEADERS
 from vespiary_broker.engine.property_lines import lines_of, value_of, without
 from vespiary_broker.engine.queues import Queue
+from vespiary_codec.wire.amqp.native_part import without_expiry
+from vespiary_codec.wire.stomp.properties import NATIVE
 
 ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
 ORIGINAL_QUEUE: Final = "_AMQ_ORIG_QUEUE"
@@ -68,7 +70,7 @@ def moved_properties(
         headers.append((ORIGINAL_DELIVERIES, str(view.deliveries)))
     if expired_ms:
         headers.append((ACTUAL_EXPIRY, str(expired_ms)))
-    return lines_of(headers) + without(stored, _REPLACED)
+    return lines_of(headers) + _rest_of(stored)
 
 
 def returned_properties(properties: bytes, address: str) -> bytes:
@@ -78,7 +80,7 @@ def returned_properties(properties: bytes, address: str) -> bytes:
         properties: At the place that it was moved to.
         address: The address of the queue that it goes back to.
     """
-    return lines_of([("destination", address)]) + without(properties, _REPLACED)
+    return lines_of([("destination", address)]) + _rest_of(properties)
 
 
 def unrouted_properties(properties: bytes, origin: str, address: str) -> bytes:
@@ -90,4 +92,10 @@ def unrouted_properties(properties: bytes, origin: str, address: str) -> bytes:
         address: The dead letter address.
     """
     headers = [("destination", address), (ORIGINAL_ADDRESS, origin)]
-    return lines_of(headers) + without(properties, _REPLACED)
+    return lines_of(headers) + _rest_of(properties)
+
+
+def _rest_of(properties: bytes) -> bytes:
+    """Return properties without what a move replaces, in the lines and behind them."""
+    lines, end, native = without(properties, _REPLACED).partition(NATIVE)
+    return lines + end + without_expiry(native)

@@ -10,6 +10,9 @@ from vespiary_broker.engine.message_times import MessageTimes, read_times, stamp
 from vespiary_broker.engine.original_headers import unrouted_properties
 from vespiary_broker.engine.property_lines import is_escaped, value_of, with_lines, without
 from vespiary_broker.engine.selection.message_values import values_of
+from vespiary_broker.server.amqp.storing import take
+from vespiary_codec.wire.amqp import AmqpLimits, MessageProperties, Section, encode_section
+from vespiary_codec.wire.amqp.values import Symbol, Timestamp
 from vespiary_codec.wire.stomp.properties import parse_properties, properties_for_version
 from vespiary_spec.settings import AddressSettings
 
@@ -48,3 +51,20 @@ def test_selectors_do_not_see_it() -> None:
     found = values_of(view, ["a", "b"])
     assert found.get("a") == "1"
     assert found.get("b") is None
+
+
+def test_a_moved_message_of_amqp_loses_its_expiry_in_both_forms() -> None:
+    properties = MessageProperties(to="q", absolute_expiry_time=Timestamp(5), subject="s")
+    annotations = encode_section(Section.MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): 1})
+    rest = encode_section(Section.APPLICATION_PROPERTIES, {"n": 1})
+    body = encode_section(Section.AMQP_VALUE, "body")
+    footer = encode_section(Section.FOOTER, {Symbol("f"): 1})
+    sent = annotations + encode_section(Section.PROPERTIES, properties) + rest + body + footer
+    stored = take(sent, AmqpLimits()).stored_properties("q")
+    moved = unrouted_properties(stamp(stored, MessageTimes(5, 0)), "q", "dead")
+    assert read_times(moved) == MessageTimes()
+    without_it = annotations + encode_section(
+        Section.PROPERTIES, MessageProperties(to="q", subject="s")
+    )
+    expected = take(without_it + rest + body + footer, AmqpLimits()).native
+    assert moved.partition(b"\0")[2] == expected
