@@ -127,7 +127,7 @@ class Taken(NamedTuple):
 
     def times(self, now_ms: int) -> MessageTimes:
         """Return what its sender says of its times."""
-        expires_ms = self.properties.absolute_expiry_time or 0
+        expires_ms = int(self.properties.absolute_expiry_time or 0)
         if not expires_ms and self.header.ttl:
             expires_ms = now_ms + self.header.ttl
         if expires_ms < 0:

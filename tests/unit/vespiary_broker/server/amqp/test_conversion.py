@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from vespiary_broker.engine.message_times import MessageTimes
+from vespiary_broker.engine.message_times import MessageTimes, read_times, stamp
 from vespiary_broker.server.amqp.restoring import payload_of
 from vespiary_broker.server.amqp.storing import Repeats, find_long_body, id_of, id_text, take
 from vespiary_codec.stored_message import StoredMessage
@@ -124,6 +124,7 @@ def test_header_and_times() -> None:
         message(header={"ttl": UInt(5)}, absolute_expiry_time=Timestamp(NOW_MS + 9)), LIMITS
     )
     assert both.times(NOW_MS).expires_ms == NOW_MS + 9
+    assert read_times(stamp(b"", both.times(NOW_MS))) == MessageTimes(NOW_MS + 9, 0)
 
 
 @pytest.mark.parametrize(
