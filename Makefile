@@ -23,7 +23,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: fuzz help run test late mutants campaign check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -55,22 +55,26 @@ native: $(VENV)/.run ## build the C part in place
 run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
-test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, NIO, and the pure-Python twins; all run, whichever fails
+test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, JMS, NIO, and the pure-Python twins; all run, whichever fails
 	@trap 'exit 130' INT; failed=; \
 	$(MAKE) native-test || failed+=" native-test"; \
-	$(PYTEST) $(SPREAD) -m "not e2e and not spark" || failed+=" AIO"; \
+	$(PYTEST) $(SPREAD) -m "not e2e and not spark and not jms" || failed+=" AIO"; \
 	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
-	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_NIO) || failed+=" NIO"; \
-	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" twins"; \
+	$(PYTEST) -m jms tests/integration/test_jms.py || failed+=" JMS"; \
+	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_NIO) || failed+=" NIO"; \
+	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
 spark: $(VENV)/.dev ## the tests with real Spark, in one session (needs Java: `make java`)
 	$(PYTEST) -m spark tests/spark
 
+test-jms: $(VENV)/.dev ## JMS through stock Qpid JMS, both APIs (needs a JDK and Maven: `make maven`)
+	$(PYTEST) -m jms tests/integration/test_jms.py
+
 late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with threads and sockets that are late at random (half an hour)
 	@trap 'exit 130' INT; failed=; export VESPIARY_LATE=$${VESPIARY_LATE:-0.4} PYTHONPATH=tests/late; \
 	for engine in AIO VESPIARY_RING=threads VESPIARY_NATIVE=0; do \
-		env $${engine#AIO} $(PYTEST) $(SPREAD) -m "not e2e and not slow" $(ON_EVERY_ENGINE) || failed+=" $$engine"; \
+		env $${engine#AIO} $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_EVERY_ENGINE) || failed+=" $$engine"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "make late: failed:$$failed" >&2; exit 1; fi
 
@@ -123,6 +127,9 @@ tools: $(VENV)/.dev ## build promtool, kube-score and kubeconform for the chart'
 
 java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install it
 	@.ci/java
+
+maven: ## make sure that the tests of JMS find a JDK of version 17 or newer and Maven; as root on Debian, install them
+	@.ci/maven
 
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
 	$(BIN)/python -m vespiary_spec.gen

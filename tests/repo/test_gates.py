@@ -31,7 +31,7 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("failing", ["check", "test", "e2e", "", "tools", "java"])
+@pytest.mark.parametrize("failing", ["check", "test", "e2e", "", "tools", "java", "maven"])
 def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(_ROOT / ".ci/run", tmp_path / ".ci/run")
@@ -39,8 +39,8 @@ def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> N
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = _run(tmp_path, ".ci/run", PATH=path)
     made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
-    assert made == ["tools", "java", "check", "test", "e2e"]
-    is_bad = failing not in ("", "tools", "java")  # such tests are skipped, and say so
+    assert made == ["tools", "java", "maven", "check", "test", "e2e"]
+    is_bad = failing not in ("", "tools", "java", "maven")  # such tests are skipped, and say so
     assert done.returncode == (1 if is_bad else 0)
     assert (f"failed: {failing}" in done.stderr) == is_bad
 
@@ -79,13 +79,14 @@ def _make(folder: Path, target: str, suite: str, **more: str) -> subprocess.Comp
     return _run(folder, "make", "-o", ".venv/.dev", target, "PYTEST=./suite", **clean, **more)
 
 
-@pytest.mark.parametrize("failing", ["first", "spark", "threads", "0", ""])
+@pytest.mark.parametrize("failing", ["first", "spark", "jms", "threads", "0", ""])
 def test_make_test_runs_every_suite_and_fails_for_any(tmp_path: Path, failing: str) -> None:
     suite = 'kind="${VESPIARY_RING-}${VESPIARY_NATIVE-}"; kind="${kind:-first}"\n'
     suite += '[[ $* == *"-m spark"* ]] && kind=spark\n'
+    suite += '[[ $* == *"-m jms"* ]] && kind=jms\n'
     done = _make(tmp_path, "test", f'{suite}echo "ran $kind"; [ "$kind" != "{failing}" ]\n')
     ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
-    assert ran == ["first", "spark", "threads", "0"], done.stderr
+    assert ran == ["first", "spark", "jms", "threads", "0"], done.stderr
     assert (done.returncode != 0) == bool(failing)
     assert ("make test: failed:" in done.stderr) == bool(failing)
 
@@ -138,3 +139,47 @@ def test_where_java_cannot_be_installed_one_is_told_how(
 
 def test_an_install_that_brings_no_java_fails(tmp_path: Path) -> None:
     assert _java(tmp_path, package="nothing").startswith("1 -q update")
+
+
+_MAVEN_APT = (
+    """echo "$*" >>apt.log; [[ $* != *install*{}* ]] || {{ mv later javac; mv maven mvn; }}\n"""
+)
+
+
+def _maven(folder: Path, *, version: str = "", package: str = "", user: int = 0) -> str:
+    """Run the script with a PATH of few programs; return its end, and what apt-get was told."""
+    (folder / ".ci").mkdir(exist_ok=True)
+    shutil.copy(_ROOT / ".ci/maven", folder / ".ci/maven")
+    for name in ("bash", "env", "sed", "mv"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    _program(folder / "id", f"echo {user}\n")
+    _program(folder / "later", "echo javac 17.0.15\n")
+    _program(folder / "maven", "")
+    if version:
+        _program(folder / "javac", f"echo javac {version}\n")
+        _program(folder / "mvn", "")
+    if package:
+        _program(folder / "apt-get", _MAVEN_APT.format(package))
+    done = _run(folder, ".ci/maven", PATH=str(folder))
+    log = folder / "apt.log"
+    assert ("JMS need Maven and a JDK" in done.stderr) == bool(done.returncode), done.stderr
+    return f"{done.returncode} {log.read_text() if log.exists() else ''}"
+
+
+def test_maven_with_a_good_jdk_is_left_alone(tmp_path: Path) -> None:
+    assert _maven(tmp_path, version="17.0.15", package="openjdk-17") == "0 "
+
+
+@pytest.mark.parametrize("version", ["", "11.0.2"])
+def test_maven_and_a_jdk_are_installed(tmp_path: Path, version: str) -> None:
+    told = _maven(tmp_path, version=version, package="openjdk-21")
+    assert told.startswith("0 -q update")
+    assert "install -y --no-install-recommends maven openjdk-17-jdk-headless" in told
+    assert "default" not in told
+
+
+@pytest.mark.parametrize("given", [{"user": 1000, "package": "openjdk-17"}, {}])
+def test_where_maven_cannot_be_installed_one_is_told_how(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    assert _maven(tmp_path, **given) == "1 "

@@ -1,0 +1,54 @@
+package vespiary;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import jakarta.jms.Connection;
+import jakarta.jms.JMSException;
+import jakarta.jms.JMSSecurityException;
+import jakarta.jms.JMSSecurityRuntimeException;
+import jakarta.jms.Session;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Logins by SASL, and what a user may not do. */
+class LoginsTest {
+    @ParameterizedTest
+    @ValueSource(strings = {"SCRAM-SHA-256", "PLAIN"})
+    void usersLogInBy(String mechanism) throws JMSException {
+        try (Connection connection = Broker.connect("?amqp.saslMechanisms=" + mechanism)) {
+            Session session = connection.createSession();
+            var queue = session.createQueue(Broker.name("login"));
+            Broker.send(session, queue, "let in");
+            assertEquals("let in", Broker.receive(session.createConsumer(queue)));
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"SCRAM-SHA-256", "PLAIN"})
+    void aWrongPasswordIsTold(String mechanism) {
+        var factory = new JmsConnectionFactory(Broker.URL + "?amqp.saslMechanisms=" + mechanism);
+        assertThrows(JMSSecurityException.class, () -> factory.createConnection(Broker.USER, "wrong").start());
+        assertThrows(JMSSecurityException.class, () -> factory.createConnection("nobody", Broker.PASSWORD).start());
+        assertThrows(JMSSecurityRuntimeException.class, () -> factory.createContext(Broker.USER, "wrong").start());
+    }
+
+    @Test
+    void nobodyIsLetInWithoutALogin() {
+        assertThrows(JMSSecurityException.class, () -> new JmsConnectionFactory(Broker.URL).createConnection().start());
+    }
+
+    @Test
+    void whatAUserMayNotDoIsTold() throws JMSException {
+        try (Connection connection = new JmsConnectionFactory("guest", Broker.PASSWORD, Broker.URL).createConnection()) {
+            connection.start();
+            Session session = connection.createSession();
+            var queue = session.createQueue(Broker.name("private"));
+            assertThrows(JMSSecurityException.class, () -> session.createProducer(queue));
+            assertThrows(JMSSecurityException.class, () -> session.createConsumer(queue));
+            assertThrows(JMSSecurityException.class, () -> session.createProducer(null).send(queue, session.createMessage()));
+        }
+    }
+}
