@@ -37,6 +37,7 @@ from vespiary_spec.settings import (
     AddressSettings,
     BrokerSettings,
     Configuration,
+    Protocol,
     Security,
     SecuritySettings,
     WildcardAddresses,
@@ -297,7 +298,8 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
                 f"`{listeners[place]}` listens there already", path=f"{path}.port", value=place[1]
             )
         listeners[place] = acceptor.name
-        _check_stomp(acceptor, configuration, path, spelling)
+        if Protocol.STOMP in acceptor.protocols:
+            _check_stomp(acceptor, configuration, path, spelling)
         if acceptor.tls is not None:
             _check_tls(acceptor.tls, f"{path}.tls", spelling)
     _check_addresses(configuration.addresses, spelling)

@@ -230,6 +230,14 @@ def test_without_persistence_a_body_need_not_fit_the_journal() -> None:
         from_plain({"acceptors": acceptors})
 
 
+def test_limits_of_stomp_are_checked_where_it_is_spoken() -> None:
+    small = {"journal-buffer-size": "32KiB"}
+    found = from_plain(small | {"acceptors": [{"name": "a", "port": 1, "protocols": ["MQTT"]}]})
+    assert found.journal_buffer_size == 32 * 1024
+    with pytest.raises(ConfigError, match="max-body-size"):
+        from_plain(small | {"acceptors": [{"name": "a", "port": 1}]})
+
+
 def test_two_listeners_may_both_take_a_free_port() -> None:
     names = ("all", "amqp", "mqtt", "stomp")
     free = from_plain({}, [*(f"acceptors.{name}.port=0" for name in names), "admin.port=0"])
