@@ -255,6 +255,7 @@ def with_rig(
     settings: dict[str, Any] | None = None,
     *,
     security: dict[str, Any] | None = None,
+    runner: Callable[[Any], None] = asyncio.run,
     **limits: Any,
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run a test on a loop, with a rig that it gets as its first argument.
@@ -262,6 +263,7 @@ def with_rig(
     Args:
         settings: Of addresses.
         security: Permissions by match.
+        runner: Runs a coroutine.
         limits: Of the acceptor's `amqp`.
     """
 
@@ -273,7 +275,7 @@ def with_rig(
 
         @wraps(test)
         def run(**values: Any) -> None:
-            asyncio.run(scenario(values))
+            runner(scenario(values))
 
         signature = inspect.signature(test)
         others = list(signature.parameters.values())[1:]

@@ -6,6 +6,7 @@ speaks by the codec, and does nothing that the test does not tell it.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from vespiary_broker.server.connection import Connection
@@ -110,6 +111,15 @@ class MqttClientPeer:
         """Return the only packet that came since the last call."""
         (found,) = self.all_of(kind)
         return found
+
+    async def answer(self, kind: type[P]) -> P:
+        """Wait for one packet, which may take a thread's time; return it."""
+        for _ in range(2000):
+            await self._rig.flush()
+            if len(self.transport.data) > self._taken:
+                break
+            await asyncio.sleep(0.005)
+        return self.one(kind)
 
     async def login(self, client_id: str, **fields: Any) -> Connack:
         """Send CONNECT and return its answer, which says yes."""

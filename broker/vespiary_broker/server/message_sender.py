@@ -10,8 +10,9 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from vespiary_broker.engine.address_memory import Verdict
+from vespiary_broker.engine.address_memory import AddressState, Verdict
 from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
 from vespiary_broker.server.full_addresses import FullAddresses
@@ -89,10 +90,18 @@ class MessageSender:
         except NoRoom:
             return None
 
-    async def send(self, message: Outgoing, stage: Stage | None = None) -> Sent:
+    async def send(
+        self, message: Outgoing, stage: Stage | None = None, *, is_in_flight: bool = False
+    ) -> Sent:
         """Send once destination and room are there, or do what a policy says.
 
         That of the address while it is full, and that for a full disk.
+
+        Args:
+            message: The message.
+            stage: Stages it; None: as any message.
+            is_in_flight: Whether its sender had credit from the address: it is taken then although
+                that has become full, and gets no more credit.
 
         Raises:
             VespiaryError: It is refused by a policy, or its destination cannot be made.
@@ -105,7 +114,7 @@ class MessageSender:
             if target is None:
                 target = await make_target(registry, message.destination)
             if not self.full_addresses.is_open(target, message.destination):
-                verdict = await self.full_addresses.admit(message)
+                verdict = await self._admit(message, is_in_flight=is_in_flight)
                 if verdict is Verdict.DROP:
                     return Sent(Outcome.DROPPED)
                 if verdict is Verdict.WAIT:
@@ -117,6 +126,23 @@ class MessageSender:
                     return Sent(Outcome.DROPPED)
                 await self._cycle.space(self._connection)
         return Sent(Outcome.GONE)
+
+    async def _admit(self, message: Outgoing, *, is_in_flight: bool) -> Verdict:
+        if is_in_flight and self.full_state(message.destination) is not None:
+            return Verdict.TAKE
+        return await self.full_addresses.admit(message)
+
+    def full_state(self, destination: Destination) -> AddressState | None:
+        """Return what makes the senders of an address wait; None: nothing does.
+
+        Raises:
+            AddressFull: They are refused.
+        """
+        address = self._registry.addresses.get(destination.address)
+        if address is None:
+            return None
+        verdict, state = self._cycle.engine.memory.decide(address)
+        return state if verdict is Verdict.WAIT else None
 
     def is_dropped(self, message: Outgoing) -> bool:
         """Return whether a message that found no room is dropped; False: its sender waits.

@@ -1,25 +1,22 @@
 """The way of one message of AMQP to the core: at once, or once destination and room are there.
 
-Owns the waiting, and what the policies of full addresses and disks say. Must never confirm: links
-do. Called by `receiving`; owner: its connection.
+Owns what of a message the engine is given; the waiting is `message_sender`'s. Must never confirm:
+links do. Called by `receiving`; owner: its connection.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vespiary_broker.engine.address_memory import AddressState, Verdict
-from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.engine.address_memory import AddressState
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, expiry, stamp
 from vespiary_broker.engine.names import Destination
-from vespiary_broker.engine.publishing import Target, find_target, make_target
-from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
+from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.storing import PROTOCOL, Taken
-from vespiary_broker.server.full_addresses import FullAddresses
-from vespiary_spec.errors import LimitExceeded
+from vespiary_broker.server.message_sender import MessageSender, Outcome
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -37,11 +34,9 @@ class Publisher:
     """
 
     def __init__(self, connection: Connection, cycle: Cycle) -> None:
-        self._connection = connection
         self._cycle = cycle
-        self._core = cycle.core
         self._registry = cycle.engine.registry
-        self._full = FullAddresses(connection, cycle)
+        self._sender = MessageSender(connection, cycle, self._drop_bodies)
 
     def outgoing(self, taken: Taken, destination: Destination, text: str) -> Outgoing:
         """Return a message as the engine has it.
@@ -96,22 +91,14 @@ class Publisher:
         Raises:
             VespiaryError: It may not be sent.
         """
-        target = find_target(self._registry, message.destination)
-        if target is None or not self._full.is_open(target, message.destination):
-            return False
-        try:
-            self._publish(message, target)
-        except NoRoom:
-            return False
-        return True
+        return self._sender.try_send(message) is not None
 
     async def send_later(self, message: Outgoing, *, is_in_flight: bool) -> bool:
         """Send a message once destination and room are there, or do what a policy says.
 
         Args:
             message: The message.
-            is_in_flight: Whether its sender had credit from the address: it is taken then although
-                that has become full, and gets no more credit.
+            is_in_flight: As of `MessageSender.send`.
 
         Returns:
             False if it was dropped by a policy, or the connection went before.
@@ -119,31 +106,8 @@ class Publisher:
         Raises:
             VespiaryError: It is refused by a policy, or its destination cannot be made.
         """
-        registry = self._registry
-        while self._connection.is_open:
-            target = find_target(registry, message.destination)
-            if target is None:
-                target = await make_target(registry, message.destination)
-            if not self._full.is_open(target, message.destination):
-                verdict = await self._admit(message, is_in_flight=is_in_flight)
-                if verdict is Verdict.DROP:
-                    return False
-                if verdict is Verdict.WAIT:
-                    continue
-            try:
-                self._publish(message, target)
-            except NoRoom:
-                if self._is_dropped(message) or self._full.is_dropped_without_room(message):
-                    return False
-                await self._cycle.space(self._connection)
-                continue
-            return True
-        return False
-
-    async def _admit(self, message: Outgoing, *, is_in_flight: bool) -> Verdict:
-        if is_in_flight and self.full_state(message.destination) is not None:
-            return Verdict.TAKE
-        return await self._full.admit(message)
+        sent = await self._sender.send(message, is_in_flight=is_in_flight)
+        return sent.outcome is Outcome.SENT
 
     def full_state(self, destination: Destination) -> AddressState | None:
         """Return what makes the senders of an address wait; None: nothing does.
@@ -151,30 +115,9 @@ class Publisher:
         Raises:
             AddressFull: They are refused.
         """
-        address = self._registry.addresses.get(destination.address)
-        if address is None:
-            return None
-        verdict, state = self._cycle.engine.memory.decide(address)
-        return state if verdict is Verdict.WAIT else None
+        return self._sender.full_state(destination)
 
-    def _is_dropped(self, message: Outgoing) -> bool:
-        full = self._cycle.full_disk
-        if full is None or not message.is_persistent:
-            return False
-        return self._cycle.engine.full_disk.is_dropped(message.destination.address, full)
-
-    def _publish(self, message: Outgoing, target: Target) -> None:
-        duplicates = self._cycle.engine.duplicates
+    def _drop_bodies(self, large_ids: list[int]) -> None:
         bodies = self._registry.large_bodies
-        if message.duplicate_id and duplicates.is_on(message.destination.address):
-            is_new = stage_once(self._core, self._registry, duplicates, message, target)
-            if not is_new and message.large is not None and bodies is not None:
-                bodies.remove([message.large.large_id])
-            return
-        try:
-            publish(self._core, bodies, message, target)
-        except ValueError as error:
-            raise LimitExceeded(
-                f"the message is too large for the journal: {error}",
-                cure="send a smaller one, or raise journal-buffer-size",
-            ) from error
+        if bodies is not None:
+            bodies.remove(large_ids)

@@ -36,6 +36,7 @@ from vespiary_codec.wire.amqp import (
 from vespiary_codec.wire.amqp.values import Symbol, UInt, UShort
 from vespiary_testkit.amqp_peer import AmqpPeer, amqp_acceptor, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
+from vespiary_testkit.virtual_time import run_virtual
 
 
 def with_users(test: Any) -> Any:
@@ -293,7 +294,7 @@ async def test_a_frame_on_a_channel_without_a_session(rig: ServerRig) -> None:
     assert "channel 3" in peer.one(Close).error.description
 
 
-@with_rig()
+@with_rig(runner=run_virtual)
 async def test_signs_of_life_are_sent_in_time(rig: ServerRig) -> None:
     peer = AmqpPeer(rig)
     await peer.open(idle_time_out=UInt(100))
@@ -303,7 +304,7 @@ async def test_signs_of_life_are_sent_in_time(rig: ServerRig) -> None:
     assert sent.count(encode_frame(Frame())) in range(2, 6)
 
 
-@with_rig(amqp_idle_timeout=60)
+@with_rig(runner=run_virtual, amqp_idle_timeout=60)
 async def test_a_silent_client_is_dropped(rig: ServerRig) -> None:
     peer = AmqpPeer(rig)
     answer = await peer.open()
