@@ -59,6 +59,23 @@ class Destination:
     is_trusted: bool = False
 
 
+def check_names(name: str, address: str, *, is_own: bool) -> None:
+    """Check the names of a queue and of its address.
+
+    Args:
+        name: Of the queue.
+        address: Of its address.
+        is_own: Whether the broker makes it for itself.
+
+    Raises:
+        RemoteProtocolError: One may be no name, or no name of what clients make.
+    """
+    for text, kind in ((name, "queue"), (address, "address")):
+        check_name(text, kind)
+        if not is_own and text.startswith(OWN_PREFIX):
+            raise RemoteProtocolError(f"the {kind} {text[:100]} is the broker's own")
+
+
 def check_name(name: str, kind: str) -> str:
     """Return the name of an address or a queue if it may be one.
 

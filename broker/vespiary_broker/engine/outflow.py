@@ -47,7 +47,8 @@ class Outflow:
         self.core = core
         self._load_slab = load_slab
         self._large_bodies = large_bodies
-        self._stalled: dict[Output, dict[int, None]] = {}
+        # By the handle of the connection: a protocol may put an output of its own before it.
+        self._stalled: dict[int, dict[int, None]] = {}
         self._starved: dict[int, None] = {}
         self._absent: dict[tuple[int, int], dict[int, None]] = {}
 
@@ -71,11 +72,11 @@ class Outflow:
 
     def stall(self, output: Output, queue_id: int) -> None:
         """Have a queue wait for room in a connection."""
-        self._stalled.setdefault(output, {})[queue_id] = None
+        self._stalled.setdefault(output.handle, {})[queue_id] = None
 
     def output_ready(self, output: Output) -> None:
         """Serve the queues that waited for room in this connection."""
-        self.again.update(self._stalled.pop(output, {}))
+        self.again.update(self._stalled.pop(output.handle, {}))
 
     def starve(self, queue_id: int) -> None:
         """Have a queue wait for room in the journal."""
@@ -108,7 +109,7 @@ class Outflow:
 
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
-        self._stalled.pop(output, None)
+        self._stalled.pop(output.handle, None)
 
     # --- going out ------------------------------------------------------------------------------
 

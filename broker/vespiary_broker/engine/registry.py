@@ -28,7 +28,7 @@ from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.kind_rules import set_kind
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
-from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.names import check_name, check_names
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.permissions import Permissions
@@ -413,8 +413,7 @@ class Registry:
 
         Durability: on return a durable queue survives a power loss.
         """
-        check_name(name, "queue")
-        check_name(address, "address")
+        check_names(name, address, is_own=traits.is_internal)
         async with self._lock:
             queue = self.queue_of(address, name)
             if queue is not None:

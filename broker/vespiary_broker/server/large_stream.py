@@ -73,6 +73,8 @@ class LargeStream:
             try:
                 if self._cycle.engine.dispatcher.is_counting_ahead:
                     await self._cycle.durable()  # the count of its delivery
+                if self._start.prepare is not None:
+                    await self._start.prepare()
                 reader = await self._open()
             except WriterFailed:
                 return  # the journal has failed, and the connection ends with it

@@ -7,7 +7,7 @@ connection ends; the connection has the transport, the reasons not to read, and 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from vespiary_spec.errors import LimitExceeded, VespiaryError
@@ -43,11 +43,13 @@ class LargeStart(NamedTuple):
         head: What goes out before its body.
         end: What goes out behind it.
         is_done: Whether the message is acknowledged when its body has left.
+        prepare: What has to be done before anything of it leaves; None: nothing.
     """
 
     head: bytes
     end: bytes
     is_done: bool
+    prepare: Callable[[], Coroutine[Any, Any, None]] | None = None
 
 
 class ProtocolHandler(Protocol):

@@ -63,6 +63,7 @@ class Login:
         subscribing: Its subscriptions.
         deliveries: What it is sent.
         packet_bytes_max: Largest packet that it takes.
+        reason_bytes_max: Largest answer that may have a reason string; 0: none may.
         will: What it leaves behind; None: nothing.
     """
 
@@ -72,6 +73,7 @@ class Login:
     subscribing: Subscribing
     deliveries: Deliveries
     packet_bytes_max: int
+    reason_bytes_max: int
     will: Will | None = None
 
 
@@ -251,6 +253,10 @@ class Connecting:
         in_flight = _number(properties, Property.RECEIVE_MAXIMUM, _TWO_BYTES_MAX)
         packet_bytes = _number(properties, Property.MAXIMUM_PACKET_SIZE, PACKET_BYTES_MAX)
         aliases = _number(properties, Property.TOPIC_ALIAS_MAXIMUM, 0)
+        is_told = packet.version is Version.V5 and _number(
+            properties, Property.REQUEST_PROBLEM_INFORMATION, 1
+        )
+        reason_bytes = packet_bytes if is_told else 0
         sender = Sender(session.client_id)
         deliveries = Deliveries(
             self._connection,
@@ -273,6 +279,7 @@ class Connecting:
             sender,
             limits.receive_maximum,
             limits.topic_alias_maximum,
+            reason_bytes,
             self._listener.large,
         )
         subscribing = Subscribing(
@@ -284,7 +291,15 @@ class Connecting:
             sender,
             limits.max_subscriptions,
         )
-        login = Login(packet.version, session, publishing, subscribing, deliveries, packet_bytes)
+        login = Login(
+            packet.version,
+            session,
+            publishing,
+            subscribing,
+            deliveries,
+            packet_bytes,
+            reason_bytes,
+        )
         login.will = self._will(packet, session, publishing)
         return login
 

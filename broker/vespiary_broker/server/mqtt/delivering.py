@@ -22,6 +22,7 @@ from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.mqtt.in_flight import InFlight
 from vespiary_broker.server.mqtt.messages import Delivered, delivered
 from vespiary_broker.server.mqtt.sessions import MqttSession, Options
+from vespiary_broker.server.protocol_handler import LargeStart
 from vespiary_codec.stored_message import StoredMessage, read_stored
 from vespiary_codec.wire.mqtt import Property, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from vespiary_codec.wire.mqtt import encode as encode_packet
@@ -266,32 +267,49 @@ class Deliveries:
         )
         return b""
 
-    def large_head(self, subscriber: Subscriber, given: LargeDelivery) -> tuple[bytes, bool]:
-        """Return the packet of a large message up to its payload, and whether it is done then.
+    def large_start(self, subscriber: Subscriber, given: LargeDelivery) -> LargeStart | None:
+        """Return how a large message is sent; None if not at all: it was acknowledged then.
 
         Args:
             subscriber: Whose it is.
             given: The message.
-
-        Returns:
-            Nothing to send at all if it is too large for the client; it was acknowledged then.
         """
         (message,) = read_stored(given.head)
+        consumer, sequence = subscriber.consumer, message.sequence
         said = delivered(message, self._hub.topics)
         topic = subscriber.topic or self._hub.topics.topic_of_destination(said.address)
-        qos = min(subscriber.options.qos, said.qos, 1)
+        qos = min(subscriber.options.qos, said.qos)
         packet = self._packet(subscriber, message, said, topic, qos)
         if qos:
-            packet.packet_id, is_again = self._in_flight.add(
-                subscriber.consumer, message.sequence, qos
-            )
+            self._release_gone(consumer.queue.id, sequence)
+            packet.packet_id, is_again = self._in_flight.add(consumer, sequence, qos)
             packet.dup = is_again or message.deliveries > 0
-        head = self._sized(packet, given.body.size_bytes)
+        head = b""
+        if not subscriber.is_wild_first or not topic.startswith("$"):
+            head = self._sized(packet, given.body.size_bytes)
         if not head:
             if qos:
                 self._in_flight.pop(packet.packet_id)
-            self._finish(subscriber.consumer, message.sequence)
-        return head, not qos
+            self._finish(consumer, sequence)
+            return None
+        if qos < 2 or not self._session.is_durable:
+            return LargeStart(head, b"", is_done=not qos)
+        return LargeStart(
+            head, b"", is_done=False, prepare=lambda: self._note_large(packet.packet_id)
+        )
+
+    async def _note_large(self, packet_id: int) -> None:
+        """Make the id of a large message of QoS 2 durable."""
+        while self._connection.is_open:
+            held = self._in_flight.get(packet_id)
+            if held is None or held.note:
+                return
+            try:
+                held.note = self._hub.exactly_once.note_sent(self._session, packet_id, held.place)
+            except NoRoom:
+                await self._cycle.space(self._connection)
+            else:
+                await self._cycle.durable()
 
     # --- acknowledgements -------------------------------------------------------------------------
 
@@ -309,7 +327,9 @@ class Deliveries:
         packet_id = packet.packet_id
         held = self._in_flight.get(packet_id)
         if held is None or held.qos != 2:
-            self._write(Pubrel(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+            is_told = self._version is Version.V5  # MQTT 3 has no word for it
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if is_told else ReasonCode.SUCCESS
+            self._write(Pubrel(packet_id, code))
             return
         consumer = held.consumer
         if consumer is None:  # it came again

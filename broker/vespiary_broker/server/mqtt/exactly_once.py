@@ -17,6 +17,7 @@ Source: MQTT 5.0 §4.3.3 and §4.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from vespiary_broker.engine.core import MessageView
@@ -28,17 +29,25 @@ from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.sessions import MqttSession
 
 _KEY: Final = "packet-id"
+_HEX_BYTES_MAX: Final = 256
+"""Longest client id that stands in a name as it is."""
 _SENT: Final = b"packet-id:%d\nqueue-id:%d\nsequence:%d\n"
 _RELEASED: Final = b"packet-id:%d\n"
 _RECEIVED: Final = b"packet-id:%d\n"
 
 
+def _word(client_id: str) -> str:
+    """Return a client id as a word that is short enough for a name."""
+    data = client_id.encode()
+    return data.hex() if len(data) <= _HEX_BYTES_MAX else f"sha256-{sha256(data).hexdigest()}"
+
+
 def _out(client_id: str) -> str:
-    return f"out.{client_id.encode().hex()}"
+    return f"out.{_word(client_id)}"
 
 
 def _in(client_id: str) -> str:
-    return f"in.{client_id.encode().hex()}"
+    return f"in.{_word(client_id)}"
 
 
 def _number(view: MessageView, name: bytes) -> int:

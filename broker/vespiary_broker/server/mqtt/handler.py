@@ -11,11 +11,17 @@ Source: MQTT 3.1.1 and 5.0, §3.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.server.mqtt.connecting import Connecting, Login
-from vespiary_broker.server.mqtt.reasons import KeepAliveExceeded, reason_of, sentence_for
+from vespiary_broker.server.mqtt.reasons import (
+    KeepAliveExceeded,
+    explained,
+    reason_of,
+    sentence_for,
+)
 from vespiary_broker.server.protocol_handler import LargeStart, Refusal, Work
 from vespiary_codec.wire.mqtt import (
     NEED_DATA,
@@ -57,6 +63,9 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE_SHARE: Final = 1.5
 """Keep alive intervals without a packet after which a client is dropped (§3.1.2.10)."""
+_TURN_PACKETS: Final = 256
+"""Packets of one client that are handled before others have their turn: the smallest have two
+bytes, so a single read can bring a quarter of a million."""
 _NAMES: Final = {Version.V3_1: "MQTT 3.1", Version.V3_1_1: "MQTT 3.1.1", Version.V5: "MQTT 5"}
 
 
@@ -147,11 +156,16 @@ class MqttHandler:
         """Handle the packets that are whole, until one needs time."""
         connection, decoder = self._connection, self._decoder
         begin = decoder.buffered_bytes
+        taken = 0
         while connection.is_taking:
+            if taken == _TURN_PACKETS:
+                connection.perform(_give_way)  # and resume behind it
+                return
+            taken += 1
             try:
                 packet = decoder.next_packet()
             except RemoteProtocolError as error:
-                self._version = decoder.version or self._version
+                self._version = decoder.version or error.version or self._version
                 connection.refuse_error(error)
                 return
             if packet is NEED_DATA:
@@ -219,8 +233,7 @@ class MqttHandler:
         """Return how a large message is sent."""
         assert self._login is not None
         subscriber = self._login.subscribing.subscriber_of(consumer)
-        head, is_done = self._login.deliveries.large_head(subscriber, given)
-        return LargeStart(head, b"", is_done) if head else None
+        return self._login.deliveries.large_start(subscriber, given)
 
     # --- packets ----------------------------------------------------------------------------------
 
@@ -326,14 +339,20 @@ class MqttHandler:
 
     async def _subscribe(self, login: Login, packet: Subscribe) -> None:
         outcomes = await login.subscribing.subscribe(packet)
-        answer = Suback(packet.packet_id, tuple(code for code, _ in outcomes))
-        self._connection.write(encode(answer, login.version))
-        for _, wanted in outcomes:
-            if wanted is not None and self._connection.is_open:
-                await login.subscribing.send_retained(wanted)
+        if not self._connection.is_open:
+            return
+        answer = Suback(packet.packet_id, tuple(each.code for each in outcomes))
+        reason = next((each.reason for each in outcomes if each.reason), "")
+        data = explained(answer, reason, login.reason_bytes_max, login.version)
+        self._connection.write(data)
+        for outcome in outcomes:
+            if outcome.wanted is not None and self._connection.is_open:
+                await login.subscribing.send_retained(outcome.wanted)
 
     async def _unsubscribe(self, login: Login, packet: Unsubscribe) -> None:
         codes = await login.subscribing.unsubscribe(packet)
+        if not self._connection.is_open:
+            return
         if login.version is not Version.V5:
             codes = ()
         self._connection.write(encode(Unsuback(packet.packet_id, codes), login.version))
@@ -350,3 +369,7 @@ class MqttHandler:
         sentence = "another connection has the client id now"
         self._cycle.count_error("session-taken-over")
         self._connection.end(self._last(ReasonCode.SESSION_TAKEN_OVER, sentence), is_patient=False)
+
+
+async def _give_way() -> None:
+    await asyncio.sleep(0)

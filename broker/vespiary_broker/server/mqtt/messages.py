@@ -49,9 +49,10 @@ _OWN: Final = frozenset(
     }
 )  # fmt: skip
 """Headers that say what MQTT says otherwise."""
-_RESERVED: Final = _OWN | TRANSPORT_HEADERS
 _SILENT: Final = frozenset({"destination-type", "JMSExpiration", "_AMQ_DUPL_ID"})
 """Headers of other protocols that mean nothing behind the broker."""
+_TAKEN: Final = _OWN | TRANSPORT_HEADERS | _SILENT
+"""Names of headers that a user property does not get."""
 _PRIORITY_USUAL: Final = 4
 
 
@@ -101,7 +102,7 @@ def _headers_of(properties: Properties, topics: TopicMapping) -> Iterable[tuple[
     for pair in pairs:
         assert isinstance(pair, tuple)
         name, value = pair
-        is_taken = not name or name in _RESERVED or name.startswith(USER_PREFIX)
+        is_taken = not name or name in _TAKEN or name.startswith(USER_PREFIX)
         yield (USER_PREFIX + name if is_taken else name), value
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
-from vespiary_broker.engine.names import OWN_PREFIX as PREFIX
+from vespiary_broker.engine.names import OWN_PREFIX
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
@@ -46,7 +46,7 @@ class NoteQueues:
 
     def find(self, name: str) -> Queue | None:
         """Return the queue of a name; None if nothing was written to it yet."""
-        return self.registry.queues.get(PREFIX + name)
+        return self.registry.queues.get(OWN_PREFIX + name)
 
     async def make(self, name: str, key: str) -> Queue:
         """Return the queue of a name, made if need be.
@@ -68,7 +68,7 @@ class NoteQueues:
             is_purged_when_unused=False,
             kind=(("last-value", True), ("last-value-key", key)),
         )
-        full = PREFIX + name
+        full = OWN_PREFIX + name
         return await self.registry.create_queue(full, full, RoutingType.MULTICAST, traits=traits)
 
     def drop(self, name: str) -> str:

@@ -12,8 +12,9 @@ Source: MQTT 5.0 §3.3 to §3.7 and §4.3.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
@@ -23,7 +24,7 @@ from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing, refer_to
 from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent
 from vespiary_broker.server.mqtt.messages import PROTOCOL, stored_lines
-from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
+from vespiary_broker.server.mqtt.reasons import explained, reason_of, sentence_for
 from vespiary_broker.server.mqtt.sessions import MqttSession
 from vespiary_codec.wire.mqtt import (
     Property,
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from vespiary_broker.server.listener import LargeLimits
     from vespiary_broker.server.mqtt.hub import MqttHub
 
-_ANSWER_BYTES: Final = 4
-"""Shortest PUBACK and PUBREC: what waits for a flush is counted by it."""
-
 
 class Publishing:
     """What one client publishes.
@@ -65,6 +63,7 @@ class Publishing:
         sender: The client, as who sends.
         receive_maximum: Messages of QoS 1 and 2 that it may have sent and not had answered.
         alias_maximum: Topic aliases that it may use.
+        reason_bytes_max: Largest answer that may have a reason string; 0: none may.
         large_limits: Which messages are large; None: none is.
     """
 
@@ -78,6 +77,7 @@ class Publishing:
         sender: Sender,
         receive_maximum: int,
         alias_maximum: int,
+        reason_bytes_max: int,
         large_limits: LargeLimits | None = None,
     ) -> None:
         self._connection = connection
@@ -90,7 +90,9 @@ class Publishing:
         self._sender = sender
         self._receive_maximum = receive_maximum
         self._alias_maximum = alias_maximum
+        self._reason_bytes_max = reason_bytes_max
         self._large_limits = large_limits
+        self._answers: deque[int] = deque()  # where each ends among the bytes that confirm
         self._aliases: dict[int, str] = {}
         self._message_sender = MessageSender(connection, cycle, lambda _: None)
 
@@ -184,10 +186,15 @@ class Publishing:
         self, packet: Publish, code: ReasonCode = ReasonCode.SUCCESS, reason: str = ""
     ) -> None:
         """Answer a message of QoS 1 or 2 once everything staged so far is durable."""
-        properties: Properties = {Property.REASON_STRING: reason} if reason else {}
         kind = Puback if packet.qos == 1 else Pubrec
-        answer = kind(packet.packet_id, code, properties)
-        self._connection.confirm(encode_packet(answer, self._version))
+        answer = kind(packet.packet_id, code)
+        self._confirm(explained(answer, reason, self._reason_bytes_max, self._version))
+
+    def _confirm(self, data: bytes) -> None:
+        self._connection.confirm(data)
+        self._answers.append(self._connection.confirmed_bytes)
+        if len(self._answers) > self._receive_maximum:
+            self._unsent_answers()
 
     def _refuse(self, packet: Publish, error: VespiaryError) -> None:
         """Tell a client that its message was refused.
@@ -246,9 +253,10 @@ class Publishing:
         """
         if self._version is not Version.V5:
             return
-        waiting = self._core.output_waiting(self._connection.handle) // _ANSWER_BYTES
         received = self._session.received or {}
-        open_count = max(waiting, len(received) + (packet.packet_id not in received))
+        open_count = len(received) + (packet.packet_id not in received)
+        if len(self._answers) >= self._receive_maximum:
+            open_count = max(open_count, self._unsent_answers() + 1)
         if open_count > self._receive_maximum:
             raise RemoteProtocolError(
                 Violation.PACKET_ID,
@@ -256,6 +264,15 @@ class Publishing:
                 f"{self._receive_maximum} may",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
+
+    def _unsent_answers(self) -> int:
+        """Return how many answers wait for a flush, and forget the others."""
+        waiting_bytes = self._core.output_waiting(self._connection.handle)
+        released = self._connection.confirmed_bytes - waiting_bytes
+        answers = self._answers
+        while answers and answers[0] <= released:
+            answers.popleft()
+        return len(answers)
 
     def outgoing(self, packet: Publish) -> Outgoing:
         """Return the message of a PUBLISH.
@@ -334,9 +351,10 @@ class Publishing:
             NoRoom: There is no room to forget it; nothing was done.
         """
         is_known = self._hub.exactly_once.end_received(self._session, packet.packet_id)
-        code = ReasonCode.SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        is_told = not is_known and self._version is Version.V5  # MQTT 3 has no word for it
+        code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if is_told else ReasonCode.SUCCESS
         answer = Pubcomp(packet.packet_id, code)
-        self._connection.confirm(encode_packet(answer, self._version))
+        self._confirm(encode_packet(answer, self._version))
 
 
 def _times(properties: Properties, now_ms: int) -> dict[str, str]:

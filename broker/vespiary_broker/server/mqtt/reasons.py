@@ -5,6 +5,7 @@ Owns the table. Called by the handler and by whoever answers a packet with a ref
 
 from __future__ import annotations
 
+from vespiary_codec.wire.mqtt import Property, Puback, Pubrec, Suback, Version, encode
 from vespiary_codec.wire.mqtt import RemoteProtocolError as MqttError
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_spec.errors import (
@@ -51,3 +52,23 @@ def sentence_for(error: VespiaryError) -> str:
     if isinstance(error, MqttError):
         return error.reason
     return str(error).removesuffix(f" [{error.code}]")
+
+
+def explained(
+    packet: Puback | Pubrec | Suback, sentence: str, bytes_max: int, version: Version
+) -> bytes:
+    """Return a packet as bytes, with a reason string if its client wants one and takes it.
+
+    Args:
+        packet: The packet; has no properties.
+        sentence: The reason; empty for none.
+        bytes_max: Largest packet that may have one; 0: none may (MQTT 5.0 §3.1.2.11.7).
+        version: That of the client.
+    """
+    if sentence and bytes_max:
+        packet.properties = {Property.REASON_STRING: sentence}
+        data = encode(packet, version)
+        if len(data) <= bytes_max:
+            return data
+        packet.properties = {}
+    return encode(packet, version)

@@ -3,6 +3,9 @@
 Owns the consumers of the connection. Which queue a subscription has is `subscription_queues`'.
 Owner: the connection.
 
+The client's lock is held: a connection that takes the client id over waits until a packet is done,
+so it does not miss a queue that is being made.
+
 Order: a subscription is written down, then its queue is made, then its consumer is opened, then
 SUBACK leaves; what is retained follows.
 
@@ -11,7 +14,8 @@ Source: MQTT 5.0 §3.8 to §3.11.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import AckMode, NoRoom
 from vespiary_broker.engine.names import Destination, Sender
@@ -23,7 +27,7 @@ from vespiary_broker.engine.subscriptions import (
 )
 from vespiary_broker.server.mqtt.delivering import Deliveries, Subscriber
 from vespiary_broker.server.mqtt.messages import PROTOCOL, RETAINED
-from vespiary_broker.server.mqtt.reasons import reason_of
+from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
 from vespiary_broker.server.mqtt.retained import RetainedMessage
 from vespiary_broker.server.mqtt.sessions import MqttSession, Options
 from vespiary_codec.stored_message import STORED_VERSION
@@ -46,6 +50,20 @@ if TYPE_CHECKING:
 
 _CREDIT: Final = 2**31 - 1
 _RETAINED_LINE: Final = f"{RETAINED}:true\n".encode()
+
+
+class Outcome(NamedTuple):
+    """What became of one filter of a SUBSCRIBE.
+
+    Attributes:
+        code: Its reason code.
+        wanted: The subscription, if what is retained is to be sent behind SUBACK.
+        reason: Why it was refused; empty: it was not.
+    """
+
+    code: ReasonCode
+    wanted: Subscription | None = None
+    reason: str = ""
 
 
 class Subscribing:
@@ -95,9 +113,10 @@ class Subscribing:
         Raises:
             VespiaryError: A queue is not there and cannot be made.
         """
-        for topic_filter, options in list(self._session.subscriptions.items()):
-            if self._connection.is_open and topic_filter not in self._subscribers:
-                await self._open(topic_filter, options)
+        async with self._hub.sessions.lock(self._session.client_id):
+            for topic_filter, options in list(self._session.subscriptions.items()):
+                if self._connection.is_open and topic_filter not in self._subscribers:
+                    await self._open(topic_filter, options)
 
     def close(self) -> None:
         """Close all consumers: what they hold goes back, and does not count as delivered."""
@@ -115,12 +134,11 @@ class Subscribing:
 
     # --- SUBSCRIBE ------------------------------------------------------------------------------
 
-    async def subscribe(self, packet: Subscribe) -> list[tuple[ReasonCode, Subscription | None]]:
+    async def subscribe(self, packet: Subscribe) -> list[Outcome]:
         """Do what a SUBSCRIBE asks for.
 
         Returns:
-            For each filter its reason code, and the subscription if what is retained is to be sent:
-            `send_retained` does, behind SUBACK.
+            What became of each filter; `send_retained` sends what is retained, behind SUBACK.
 
         Raises:
             RemoteProtocolError: It asks for what the protocol forbids.
@@ -130,8 +148,17 @@ class Subscribing:
         identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())
         assert not isinstance(identifiers, int | str | bytes)
         identifier = next((each for each in identifiers if isinstance(each, int)), 0)
-        outcomes: list[tuple[ReasonCode, Subscription | None]] = []
-        for wanted in packet.subscriptions:
+        async with self._hub.sessions.lock(self._session.client_id):
+            return await self._subscribe_all(packet.subscriptions, identifier)
+
+    async def _subscribe_all(
+        self, subscriptions: Iterable[Subscription], identifier: int
+    ) -> list[Outcome]:
+        """Begin or change subscriptions; nobody else may have the session meanwhile."""
+        outcomes: list[Outcome] = []
+        for wanted in subscriptions:
+            if not self._connection.is_open:
+                break
             is_shared = bool(split_share(wanted.topic_filter).name)
             if is_shared and wanted.no_local:
                 raise RemoteProtocolError(
@@ -142,10 +169,11 @@ class Subscribing:
             try:
                 is_new = await self._subscribe(wanted, identifier)
             except VespiaryError as error:
-                outcomes.append((_suback_code(error), None))
+                outcomes.append(Outcome(_suback_code(error), reason=sentence_for(error)))
                 continue
             is_sent = wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new)
-            outcomes.append((ReasonCode(wanted.qos), wanted if is_sent and not is_shared else None))
+            is_sent &= not is_shared
+            outcomes.append(Outcome(ReasonCode(wanted.qos), wanted if is_sent else None))
         return outcomes
 
     async def _subscribe(self, wanted: Subscription, identifier: int) -> bool:
@@ -258,8 +286,15 @@ class Subscribing:
 
         Durability: on return they are not back after a power loss.
         """
+        async with self._hub.sessions.lock(self._session.client_id):
+            return await self._unsubscribe_all(packet.topic_filters)
+
+    async def _unsubscribe_all(self, topic_filters: Iterable[str]) -> tuple[ReasonCode, ...]:
+        """End subscriptions; nobody else may have the session meanwhile."""
+        if not self._connection.is_open:
+            return ()
         codes, keys = [], []
-        for topic_filter in packet.topic_filters:
+        for topic_filter in topic_filters:
             if topic_filter not in self._session.subscriptions:
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue

@@ -122,6 +122,14 @@ def _check_qos(qos: int) -> None:
 
 def _connect(fields: Fields, context: Context) -> Connect:
     version = _protocol(fields)
+    try:
+        return _connect_as(version, fields, context)
+    except RemoteProtocolError as error:
+        error.version = version
+        raise
+
+
+def _connect_as(version: Version, fields: Fields, context: Context) -> Connect:
     flags = fields.number(1, "the connect flags")
     _check_connect_flags(flags, version)
     keep_alive_s = fields.number(2, "the keep alive")
@@ -154,11 +162,13 @@ def _protocol(fields: Fields) -> Version:
     for version, own in PROTOCOL_NAMES.items():
         if (version, own) == (level, name):
             return version
-    raise _error(
+    error = _error(
         Violation.UNKNOWN_VERSION,
         f"the protocol is {name} {level}; MQIsdp 3, MQTT 4 and MQTT 5 are spoken here",
         ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
     )
+    error.version = Version.V3_1_1  # in whose words it is said (MQTT 3.1.1 §3.1.2.2)
+    raise error
 
 
 def _check_connect_flags(flags: int, version: Version) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from vespiary_codec.wire.mqtt.packet_types import Version
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_spec import errors as spec
 from vespiary_spec.errors import LocalProtocolError, ProtocolError
@@ -68,6 +69,8 @@ class RemoteProtocolError(spec.RemoteProtocolError):
         violation: The rule that was broken.
         reason: One sentence: what, measured against allowed. The reason string of MQTT 5.
         reason_code: For the CONNACK or DISCONNECT packet of MQTT 5.
+        version: In which a client hears that its CONNECT is refused; None: it is another packet, or
+            no version can be told.
     """
 
     code = spec.RemoteProtocolError.code
@@ -82,6 +85,7 @@ class RemoteProtocolError(spec.RemoteProtocolError):
         self.violation = violation
         self.reason = reason
         self.reason_code = reason_code
+        self.version: Version | None = None
 
 
 class LimitExceeded(RemoteProtocolError, spec.LimitExceeded):  # noqa: N818 - as in the spec

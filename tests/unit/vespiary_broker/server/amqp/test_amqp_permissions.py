@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.engine.queue_traits import traits_of_user
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_codec.wire.amqp import (
     Accepted,
     Attach,
@@ -209,7 +209,7 @@ async def test_consumers_that_may_not_any_more_are_ended(rig: ServerRig) -> None
 @with_rig()
 async def test_what_the_broker_keeps_for_itself_is_not_browsed(rig: ServerRig) -> None:
     await rig.engine.registry.create_queue(
-        "$mqtt.x", "$mqtt.x", RoutingType.ANYCAST, traits=traits_of_user("")
+        "$mqtt.x", "$mqtt.x", RoutingType.ANYCAST, traits=QueueTraits(is_internal=True)
     )
     peer = await client(rig)
     await peer.attach(RECEIVER, 5, **source("/queue/$mqtt.x", distribution_mode=COPY))
