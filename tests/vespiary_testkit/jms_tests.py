@@ -15,15 +15,23 @@ import shutil
 import socket
 import subprocess
 import threading
+import traceback
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import yaml
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificate
 
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.certificates import Authority
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROJECT: Final = ROOT / "tests/jms"
@@ -112,6 +120,13 @@ def run_java_tests(folder: Path) -> dict[str, Result]:
     configuration = folder / "broker.yaml"
     configuration.write_text(yaml.safe_dump(_CONFIGURATION))
     settings = ("acceptors.all.protocols=AMQP", f"security.users-file={users}")
+    stores = _make_stores(folder)
+    tls = (
+        f"acceptors.amqp.tls.certificate={stores / 'tls.crt'}",
+        f"acceptors.amqp.tls.key={stores / 'tls.key'}",
+        f"acceptors.amqp.tls.client-ca={stores / 'ca.crt'}",
+        "acceptors.amqp.tls.want-client-auth=true",
+    )
     killed_port = _free_port()
     killed = BrokerProcess(
         folder / "killed/data",
@@ -124,21 +139,44 @@ def run_java_tests(folder: Path) -> dict[str, Result]:
     )
     killed.data.parent.mkdir()
     with (
-        BrokerProcess(folder / "data", *settings, configuration=configuration) as broker,
+        BrokerProcess(folder / "data", *settings, *tls, configuration=configuration) as broker,
         killed,
         _control(killed) as control_port,
     ):
         project = _copy(folder / "project", page_example(broker.port()))
-        ports = {
+        known = {
+            "stores": stores,
             "port": broker.port(),
+            "tls": broker.port("amqp"),
             "http": broker.port("http"),
             "killed": killed_port,
             "control": control_port,
         }
-        said = _run_maven(project, {f"vespiary.{name}": port for name, port in ports.items()})
+        said = _run_maven(project, {f"vespiary.{name}": value for name, value in known.items()})
     results = _read_reports(project)
     assert results, f"Maven has run no tests:\n{said}"
     return results
+
+
+def _make_stores(folder: Path) -> Path:
+    """Make what TLS needs: PEM for the broker, and as PKCS12 what a client trusts and shows."""
+    authority, stores = Authority(), folder / "stores"
+    authority.sign("localhost").write(stores)
+    (stores / "ca.crt").write_bytes(authority.certificate)
+    shown = authority.sign("alice")
+    (stores / "client.p12").write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"alice",
+            load_pem_private_key(shown.key, None),  # type: ignore[arg-type]
+            load_pem_x509_certificate(shown.certificate),
+            None,
+            BestAvailableEncryption(b"secret"),
+        )
+    )
+    command = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", "ca.crt"]
+    command += ["-storetype", "PKCS12", "-keystore", "trusted.p12", "-storepass", "secret"]
+    subprocess.run(command, cwd=stores, check=True, capture_output=True, timeout=MAVEN_S)
+    return stores
 
 
 def _free_port() -> int:
@@ -167,9 +205,16 @@ def _control(broker: BrokerProcess) -> Iterator[int]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            {"/kill": broker.kill, "/start": broker.start}[self.path]()
-            self.send_response(204)
+            failure = b""
+            try:
+                {"/kill": broker.kill, "/start": broker.start}[self.path]()
+            except Exception:  # the Java test says it
+                failure = traceback.format_exc().encode()
+            self.send_response(500 if failure else 200)
+            self.send_header("Content-Length", str(len(failure)))
+            self.send_header("Connection", "close")  # else Java sends its next request here
             self.end_headers()
+            self.wfile.write(failure)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
             """Say nothing."""

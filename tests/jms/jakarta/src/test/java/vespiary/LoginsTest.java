@@ -35,6 +35,41 @@ class LoginsTest {
         assertThrows(JMSSecurityRuntimeException.class, () -> factory.createContext(Broker.USER, "wrong").start());
     }
 
+    private static void works(JmsConnectionFactory factory) throws JMSException {
+        try (Connection connection = factory.createConnection()) {
+            connection.start();
+            Session session = connection.createSession();
+            var queue = session.createQueue(Broker.name("login"));
+            Broker.send(session, queue, "let in");
+            assertEquals("let in", Broker.receive(session.createConsumer(queue)));
+        }
+    }
+
+    private static String tls(String options) {
+        String stores = System.getProperty("vespiary.stores");
+        return "amqps://localhost:" + System.getProperty("vespiary.tls") + "?transport.storeType=PKCS12"
+            + "&transport.trustStoreLocation=" + stores + "/trusted.p12&transport.trustStorePassword=secret"
+            + options.replace("STORES", stores);
+    }
+
+    @Test
+    void usersLogInThroughTls() throws JMSException {
+        works(new JmsConnectionFactory(Broker.USER, Broker.PASSWORD, tls("")));
+        String untrusted = tls("").replaceFirst("\\?.*", "");
+        assertThrows(JMSException.class, () -> works(new JmsConnectionFactory(Broker.USER, Broker.PASSWORD, untrusted)));
+    }
+
+    @Test
+    void aCertificateIsALogin() throws JMSException {
+        works(new JmsConnectionFactory(tls("&amqp.saslMechanisms=EXTERNAL"
+            + "&transport.keyStoreLocation=STORES/client.p12&transport.keyStorePassword=secret")));
+    }
+
+    @Test
+    void usersLogInThroughAWebSocket() throws JMSException {
+        works(new JmsConnectionFactory(Broker.USER, Broker.PASSWORD, Broker.URL.replace("amqp:", "amqpws:") + "/ws"));
+    }
+
     @Test
     void nobodyIsLetInWithoutALogin() {
         assertThrows(JMSSecurityException.class, () -> new JmsConnectionFactory(Broker.URL).createConnection().start());

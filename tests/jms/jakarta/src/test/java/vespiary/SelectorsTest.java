@@ -11,12 +11,28 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.Queue;
 import jakarta.jms.Session;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Selectors see properties with the types that they were set with. */
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class SelectorsTest {
+    private Connection shared;
+
+    @BeforeAll
+    void open() throws JMSException {
+        shared = Broker.connect();
+    }
+
+    @AfterAll
+    void close() throws JMSException {
+        shared.close();
+    }
+
     private static Message example(Session session) throws JMSException {
         Message message = session.createTextMessage("example");
         message.setBooleanProperty("yes", true);
@@ -30,15 +46,15 @@ class SelectorsTest {
         message.setStringProperty("word", "true");
         message.setStringProperty("colour", "red_ish");
         message.setStringProperty("quoted", "it's");
+        message.setStringProperty("priority", "mine");
         message.setJMSType("order");
         message.setJMSCorrelationID("c-1");
         return message;
     }
 
     /** Sends the example and a message that says it is the last; returns whether the example matches. */
-    private static boolean matches(String selector) throws JMSException {
-        try (Connection connection = Broker.connect()) {
-            Session session = connection.createSession();
+    private boolean matches(String selector) throws JMSException {
+        try (Session session = shared.createSession()) {
             Queue queue = session.createQueue(Broker.name("selected"));
             var consumer = session.createConsumer(queue, "(" + selector + ") OR last = TRUE");
             var producer = session.createProducer(queue);
@@ -62,6 +78,7 @@ class SelectorsTest {
         "missing IS NULL", "five IS NOT NULL", "digits IS NOT NULL AND missing IS NULL",
         "JMSPriority = 6", "JMSPriority > 5", "JMSType = 'order'", "JMSCorrelationID = 'c-1'", "JMSDeliveryMode = 'NON_PERSISTENT'",
         "JMSTimestamp > 0", "JMSMessageID LIKE 'ID:%'", "JMSXDeliveryCount = 1",
+        "\"user-property.priority\" = 'mine'",
     })
     void selects(String selector) throws JMSException {
         assertEquals(true, matches(selector));
@@ -82,8 +99,7 @@ class SelectorsTest {
     @ParameterizedTest
     @ValueSource(strings = {"five =", "= 5", "a = 'open", "a BETWEEN 1", "a IN (1)", "a LIKE 5", "a == 1"})
     void anInvalidSelectorIsToldAsSuch(String selector) throws JMSException {
-        try (Connection connection = Broker.connect()) {
-            Session session = connection.createSession();
+        try (Session session = shared.createSession()) {
             Queue queue = session.createQueue(Broker.name("invalid"));
             var topic = session.createTopic(Broker.name("invalid"));
             assertThrows(InvalidSelectorException.class, () -> session.createConsumer(queue, selector));
