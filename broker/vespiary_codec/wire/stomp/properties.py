@@ -11,7 +11,7 @@ selectors and by the encoders.
     note:one\ctwo\n               the value is "one:two"
 
 The lines end at the first NUL. Behind it another protocol keeps what lines cannot say
-(journal-format.md, section 3.2.1); nobody else reads that.
+(journal-format.md, section 3.2.1); others read that for the types of values alone.
 """
 
 from __future__ import annotations

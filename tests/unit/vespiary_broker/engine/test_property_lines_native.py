@@ -1,4 +1,4 @@
-"""What a protocol keeps behind the header lines is read by nobody and stays where it is."""
+"""What a protocol keeps behind the header lines is no line, and stays where it is."""
 
 from __future__ import annotations
 

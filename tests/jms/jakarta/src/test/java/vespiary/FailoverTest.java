@@ -27,7 +27,7 @@ import org.junit.jupiter.api.parallel.ExecutionMode;
 class FailoverTest {
     private static final String URL = "failover:(amqp://127.0.0.1:" + System.getProperty("vespiary.killed") + ")"
         + "?failover.initialReconnectDelay=50&failover.reconnectDelay=50&failover.useReconnectBackOff=false";
-    private static final int SENT_MIN = 100;
+    private static final int SENT_MIN = 60;
 
     private static Connection connect(String clientId) throws JMSException {
         Connection connection = new JmsConnectionFactory(Broker.USER, Broker.PASSWORD, URL).createConnection();
@@ -84,13 +84,13 @@ class FailoverTest {
                 }
             });
             sender.start();
-            for (int round = 1; round <= 2; round++) {
+            for (int round = 1; round <= 4; round++) {
                 int enough = round * SENT_MIN;
                 Broker.await("sending", () -> confirmed.size() >= enough || failure.get() != null);
                 killAndStart();
             }
             int after = confirmed.size() + SENT_MIN;
-            Broker.await("sending after the second kill", () -> confirmed.size() >= after || failure.get() != null);
+            Broker.await("sending after the last kill", () -> confirmed.size() >= after || failure.get() != null);
             isOver.set(true);
             join(sender, failure);
         }
