@@ -54,6 +54,7 @@ _CONFIGURATION: Final = {
     "security-settings": {"#": {name: ["apps"] for name in _ALL}},
     "address-settings": {
         "#": {"dead-letter-address": "dead", "expiry-address": "expired"},
+        "jms.fixed.#": {"auto-create-addresses": False, "auto-create-queues": False},
         "jms.poisoned.#": {"max-delivery-attempts": 3},
         "jms.full.#": {"max-size-bytes": "200KiB", "address-full-policy": "FAIL"},
     },

@@ -4,10 +4,12 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
+import jakarta.jms.InvalidDestinationException;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
@@ -138,6 +140,20 @@ class ConsumersTest {
             assertNull(Broker.soon(consumer));
             connection.start();
             assertEquals("later", Broker.receive(consumer));
+        }
+    }
+
+    @Test
+    void whatIsNotThereIsToldWhereNothingIsMadeByItself() throws JMSException {
+        try (Connection connection = Broker.connect()) {
+            Session session = connection.createSession();
+            Queue queue = session.createQueue(Broker.name("fixed"));
+            var topic = session.createTopic(Broker.name("fixed"));
+            assertThrows(InvalidDestinationException.class, () -> session.createConsumer(queue));
+            assertThrows(InvalidDestinationException.class, () -> session.createProducer(queue));
+            assertThrows(InvalidDestinationException.class, () -> session.createConsumer(topic));
+            assertThrows(InvalidDestinationException.class, () -> session.createProducer(topic));
+            assertThrows(JMSException.class, () -> session.createProducer(null).send(queue, session.createMessage()));
         }
     }
 
