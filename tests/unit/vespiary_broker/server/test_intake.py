@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.switching import Switches
+from vespiary_broker.server import intake as intake_module
 from vespiary_broker.server.buffers import HEADROOM_BYTES, READ_BYTES, SharedBuffer
-from vespiary_broker.server.stomp import intake as intake_module
 from vespiary_broker.server.stomp.intake import Intake
 from vespiary_codec.wire.stomp import Frame, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
