@@ -187,6 +187,13 @@ int vespiary_core_attach_buffer(vespiary_core *core, const uint8_t *memory, uint
 int vespiary_core_detach_buffer(vespiary_core *core, uint32_t handle);
 int vespiary_core_scan_stomp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
                              vespiary_result *out);
+/* MQTT: see vespiary_native/abc_mqtt.py */
+int vespiary_core_set_ready_mqtt(vespiary_core *core, uint32_t handle, uint32_t version, uint32_t packet_bytes,
+                                 uint32_t body_bytes, uint32_t receive_maximum);
+int vespiary_core_teach_mqtt(vespiary_core *core, uint32_t handle, const uint8_t *topic, uint32_t topic_length,
+                             const uint8_t *line, uint32_t line_length, uint32_t route);
+int vespiary_core_scan_mqtt(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
+                            vespiary_result *out);
 /* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
 int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);

@@ -1,5 +1,6 @@
 /* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, counts.c, stomp_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c; pages.h is for page*.c). The contract that callers see stands in core.h and
+ * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
+ * connections.h has what belongs to connections; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
  * Ownership: one vespiary_core owns everything here; one thread calls it. Memory is taken at creation, when
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "connections.h"
 #include "core.h"
 #include "little_endian.h"
 
@@ -50,8 +52,7 @@ enum {
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 64, /* 1.5 KiB: what a queue takes from its first message on */
     PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
-    SPARE_SLABS = 64,    /* free slabs kept; more go back to the system */
-    TAUGHT_MAX = 4096
+    SPARE_SLABS = 64     /* free slabs kept; more go back to the system */
 };
 
 #define PAGE_BIT ((uint64_t)1 << 62) /* in the file ids of pages */
@@ -241,51 +242,6 @@ typedef struct {
     uint32_t durable; /* so many of the queues are */
     queue **queues;
 } route;
-
-/* --- messages on their way in ------------------------------------------------------------------------------ */
-typedef struct {
-    const uint8_t *data;
-    uint32_t length;
-} piece;
-
-typedef struct {
-    piece properties[4]; /* joined in this order */
-    piece body;
-    uint8_t protocol, priority, flags;
-    bool is_persistent;
-} message;
-
-typedef struct {
-    uint64_t position; /* of its frame in the buffer that was scanned */
-    uint32_t length;
-    message message;
-    piece receipt;
-} switched_send;
-
-/* --- connections ----------------------------------------------------------------------------------------- */
-typedef struct {
-    uint8_t *key; /* NULL: empty */
-    uint32_t key_length, route, generation;
-} taught;
-
-typedef struct {
-    bool is_open, is_ready, is_listed;
-    uint8_t version;
-    uint32_t header_lines_max, header_line_max, headers_max, body_max;
-    taught *table;
-    uint32_t table_count, table_capacity, last_taught;
-    uint8_t *output; /* receipts that wait or may go */
-    uint32_t output_capacity, output_end;
-    uint64_t output_base; /* position of output[0] in all that was ever put there */
-    uint64_t released;    /* position below which all may go */
-    uint64_t last_block; /* sequence of the block with its latest record */
-    uint64_t note;
-    uint32_t notes_pending;
-    uint32_t need;    /* bytes of an incomplete frame, when known */
-    uint32_t scanned; /* bytes of an incomplete frame's headers in which no end was found */
-    uint32_t body_scanned;
-    uint32_t switched_max; /* SENDs that a scan keeps for a switch, after one found no room; 0: as many as ever */
-} connection;
 
 typedef struct {
     uint64_t block;  /* sequence */
@@ -587,11 +543,17 @@ int paged_lock(queue *q, uint64_t sequence, uint32_t *slot); /* 1 locked, 0 it i
 uint32_t paged_count_delivery(queue *q, uint64_t sequence);  /* how often now */
 void paged_let_go(vespiary_core *core, queue *q, uint64_t sequence, bool is_commit);
 
-/* stomp_scan.c, stomp_switch.c */
+/* taught.c */
+const taught *taught_find(connection *c, piece destination, piece type); /* NULL: it was not taught */
+const route *taught_route(const vespiary_core *core, const taught *t);   /* NULL: nothing, or not any more */
+int taught_put(vespiary_core *core, uint32_t handle, piece key, piece lines, uint32_t to);
+
+/* stomp_scan.c, stomp_switch.c, mqtt_scan.c */
 enum scan_status { NEED_DATA = 0, FRAME = 1, ODD = 2, BLOCKED = 3, SWITCHED = 4 };
 int stage_send(vespiary_core *core, uint32_t handle, const route *to, const message *m, piece receipt);
 bool switch_takes(const vespiary_core *core, uint32_t to); /* whether what waits goes through it, if anything does */
 int switch_keep(vespiary_core *core, uint32_t to, const switched_send *what);
+int stage_puback(vespiary_core *core, uint32_t handle, piece id); /* id: the two bytes of a packet id */
 
 /* delivery.c */
 const uint8_t *properties_of(const entry *item, const uint8_t *record);

@@ -1,10 +1,8 @@
 /* STOMP's fast path in: plain SEND and ACK frames (STOMP 1.2 specification). What is plain stands at Core.scan_stomp in
  * vespiary_native/abc.py; all else goes to the codec in Python, which also words all errors. The way out: delivery.c. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "crc32c.h"
 #include "state.h"
 
 enum { LOGIN_BYTES_MAX = 8192, PRIORITY_USUAL = 4 };
@@ -241,92 +239,6 @@ static int64_t find_frame(connection *c, frame *f, uint32_t *need)
     return total - 1 > most ? -1 : (int64_t)total;
 }
 
-/* --- destinations --------------------------------------------------------------------------------------------- */
-static uint32_t key_hash(piece destination, piece type)
-{
-    uint32_t hash = vespiary_crc32c(0, destination.data, destination.length);
-    return type.data ? vespiary_crc32c(hash ^ 1, type.data, type.length) : hash;
-}
-
-static bool is_key(const taught *t, piece destination, piece type)
-{
-    uint32_t length = destination.length + (type.data ? 1 + type.length : 0);
-    return t->key && t->key_length == length && !memcmp(t->key, destination.data, destination.length) &&
-           (!type.data || (t->key[destination.length] == 0 &&
-                           !memcmp(t->key + destination.length + 1, type.data, type.length)));
-}
-
-static const route *find_route(vespiary_core *core, connection *c, piece destination, piece type)
-{
-    if (!c->table_capacity)
-        return NULL;
-    const taught *t = &c->table[c->last_taught];
-    if (!is_key(t, destination, type)) {
-        uint32_t mask = c->table_capacity - 1, i = key_hash(destination, type) & mask;
-        while (c->table[i].key && !is_key(&c->table[i], destination, type))
-            i = (i + 1) & mask;
-        t = &c->table[i];
-        if (!t->key)
-            return NULL;
-        c->last_taught = i;
-    }
-    const route *to = &core->routes[t->route];
-    return to->is_open && to->generation == t->generation ? to : NULL;
-}
-
-static void table_insert(connection *c, taught made)
-{
-    const uint8_t *zero = memchr(made.key, 0, made.key_length);
-    piece destination = {made.key, zero ? (uint32_t)(zero - made.key) : made.key_length};
-    piece type = {zero ? zero + 1 : NULL, zero ? made.key_length - destination.length - 1 : 0};
-    uint32_t mask = c->table_capacity - 1, i = key_hash(destination, type) & mask;
-    while (c->table[i].key && !is_key(&c->table[i], destination, type))
-        i = (i + 1) & mask;
-    if (c->table[i].key)
-        free(c->table[i].key);
-    else
-        c->table_count++;
-    c->table[i] = made;
-}
-
-static void table_empty(connection *c)
-{
-    for (uint32_t i = 0; i < c->table_capacity; i++)
-        free(c->table[i].key);
-    memset(c->table, 0, c->table_capacity * sizeof *c->table);
-    c->table_count = 0;
-}
-
-int vespiary_core_teach(vespiary_core *core, uint32_t handle, const uint8_t *destination, uint32_t length,
-                        uint32_t to)
-{
-    if (handle >= core->connections_count || !core->connections[handle].is_open || !length ||
-        to >= core->routes_count || !core->routes[to].is_open)
-        return -EINVAL;
-    connection *c = &core->connections[handle];
-    if (c->table_count >= TAUGHT_MAX) /* bounded: who uses more destinations than this asks again */
-        table_empty(c);
-    if (c->table_count * 2 >= c->table_capacity) {
-        connection wider = {.table_capacity = c->table_capacity ? c->table_capacity * 2 : 8};
-        wider.table = calloc(wider.table_capacity, sizeof *wider.table);
-        if (!wider.table)
-            return -ENOMEM;
-        for (uint32_t i = 0; i < c->table_capacity; i++)
-            if (c->table[i].key)
-                table_insert(&wider, c->table[i]);
-        free(c->table);
-        c->table = wider.table;
-        c->table_capacity = wider.table_capacity;
-        c->last_taught = 0;
-    }
-    uint8_t *key = malloc(length);
-    if (!key)
-        return -ENOMEM;
-    memcpy(key, destination, length);
-    table_insert(c, (taught){key, length, to, core->routes[to].generation});
-    return 0;
-}
-
 /* --- SEND and ACK ------------------------------------------------------------------------------------------------ */
 static int stage_receipt(vespiary_core *core, uint32_t handle, piece id)
 {
@@ -353,18 +265,24 @@ static void stored_lines(const frame *f, message *m)
     m->properties[pieces] = (piece){from, (uint32_t)(end - from)};
 }
 
-/* Stage a message and hold its receipt: 0 done, 1 leave it to Python, else -errno. */
+/* Stage a message and hold its receipt (of MQTT: its packet id): 0 done, 1 leave it to Python, else -errno. */
 int stage_send(vespiary_core *core, uint32_t handle, const route *to, const message *m, piece receipt)
 {
     if (core->accounts_full && is_route_held(core, to))
         return 1;
+    const connection *from = &core->connections[handle];
+    if (from->is_mqtt && from->version == 5 && receipt.data && !to->count)
+        return 1; /* the client is told that nobody gets it */
     uint64_t block;
     int places = publish(core, to, m, &block);
     if (places < 0)
         return places == -EMSGSIZE ? 1 : places;
     if (block)
         core->connections[handle].last_block = block;
-    return receipt.data ? stage_receipt(core, handle, receipt) : 0;
+    if (!receipt.data)
+        return 0;
+    return core->connections[handle].is_mqtt ? stage_puback(core, handle, receipt)
+                                             : stage_receipt(core, handle, receipt);
 }
 
 enum { TAKEN = 0, LEFT = 1, KEPT = 2 };
@@ -373,7 +291,7 @@ enum { TAKEN = 0, LEFT = 1, KEPT = 2 };
 static int take_send(vespiary_core *core, uint32_t handle, const frame *f, uint64_t position, int64_t length)
 {
     const route *to =
-        f->destination.length ? find_route(core, &core->connections[handle], f->destination, f->type) : NULL;
+        f->destination.length ? taught_route(core, taught_find(&core->connections[handle], f->destination, f->type)) : NULL;
     if (!to || (core->switched_count && !to->is_switch))
         return LEFT;
     uint8_t priority = f->has_priority ? f->priority : PRIORITY_USUAL;

@@ -1,4 +1,4 @@
-/* SENDs to a switch: a route without queues, whose messages Python looks at before it says where each goes
+/* SENDs (and PUBLISHes) to a switch: a route without queues, whose messages Python looks at before it says where each goes
  * (vespiary_native/abc_switching.py). The scanner keeps those that follow one another; nothing of them is staged before
  * Python has chosen, so a frame that finds no room then is scanned again. */
 #include <errno.h>
@@ -55,6 +55,7 @@ int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_
             .time_ms = core->now_ms,
             .is_journalled = m->is_persistent,
             .is_special = (m->flags & FLAG_SPECIAL) != 0,
+            .is_escaped = (m->flags & FLAG_ESCAPED) != 0,
             .body_length = m->body.length,
             .properties_at = (uint32_t)start,
             .properties_end = (uint32_t)used,

@@ -89,9 +89,11 @@ from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_counts import CoreCounts as CoreCounts
 from vespiary_native.abc_inspection import CoreInspection as CoreInspection
+from vespiary_native.abc_mqtt import CoreMqtt as CoreMqtt
 from vespiary_native.abc_pages import CorePages as CorePages
 from vespiary_native.abc_ranges import CoreRanges as CoreRanges
 from vespiary_native.abc_routes import CoreRoutes as CoreRoutes
+from vespiary_native.abc_stomp import CoreStomp as CoreStomp
 from vespiary_native.abc_switching import CoreSwitching as CoreSwitching
 from vespiary_native.values import BLOCK_BYTES as BLOCK_BYTES
 from vespiary_native.values import SLAB_BYTES as SLAB_BYTES
@@ -116,9 +118,11 @@ class Core(
     CoreBranches,
     CoreCounts,
     CoreInspection,
+    CoreMqtt,
     CorePages,
     CoreRanges,
     CoreRoutes,
+    CoreStomp,
     CoreSwitching,
     Protocol,
 ):
@@ -311,31 +315,9 @@ class Core(
     def queue_states(self) -> bytes:
         """Return the entries of a QUEUES record: all durable queues by id, 24 bytes each."""
 
-    # --- connections: the fast path of STOMP ------------------------------------------------------
+    # --- connections; their fast paths: abc_stomp, abc_mqtt ---------------------------------------
     def open_connection(self) -> int:
-        """Make a connection; its frames all come back as FRAME until `set_ready`."""
-
-    def set_ready(self, connection: int, version: int, limits: tuple[int, int, int, int]) -> None:
-        """Turn on the fast path after the login.
-
-        Args:
-            connection: Handle.
-            version: 10, 11 or 12.
-            limits: Header lines, bytes of one header line, bytes of all headers of a frame, bytes
-                of a body. Headers are `ODD` only when they are two bytes beyond for a line, or 32
-                for all of them: which ends of line count, the codec knows. Before the login a whole
-                frame has at most 8 KiB.
-        """
-
-    def teach(self, connection: int, destination: bytes, route: int) -> None:
-        r"""Let this connection send to `destination` without asking.
-
-        Args:
-            connection: Handle.
-            destination: The exact bytes of the header's value; if the frame has a
-                `destination-type` header, then `\0` and its value behind it.
-            route: Where it leads.
-        """
+        """Make a connection of STOMP, or of MQTT once it is said to be one (`set_ready_mqtt`)."""
 
     def close_connection(self, connection: int) -> None:
         """Forget the connection and what waits for it. Its consumers must be closed first."""
@@ -345,38 +327,6 @@ class Core(
 
     def detach_buffer(self, buffer: int) -> None:
         """Forget a buffer."""
-
-    def scan_stomp(
-        self, connection: int, buffer: int, start: int, end: int
-    ) -> tuple[int, int, int]:
-        """Take complete frames from `buffer[start:end]`: plain SENDs and ACKs at once.
-
-        The rest is Python's. Plain is: the connection is ready; headers are ASCII without backslash
-        and carriage return, each with a name and a value behind a colon, at most the limits; in
-        STOMP 1.0 no blanks around names and values. Names are lower case; of `destination`,
-        `destination-type`, `receipt` and `content-length` there is one at most. Then:
-
-        - SEND with a taught destination, without the headers of journal-format §3.2 that are left
-          out but `content-length` and `receipt`, and without those that decide a message's
-          fate (`abc_inspection`); no colon in a value (in RECEIPTs it is escaped). It is
-          journalled if its first `persistent` says `true` and a queue of its route is durable.
-        - ACK without a body, with `id` (1.2) or `message-id` (1.0, 1.1) of a message that this
-          connection holds, in its one spelling, in 1.1 with the `subscription` of its consumer; no
-          other headers but `subscription`, `receipt` and `content-length`, no colon in a value.
-
-        Receipts go out when all that the connection staged is durable. Line feeds between frames
-        are skipped, with a carriage return in front of them too.
-
-        After NEED_DATA `start` is the position that was returned, and `end` is not less than it
-        was, if the bytes have not moved; how far an incomplete frame was scanned is remembered.
-
-        After ODD nothing is remembered of the frame: the next call begins at another one.
-
-        Returns:
-            (`ScanStatus`, position up to which all was taken, detail). After FRAME the caller
-            handles `buffer[position:position + detail]` itself and goes on behind it; after BLOCKED
-            it may, or scan from `position` again when there is room; SWITCHED: `abc_switching`.
-        """
 
     def receipt(self, connection: int, data: bytes) -> None:
         """Send `data` on the connection once everything staged so far is durable.

@@ -29,6 +29,7 @@ from vespiary_native.abc import (
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_counts import NativeCounts
+from vespiary_native.core_mqtt import NativeMqtt
 from vespiary_native.core_pages import NativePages
 from vespiary_native.core_ranges import NativeRanges
 from vespiary_native.core_routes import NativeRoutes
@@ -44,6 +45,7 @@ class NativeCore(
     NativeAccounts,
     NativeCounts,
     NativeInspection,
+    NativeMqtt,
     NativePages,
     NativeRanges,
     NativeRoutes,

@@ -16,11 +16,12 @@ from typing import Any
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_codec.stored_message import STORED_VERSION, read_stored
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
-from vespiary_native.abc_accounts import AccountLimits
 from vespiary_native.core import verify_blocks as native_verify_blocks
 from vespiary_native.twin import verify_blocks as twin_verify_blocks
+from vespiary_testkit.core_driver_accounts import AccountCalls
 from vespiary_testkit.core_driver_counts import CountingCalls
 from vespiary_testkit.core_driver_inspection import InspectionCalls
+from vespiary_testkit.core_driver_mqtt import MqttCalls, MqttClient
 from vespiary_testkit.core_driver_pages import PagingCalls
 from vespiary_testkit.core_driver_switching import SwitchingCalls
 from vespiary_testkit.core_driver_transactions import TransactionCalls
@@ -32,7 +33,15 @@ LIMITS = (12, 300, 1200, 30_000)
 SALT = 0x9E3779B97F4A7C15
 
 
-class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, TransactionCalls):
+class Driver(
+    AccountCalls,
+    CountingCalls,
+    InspectionCalls,
+    SwitchingCalls,
+    MqttCalls,
+    PagingCalls,
+    TransactionCalls,
+):
     """One run: two cores, the files they write, the clients that use them."""
 
     def __init__(self, seed: int) -> None:
@@ -65,6 +74,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         self.connections: dict[int, tuple[int, bytearray]] = {}
         self.waiting: dict[int, bytes] = {}
         self.accounts = [0]
+        self.clients: list[MqttClient] = []
         self.consumers: dict[int, int] = {}
         self.choosers: dict[int, int] = {}
         self.given.clear()
@@ -372,6 +382,7 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         pick = self.random
         weights: list[tuple[int, Callable[[], object]]] = [
             (14, lambda: self.feed(pick.choice(sorted(self.connections)))),
+            (10, self.serve_client),
             (6, self.publish),
             (3, self.end_large),
             (3, self.transaction),
@@ -496,26 +507,6 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         elif self.consumers:
             self.core.set_credit(pick.choice(sorted(self.consumers)), pick.choice([0, 1, 2, 40]))
 
-    def account(self) -> None:
-        """Make, fill, limit and close accounts."""
-        pick = self.random
-        act = pick.randint(0, 9)
-        if act == 0 or len(self.accounts) < 3:
-            self.accounts.append(self.core.open_account())
-        elif act == 1:
-            account = pick.choice(self.accounts)
-            self.core.close_account(account)
-            self.accounts.remove(account)
-        elif act < 5:
-            self.core.join_account(pick.choice(sorted(self.queues)), pick.choice(self.accounts))
-        else:
-            size = pick.choice([None, 0, 1000, 60_000, 400_000])
-            count = pick.choice([None, None, 1, 20])
-            limits = AccountLimits(
-                size, size and size * 4 // 5, count, count and count // 2, pick.random() < 0.6
-            )
-            self.core.limit_account(pick.choice(self.accounts), limits)
-
     def compare(self) -> None:
         for account in self.accounts:
             self.core.account_statistics(account)
@@ -546,6 +537,8 @@ class Driver(CountingCalls, InspectionCalls, PagingCalls, SwitchingCalls, Transa
         if is_clean:
             for connection in list(self.connections):
                 self.close_connection(connection)
+            for client in list(self.clients):
+                self.close_client(client)
             try:
                 self.flush()
                 for queue, is_durable in self.queues.items():

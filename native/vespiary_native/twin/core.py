@@ -29,6 +29,7 @@ from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
+from vespiary_native.twin.mqtt import TwinMqtt
 from vespiary_native.twin.page_calls import TwinPages
 from vespiary_native.twin.pages import Pages
 from vespiary_native.twin.ranges import TwinRanges
@@ -47,7 +48,14 @@ DESTINATIONS_MAX = 4096
 
 
 class TwinCore(
-    AccountCalls, Routes, TwinCounts, TwinInspection, TwinPages, TwinRanges, TwinSwitching
+    AccountCalls,
+    Routes,
+    TwinCounts,
+    TwinInspection,
+    TwinMqtt,
+    TwinPages,
+    TwinRanges,
+    TwinSwitching,
 ):
     """See `vespiary_native.abc.Core`.
 
@@ -78,8 +86,6 @@ class TwinCore(
         self._branches = Branches(self._queues)
         self._pages = Pages(self._staging, self._queues, self._branches)
         self._switched = Switched()
-        self._connections: dict[int, Connection] = {}
-        self._buffers: dict[int, memoryview] = {}
 
     @property
     def record_bytes_max(self) -> int:
@@ -266,12 +272,6 @@ class TwinCore(
         self._connections[handle] = Connection(handle)
         return handle
 
-    def _connection(self, handle: int) -> Connection:
-        connection = self._connections.get(handle)
-        if connection is None or not connection.is_open:
-            raise ValueError(f"connection {handle} is not open")
-        return connection
-
     def set_ready(self, connection: int, version: int, limits: tuple[int, int, int, int]) -> None:
         """See `abc.Core.set_ready`."""
         known = self._connection(connection)
@@ -305,12 +305,6 @@ class TwinCore(
         handle = free_handle(self._buffers)
         self._buffers[handle] = memoryview(buffer)
         return handle
-
-    def _buffer(self, handle: int) -> memoryview:
-        view = self._buffers.get(handle)
-        if view is None:
-            raise ValueError(f"buffer {handle} is not attached")
-        return view
 
     def detach_buffer(self, buffer: int) -> None:
         """See `abc.Core.detach_buffer`."""

@@ -347,6 +347,7 @@ class SendPlan(NamedTuple):
     flags: int
     lines: int
     longest_line: int
+    protocol: int = 1
 
 
 class SendShape(NamedTuple):
@@ -365,7 +366,11 @@ class Connection:
         handle: Its handle.
         is_open: Not closed.
         is_ready: Logged in: the fast path is on.
-        version: 10, 11 or 12.
+        is_mqtt: It is one of MQTT, and logged in.
+        version: 10, 11 or 12; of MQTT 3, 4 or 5.
+        packet_bytes_max: Largest packet of MQTT.
+        unanswered_max: Messages of QoS 1 that may wait for an answer.
+        topics: What is known of messages to a topic, by QoS.
         safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
@@ -392,6 +397,7 @@ class Connection:
         "header_line_max",
         "header_lines_max",
         "headers_max",
+        "is_mqtt",
         "is_open",
         "is_partial",
         "is_ready",
@@ -400,6 +406,7 @@ class Connection:
         "note",
         "notes_pending",
         "output",
+        "packet_bytes_max",
         "plans",
         "safe_bytes",
         "scanned",
@@ -408,6 +415,8 @@ class Connection:
         "shape_patience",
         "switched_max",
         "taught",
+        "topics",
+        "unanswered_max",
         "version",
     )
 
@@ -419,6 +428,9 @@ class Connection:
         self.version = 0
         self.safe_bytes = 0
         self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
+        self.is_mqtt = False
+        self.packet_bytes_max = self.unanswered_max = 0
+        self.topics: dict[bytes, tuple[SendPlan, SendPlan]] = {}
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}
         self.shape: SendShape | None = None

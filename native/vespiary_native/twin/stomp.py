@@ -17,7 +17,7 @@ from vespiary_native.abc import AckMode, NoRoom, ScanStatus
 from vespiary_native.twin import delivery
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, SendPlan, SendShape
-from vespiary_native.twin.switching import KeptSend, Switched, stage_send
+from vespiary_native.twin.switching import RECEIPT, KeptSend, Switched, stage_send
 
 LOGIN_BYTES_MAX: Final = 8192
 PLANS_MAX: Final = 64
@@ -257,7 +257,7 @@ def _take_send(
         length = _body_end(connection, data, at, end, head, announced)
         if length <= 0:
             return _LEFT
-    send = KeptSend(at, at + head, at + length, plan, receipt)
+    send = KeptSend(at, at + head, at + length - 1, at + length, plan, receipt)
     if plan.route.is_switch:
         return length if switched.keep(send) else _LEFT
     if switched.sends:  # nothing is taken before them
@@ -443,7 +443,7 @@ def _take_ack(staging: Staging, connection: Connection, data: bytearray, at: int
         return taken
     receipt = known.get(b"receipt")
     if receipt is not None:
-        staging.receipt(connection, b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt, is_for_all=False)
+        staging.receipt(connection, RECEIPT % receipt, is_for_all=False)
     return length
 
 

@@ -1,4 +1,4 @@
-"""SENDs to a switch: kept by the scanner until Python has said where each goes.
+"""SENDs and PUBLISHes to a switch: kept by the scanner until Python has said where each goes.
 
 Owns what the last scan kept. Must never stage anything before that. The calls are those of
 `abc_switching.CoreSwitching`; a mix-in of `TwinCore`, and used by its scanner.
@@ -7,7 +7,7 @@ Owns what the last scan kept. Must never stage anything before that. The calls a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vespiary_codec.journal.record import RecordFlag
 from vespiary_native.abc_switching import SWITCHED_BYTES_MAX, SWITCHED_MAX
@@ -17,12 +17,26 @@ from vespiary_native.twin.tables import Tables, free_handle
 from vespiary_native.values import NoRoom, ScanStatus
 from vespiary_native.values_inspection import MessageView
 
+RECEIPT: Final = b"RECEIPT\nreceipt-id:%b\n\n\0"
+PUBACK: Final = b"\x40\x02%b"
+MQTT_5: Final = 5
+
 
 class KeptSend(NamedTuple):
-    """One frame: where it stands, and what is known of it."""
+    """One frame: where it stands, and what is known of it.
+
+    Attributes:
+        position: Where it begins.
+        body_position: Where its body begins.
+        body_end: Where its body ends.
+        end: Where the next one begins.
+        plan: What is known of it.
+        receipt: The receipt that it asks for (of MQTT: its packet id); None: none.
+    """
 
     position: int
     body_position: int
+    body_end: int
     end: int
     plan: SendPlan
     receipt: bytes | None
@@ -79,16 +93,16 @@ class Switched:
                 is_aside=False,
                 deliveries=0,
                 priority=plan.priority,
-                protocol=1,
+                protocol=plan.protocol,
                 time_ms=now_ms,
                 is_journalled=plan.is_persistent,
                 is_special=bool(plan.flags & RecordFlag.SPECIAL),
                 is_large=False,
-                is_escaped=False,
-                body_length=end - 1 - body_position,
+                is_escaped=bool(plan.flags & RecordFlag.ESCAPED),
+                body_length=body_end - body_position,
                 properties=plan.properties,
             )
-            for _, body_position, end, plan, _ in self.sends
+            for _, body_position, body_end, _, plan, _ in self.sends
         ]
 
     def send(self, staging: Staging, routes: list[Route]) -> tuple[ScanStatus, int, int]:
@@ -117,12 +131,15 @@ def stage_send(
     plan = send.plan
     if staging.accounts.is_held(route):
         return ScanStatus.FRAME
+    if send.receipt is not None and connection.version == MQTT_5 and not route.queues:
+        return ScanStatus.FRAME  # the client is told that nobody gets it
     try:
         block = staging.add(
             route,
             plan.properties,
-            view[send.body_position : send.end - 1],
+            view[send.body_position : send.body_end],
             is_persistent=plan.is_persistent,
+            protocol=plan.protocol,
             priority=plan.priority,
             flags=plan.flags,
         )
@@ -133,7 +150,8 @@ def stage_send(
     if block:
         connection.last_block = block
     if send.receipt is not None:
-        frame = b"RECEIPT\nreceipt-id:%b\n\n\0" % send.receipt
+        form = PUBACK if connection.is_mqtt else RECEIPT
+        frame = form % send.receipt
         note = connection.note
         if block and note is not None and note.block == block:
             note.receipts.append(frame)  # what `staging.receipt` would do

@@ -1,7 +1,7 @@
 """What all parts of `TwinCore` look things up in.
 
-Owns the tables of queues and consumers, and the checks of their handles. Never changes what is in
-them. Base of `TwinCore` and of its mix-ins.
+Owns the tables of queues, consumers and connections, and the checks of their handles. Never changes
+what is in them. Base of `TwinCore` and of its mix-ins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vespiary_native.twin.staging import Staging
-    from vespiary_native.twin.state import Consumer, Queue, Route
+    from vespiary_native.twin.state import Connection, Consumer, Queue, Route
     from vespiary_native.twin.switching import Switched
 
 
@@ -36,6 +36,20 @@ class Tables:
         self._queues: dict[int, Queue] = {}
         self._consumers: dict[int, Consumer] = {}
         self._routes: dict[int, Route] = {}
+        self._connections: dict[int, Connection] = {}
+        self._buffers: dict[int, memoryview] = {}
+
+    def _connection(self, handle: int) -> Connection:
+        connection = self._connections.get(handle)
+        if connection is None or not connection.is_open:
+            raise ValueError(f"connection {handle} is not open")
+        return connection
+
+    def _buffer(self, handle: int) -> memoryview:
+        view = self._buffers.get(handle)
+        if view is None:
+            raise ValueError(f"buffer {handle} is not attached")
+        return view
 
     def _queue(self, queue_id: int) -> Queue:
         queue = self._queues.get(queue_id)
