@@ -15,11 +15,13 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
+from vespiary_native.abc_mqtt import ADDRESS_LINE_BYTES_MAX, MqttLimits
 from vespiary_native.abc_ranges import RUNS_MAX, RangeCopy
 from vespiary_native.values_inspection import Look, MessageView
 from vespiary_native.values_pages import ExtentFacts
 
 __all__ = [
+    "ADDRESS_LINE_BYTES_MAX",
     "RUNS_MAX",
     "AccountLimits",
     "AccountStatistics",
@@ -31,6 +33,7 @@ __all__ = [
     "LargeDelivery",
     "Look",
     "MessageView",
+    "MqttLimits",
     "NoRoom",
     "QueueStatistics",
     "RangeCopy",

@@ -112,6 +112,9 @@ class Listener:
         self.scanned_body_bytes = self.limits.body_bytes
         if large is not None:
             self.scanned_body_bytes = min(self.scanned_body_bytes, large.scanned_bytes_max)
+        self.scanned_payload_bytes = record_bytes_max
+        if large is not None:
+            self.scanned_payload_bytes = min(record_bytes_max, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
         self._gates: set[Gate] = set()
         self.certificate: Certificate | None = None

@@ -1,10 +1,10 @@
 """The MQTT handler of a connection: bytes to packets, packets to those who act, and last words.
 
-Owns the decoder, the keep alive clock, and which packet goes where. Must never know an address:
+Owns the keep alive clock, and which packet goes where. Must never know an address:
 `publishing`, `subscribing` and `delivering` do. Owner: its connection.
 
 A packet is handled when the one before it is done (`Connection.perform`); what is received
-meanwhile waits in the decoder, and reading stops.
+meanwhile waits in the intake, and reading stops.
 
 Source: MQTT 3.1.1 and 5.0, §3.
 """
@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from vespiary_broker.engine.core import MqttLimits as ScanLimits
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.server.mqtt.connecting import Connecting, Login
+from vespiary_broker.server.mqtt.intake import Intake
 from vespiary_broker.server.mqtt.reasons import (
     KeepAliveExceeded,
     explained,
@@ -24,13 +26,10 @@ from vespiary_broker.server.mqtt.reasons import (
 )
 from vespiary_broker.server.protocol_handler import LargeStart, Refusal, Work
 from vespiary_codec.wire.mqtt import (
-    NEED_DATA,
     Auth,
     Connack,
     Connect,
     Disconnect,
-    MqttDecoder,
-    MqttLimits,
     Packet,
     PacketType,
     Pingreq,
@@ -50,6 +49,7 @@ from vespiary_codec.wire.mqtt import (
     Violation,
     encode,
 )
+from vespiary_codec.wire.mqtt import MqttLimits as CodecLimits
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
 from vespiary_spec.errors import LoginRefused, VespiaryError
@@ -86,19 +86,34 @@ class MqttHandler:
         self._connection = connection
         self._cycle = cycle
         self._limits = limits
-        self._decoder = MqttDecoder(
-            MqttLimits(
+        self._listener = listener
+        self._intake = Intake(
+            cycle.core,
+            cycle.buffer,
+            self,
+            CodecLimits(
                 packet_bytes=limits.maximum_packet_size,
                 before_login_bytes=min(limits.maximum_packet_size, 64 * 1024),
                 topic_bytes=limits.max_topic_size,
                 topic_levels=limits.max_topic_levels,
                 user_properties=limits.max_user_properties,
-            )
+            ),
+            cycle.engine.registry.switches,
         )
+        # What every turn asks for is bound once.
+        self.read_view = self._intake.read_view
+        self.take = self._intake.take
+        self.resume = self._intake.resume
+        self.drop = self._intake.drop
+        self.begin = self._intake.begin
+        self.block = connection.block
+        self.note_partial = connection.note_partial
+        self.fail_frame = connection.fail_frame
         self._connecting = Connecting(connection, cycle, cycle.mqtt, listener, self)
         self._login: Login | None = None
         self._version: Version | None = None
         self._keep_alive_s = 0.0
+        self._taken = 0  # packets since the loop had its turn
         self._is_closed = False
 
     # --- what the connection asks -----------------------------------------------------------------
@@ -136,51 +151,7 @@ class MqttHandler:
     @property
     def partial_bytes(self) -> int:
         """Bytes received of a packet that is not complete."""
-        return self._decoder.buffered_bytes
-
-    def begin(self, data: bytes) -> None:
-        """Take the first bytes of the connection."""
-        self._decoder.feed(data)
-        self.resume()
-
-    def read_view(self) -> memoryview:
-        """Return where the next bytes are to be read to."""
-        return self._cycle.buffer.view
-
-    def take(self, nbytes: int) -> None:
-        """Take what was read to `read_view`."""
-        self._decoder.feed(self._cycle.buffer.view[:nbytes])
-        self.resume()
-
-    def resume(self) -> None:
-        """Handle the packets that are whole, until one needs time."""
-        connection, decoder = self._connection, self._decoder
-        begin = decoder.buffered_bytes
-        taken = 0
-        while connection.is_taking:
-            if taken == _TURN_PACKETS:
-                connection.perform(_give_way)  # and resume behind it
-                return
-            taken += 1
-            try:
-                packet = decoder.next_packet()
-            except RemoteProtocolError as error:
-                self._version = decoder.version or error.version or self._version
-                connection.refuse_error(error)
-                return
-            if packet is NEED_DATA:
-                is_new = decoder.buffered_bytes < begin
-                connection.note_partial(decoder.is_mid_packet, is_new=is_new)
-                return
-            self._take_packet(packet)
-
-    def _take_packet(self, packet: Packet) -> None:
-        self._connection.perform(lambda: self._handle(packet), packet)
-
-    def drop(self) -> None:
-        """Forget everything that was received and not taken."""
-        self._decoder = MqttDecoder(version=self._decoder.version)
-        self._connection.note_partial(is_partial=False)
+        return self._intake.partial_bytes
 
     def close(self) -> None:
         """Give back everything that the client holds."""
@@ -234,6 +205,47 @@ class MqttHandler:
         assert self._login is not None
         subscriber = self._login.subscribing.subscriber_of(consumer)
         return self._login.deliveries.large_start(subscriber, given)
+
+    # --- what the intake asks ---------------------------------------------------------------------
+
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+        return self._connection.handle
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        return self._connection.peer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether packets are still taken, if not now."""
+        return self._connection.is_open
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether the next packet may be taken now."""
+        return self._connection.is_taking
+
+    @property
+    def takes_blocked(self) -> bool:
+        """Whether a policy decides about packets that find no room."""
+        return self._connection.takes_blocked
+
+    def take_frame(self, packet: Packet) -> None:
+        """Handle a packet; reading waits if it needs time."""
+        self._connection.perform(lambda: self._handle(packet), packet)
+        self._taken += 1
+        if self._taken >= _TURN_PACKETS and self._connection.is_taking:
+            self._taken = 0
+            self._connection.perform(_give_way)  # and go on behind it
+
+    def refuse_error(self, error: VespiaryError) -> None:
+        """End the connection for what the client did wrong."""
+        version = error.version if isinstance(error, RemoteProtocolError) else None
+        self._version = self._intake.version or version or self._version
+        self._connection.refuse_error(error)
 
     # --- packets ----------------------------------------------------------------------------------
 
@@ -303,6 +315,13 @@ class MqttHandler:
         """
         self._login = login
         self._connection.logged_in()
+        self._intake.set_version(login.version)
+        limits = ScanLimits(
+            packet_bytes=self._limits.maximum_packet_size,
+            body_bytes=self._listener.scanned_payload_bytes,
+            receive_maximum=self._limits.receive_maximum,
+        )
+        self._cycle.core.set_ready_mqtt(self._connection.handle, login.version, limits)
         self._keep_alive_s = keep_alive_s * _KEEP_ALIVE_SHARE
         if keep_alive_s:
             self._connection.set_timer("keep alive", self._keep_alive_s, self._check_keep_alive)

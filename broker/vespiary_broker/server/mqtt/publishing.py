@@ -1,7 +1,7 @@
 """PUBLISH and PUBREL of one MQTT client: messages on their way in.
 
-Owns topic aliases, what may be published, and the answers. How a message gets to the core is
-`message_sender`'s. Owner: the connection.
+Owns topic aliases, what may be published, and the answers, for what the core's scanner leaves to
+Python (`intake`). How a message gets to the core is `message_sender`'s. Owner: the connection.
 
 Durability: PUBACK, PUBREC and PUBCOMP leave behind the flush that covers what they confirm. A
 message of QoS 2 and the note that it was received are one transaction (`exactly_once`), as are a
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from vespiary_broker.engine.core import ADDRESS_LINE_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
@@ -177,10 +178,28 @@ class Publishing:
         return sent
 
     def _sent(self, packet: Publish, sent: Sent) -> None:
+        if sent.target is not None:
+            self._teach(packet, sent.target)
         if not packet.qos or sent.outcome is Outcome.GONE:
             return
         is_lonely = self._version is Version.V5 and sent.target is not None and not sent.places
         self._answer(packet, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_lonely else ReasonCode(0))
+
+    def _teach(self, packet: Publish, target: Target) -> None:
+        """Let the core take the next plain messages to this topic by itself.
+
+        The core bounds what a connection has been taught.
+        """
+        is_plain = packet.qos < 2 and not packet.retain and not packet.properties
+        if not is_plain or not target.is_teachable:
+            return
+        topics = self._hub.topics
+        line = stored_lines(
+            topics.address_of(packet.topic), 0, retain=False, properties={}, topics=topics
+        )
+        if len(line) <= ADDRESS_LINE_BYTES_MAX:
+            topic = packet.topic.encode()
+            self._core.teach_mqtt(self._connection.handle, topic, line, target.taught_handle)
 
     def _answer(
         self, packet: Publish, code: ReasonCode = ReasonCode.SUCCESS, reason: str = ""
