@@ -34,11 +34,20 @@ typedef struct {
 } taught;
 
 typedef struct {
+    uint64_t sequence;
+    uint32_t consumer;
+    uint8_t state;
+} sent_message;
+
+typedef struct {
     bool is_open, is_ready, is_listed;
     bool is_mqtt;    /* ready for vespiary_core_scan_mqtt */
     uint8_t version; /* of STOMP: 10, 11, 12; of MQTT: 3, 4, 5 */
     uint32_t header_lines_max, header_line_max, headers_max, body_max;
     uint32_t packet_max, unanswered_max; /* of MQTT */
+    sent_message *sent; /* of MQTT, by packet id: messages of QoS 1 that were sent (mqtt_send.c) */
+    uint32_t sent_capacity, sent_at, sent_used, sent_out; /* at: where ids go on; out: used and not reserved */
+    uint32_t window; /* so many may be out */
     taught *table;
     uint32_t table_count, table_capacity, last_taught;
     uint8_t *output; /* receipts that wait or may go */

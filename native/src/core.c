@@ -126,6 +126,7 @@ static void connection_clear(connection *c)
         free(c->table[i].key);
     free(c->table);
     free(c->output);
+    free(c->sent);
     *c = (connection){.notes_pending = c->notes_pending};
 }
 
@@ -173,6 +174,7 @@ void vespiary_core_free(vespiary_core *core)
     for (uint32_t i = 0; i < core->consumers_count; i++) {
         free(core->consumers[i].prefix);
         free(core->consumers[i].order);
+        free(core->consumers[i].mqtt);
     }
     for (uint32_t i = 0; i < core->routes_count; i++)
         free(core->routes[i].queues);

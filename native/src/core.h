@@ -77,6 +77,11 @@ typedef struct {
     uint32_t is_full;
 } vespiary_account_statistics;
 
+typedef struct {
+    uint64_t sequence;
+    uint32_t queue_id, packet_id;
+} vespiary_sent;
+
 typedef struct { /* without padding: Python unpacks an array of these at once */
     uint64_t sequence;
     uint8_t is_returned, is_held, is_aside, zero;
@@ -194,6 +199,14 @@ int vespiary_core_teach_mqtt(vespiary_core *core, uint32_t handle, const uint8_t
                              const uint8_t *line, uint32_t line_length, uint32_t route);
 int vespiary_core_scan_mqtt(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
                             vespiary_result *out);
+int vespiary_core_encode_mqtt(vespiary_core *core, uint32_t consumer, uint32_t qos, uint32_t packet_bytes,
+                              uint64_t stored_below, const uint8_t *topic, uint32_t topic_length);
+int vespiary_core_stop_encoding(vespiary_core *core, uint32_t consumer);
+int vespiary_core_set_window(vespiary_core *core, uint32_t handle, uint32_t messages);
+int64_t vespiary_core_sent_count(vespiary_core *core, uint32_t handle);
+int vespiary_core_reserve_packet_id(vespiary_core *core, uint32_t handle, uint32_t packet_id, int is_reserved);
+int vespiary_core_take_puback(vespiary_core *core, uint32_t handle, uint32_t packet_id); /* 1 taken, 0 not one of C's */
+int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *out, uint64_t room); /* how many */
 /* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
 int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);
@@ -228,6 +241,9 @@ int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection, uint32
 /* Returns the number of messages; their frames are at *frames, valid until the next deliver. */
 int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
                           vespiary_result *out, const uint8_t **frames);
+/* Messages as they are stored, up to the first one that deliver encodes. */
+int vespiary_core_deliver_stored(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                                 vespiary_result *out, const uint8_t **frames);
 /* Give the large message at which deliver stopped; its frame up to the body is at *head, valid until the next deliver
  * or take_large. 1 given, 0 there is none, or nothing can be given now. */
 int vespiary_core_take_large(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head);

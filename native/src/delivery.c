@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "counts.h"
+#include "mqtt.h"
 #include "state.h"
 
 enum { VERSION_RAW = 0, RAW_HEADER = 28, PROTOCOL_STOMP = 1 };
-enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6 };
+enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6, STORED = 7 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
 static uint8_t *put_text(uint8_t *at, const char *text, size_t length)
@@ -58,7 +59,8 @@ static uint8_t *put_for_version(uint8_t *at, const uint8_t *from, uint32_t lengt
 
 static uint64_t frame_room(const consumer *by, const entry *item)
 {
-    return by->prefix_length * 2U + item->properties_length + (uint64_t)item->body_length + 160;
+    uint32_t start = by->prefix_length * 2U + (by->mqtt ? by->mqtt->topic_length : 0U);
+    return start + item->properties_length + (uint64_t)item->body_length + 160;
 }
 
 const uint8_t *properties_of(const entry *item, const uint8_t *record)
@@ -199,14 +201,85 @@ static int32_t nothing(vespiary_core *core, queue *q)
     return PAGED;
 }
 
-int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
-                          vespiary_result *out, const uint8_t **frames)
+/* How a message goes out. */
+typedef struct {
+    mqtt_packet packet;
+    bool is_mqtt;
+    bool is_settled; /* it is acknowledged when it is given */
+    int packet_id;   /* 0: it needs none */
+} outgoing;
+
+enum { TO_GIVE = 0, NOT_NOW = 1 };
+
+/* Plan how a message goes out. NOT_NOW: it does not, and *status says why; or -ENOMEM. */
+static int plan_message(vespiary_core *core, consumer *by, const entry *item, uint64_t sequence, const uint8_t *record,
+                        bool is_stored, int32_t *status, outgoing *plan)
+{
+    plan->is_mqtt = by->mqtt && mqtt_plan(by->mqtt, item, sequence, record, &plan->packet);
+    plan->is_settled = by->mode == 0 || (plan->is_mqtt && !plan->packet.qos);
+    plan->packet_id = 0;
+    if (by->mqtt && plan->is_mqtt == is_stored) {
+        *status = is_stored ? LIMIT : STORED;
+        return NOT_NOW;
+    }
+    if (!plan->is_mqtt || plan->is_settled)
+        return TO_GIVE;
+    plan->packet_id = sent_next(&core->connections[by->connection]);
+    return plan->packet_id > 0 ? TO_GIVE : plan->packet_id < 0 ? plan->packet_id : NOT_NOW;
+}
+
+/* The next message, if it can be given to a consumer now; else NULL, and *status says why, LIMIT untouched. */
+static entry *next_to_give(vespiary_core *core, queue *q, uint64_t *sequence, const uint8_t **record, int32_t *status)
+{
+    entry *item = next_entry(q, sequence);
+    if (!item) {
+        *status = nothing(core, q);
+        return NULL;
+    }
+    if (is_worn(q, item)) {
+        *status = WORN;
+        return NULL;
+    }
+    *record = record_memory(core, item);
+    if (!*record) {
+        *status = ABSENT;
+        q->waits_for_slab = true;
+        return NULL;
+    }
+    if (item->flags & (FLAG_LARGE | FLAG_SPECIAL)) {
+        *status = item->flags & FLAG_SPECIAL ? SPECIAL : LARGE;
+        return NULL;
+    }
+    return item;
+}
+
+/* Hand a message over that was encoded; false: there is no room for what has to be journalled with that. */
+static bool hand_over(vespiary_core *core, consumer *by, entry *item, uint64_t sequence, const outgoing *plan)
+{
+    uint32_t handle = (uint32_t)(by - core->consumers);
+    queue *q = by->queue;
+    if (!plan->is_settled && count_ahead(core, q, sequence, item))
+        return false; /* no room for the count: it is not given */
+    entry_given(q, by, handle, item, sequence);
+    if (plan->packet_id)
+        sent_put(&core->connections[by->connection], handle, sequence);
+    uint64_t block = 0;
+    if (!plan->is_settled || acknowledge(core, by, sequence, &block) >= 0)
+        return true;
+    by->held--; /* no room for the acknowledgement: the message is given when there is */
+    q->delivering--;
+    entry_put_first(q, sequence, item);
+    return false;
+}
+
+static int deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes, bool is_stored,
+                   vespiary_result *out, const uint8_t **frames)
 {
     if (handle >= core->consumers_count || !core->consumers[handle].is_open)
         return -EINVAL;
     consumer *by = &core->consumers[handle];
     queue *q = by->queue;
-    uint64_t used = 0, sequence = 0, block = 0;
+    uint64_t used = 0, sequence = 0;
     uint32_t count = 0;
     out->status = LIMIT;
     if (q->has_special) { /* what is next may not be what is to be given first */
@@ -214,48 +287,30 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
         max_messages = 0;
     }
     while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
-        entry *item = next_entry(q, &sequence);
-        if (!item) {
-            out->status = nothing(core, q);
+        const uint8_t *record;
+        entry *item = next_to_give(core, q, &sequence, &record, &out->status);
+        if (!item)
             break;
-        }
-        if (is_worn(q, item)) {
-            out->status = WORN;
+        outgoing plan;
+        int bad = plan_message(core, by, item, sequence, record, is_stored, &out->status, &plan);
+        if (bad == NOT_NOW)
             break;
-        }
-        const uint8_t *record = record_memory(core, item);
-        if (!record) {
-            out->status = ABSENT;
-            q->waits_for_slab = true;
-            break;
-        }
-        if (item->flags & (FLAG_LARGE | FLAG_SPECIAL)) {
-            out->status = item->flags & FLAG_SPECIAL ? SPECIAL : LARGE;
-            break;
-        }
-        int bad = scratch_room(core, used, frame_room(by, item));
+        if (!bad)
+            bad = scratch_room(core, used, frame_room(by, item));
         if (!bad && by->mode == 1)
             bad = order_prepare(by, handle, sequence);
         if (bad && count)
             break; /* those that were given must leave */
         if (bad)
             return bad;
-        uint64_t length =
-            (uint64_t)(encode_message(core->scratch + used, by, item, sequence, record) - (core->scratch + used));
+        uint8_t *at = core->scratch + used;
+        uint8_t *end = plan.is_mqtt ? mqtt_encode(at, by->mqtt, &plan.packet, (uint32_t)plan.packet_id)
+                                    : encode_message(at, by, item, sequence, record);
+        uint64_t length = (uint64_t)(end - at);
         if (count && used + length > max_bytes)
             break;
-        if (by->mode != 0 && count_ahead(core, q, sequence, item))
-            break; /* no room for the count: it is not given */
-        entry_given(q, by, handle, item, sequence);
-        if (by->mode == 0) {
-            bad = acknowledge(core, by, sequence, &block);
-            if (bad < 0) { /* no room for the acknowledgement: the message stays held, and is given when there is */
-                by->held--;
-                q->delivering--;
-                entry_put_first(q, sequence, item);
-                break;
-            }
-        }
+        if (!hand_over(core, by, item, sequence, &plan))
+            break;
         used += length;
         count++;
     }
@@ -263,6 +318,18 @@ int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_mes
     out->position = used;
     *frames = core->scratch;
     return (int)count;
+}
+
+int vespiary_core_deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                          vespiary_result *out, const uint8_t **frames)
+{
+    return deliver(core, handle, max_messages, max_bytes, false, out, frames);
+}
+
+int vespiary_core_deliver_stored(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes,
+                                 vespiary_result *out, const uint8_t **frames)
+{
+    return deliver(core, handle, max_messages, max_bytes, true, out, frames);
 }
 
 /* --- delivery of what Python chose ------------------------------------------------------------------------------- */

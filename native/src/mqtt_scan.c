@@ -1,8 +1,9 @@
-/* MQTT's fast path in: plain PUBLISH packets of QoS 0 and 1 (MQTT 3.1.1 and 5.0 specifications). What is plain stands at
+/* MQTT's fast path in: plain PUBLISH and PUBACK packets (MQTT 3.1.1 and 5.0 specifications). What is plain stands at
  * CoreMqtt.scan_mqtt in vespiary_native/abc_mqtt.py; all else goes to the codec in Python, which also words all errors. */
 #include <errno.h>
 #include <string.h>
 
+#include "mqtt.h"
 #include "state.h"
 
 enum {
@@ -170,6 +171,22 @@ static int take_publish(vespiary_core *core, uint32_t handle, const packet *p, u
     return bad ? bad : KEPT;
 }
 
+/* --- PUBACK ------------------------------------------------------------------------------------------------------- */
+/* Take the acknowledgement of a message that C has sent, or leave it; else -errno. */
+static int take_puback(vespiary_core *core, uint32_t handle, const packet *p)
+{
+    connection *c = &core->connections[handle];
+    const uint8_t *rest = p->at + p->header;
+    uint32_t length = p->length - p->header;
+    bool is_plain = length == 2;
+    if (c->version == 5 && (length == 3 || length == 4)) /* a reason, and no properties */
+        is_plain = rest[2] < 0x80 && (length == 3 || !rest[3]);
+    if (!is_plain || core->switched_count)
+        return LEFT;
+    int done = sent_acknowledge(core, c, (uint32_t)(rest[0] << 8 | rest[1]));
+    return done < 0 ? done : done ? TAKEN : LEFT;
+}
+
 /* --- the scan ----------------------------------------------------------------------------------------------------- */
 /* Take packets until one is not plain, or not whole, or has to wait; *out says why. */
 static int scan(vespiary_core *core, uint32_t handle, const uint8_t *memory, uint64_t at, uint64_t end,
@@ -191,6 +208,8 @@ static int scan(vespiary_core *core, uint32_t handle, const uint8_t *memory, uin
         int left = LEFT;
         if (p.at[0] >> 4 == PUBLISH)
             left = take_publish(core, handle, &p, at);
+        else if (p.at[0] >> 4 == PUBACK)
+            left = take_puback(core, handle, &p);
         if (left < 0 && left != -ENOSPC)
             return left;
         if (left == -ENOSPC || left == LEFT) {

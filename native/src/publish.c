@@ -5,6 +5,7 @@
 
 #include "crc32c.h"
 #include "counts.h"
+#include "mqtt.h"
 #include "state.h"
 
 /* --- the transaction being staged -------------------------------------------------------------------------- */
@@ -493,8 +494,10 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int c
         return -EINVAL;
     int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->tail, counted != 0) : 0;
     by->queue->consumers--;
+    sent_orphan(&core->connections[by->connection], handle);
     free(by->prefix);
     free(by->order);
+    free(by->mqtt);
     *by = (consumer){.is_open = false};
     handle_freed(&core->consumers_free, handle);
     return done;

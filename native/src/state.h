@@ -178,6 +178,7 @@ typedef struct {
 } segment;
 
 typedef struct extent extent;
+typedef struct mqtt_encoding mqtt_encoding;
 
 typedef struct {
     uint32_t id;
@@ -231,6 +232,7 @@ typedef struct {
     uint64_t given_last; /* sequence of the message given last */
     uint64_t *order;
     uint32_t order_first, order_end, order_capacity;
+    mqtt_encoding *mqtt; /* how `deliver` encodes its messages (mqtt.h); NULL: by `version` */
     char *prefix; /* "MESSAGE\nsubscription:S\nmessage-id:Q-" */
     uint32_t prefix_length, subscription_at, subscription_length; /* where S stands in the prefix */
 } consumer;

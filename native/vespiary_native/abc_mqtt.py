@@ -1,15 +1,23 @@
-"""The part of the core's contract for MQTT's fast path.
+"""The part of the core's contract for MQTT's fast path, in and out.
 
 Owns the Protocol; `abc.Core` has it. Both implementations keep it. A connection is one of MQTT from
 `set_ready_mqtt` on; then it is scanned by `scan_mqtt` alone.
+
+Packet ids of messages to the client: the core gives out those from `PACKET_ID_FIRST` on, its caller
+those below. What an earlier connection of the client has left may have any id; the caller sends it,
+and keeps its ids from the core (`reserve_packet_id`).
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
+from vespiary_native.values import DeliverStatus
+
 ADDRESS_LINE_BYTES_MAX: Final = 65_000
 """Longest line that a topic may be taught with."""
+PACKET_ID_FIRST: Final = 32_768
+"""Lowest packet id that the core gives out; the highest is 65535."""
 ANSWER_BYTES: Final = 4
 """Length of a PUBACK: what waits for a flush is counted by it."""
 
@@ -27,6 +35,30 @@ class MqttLimits(NamedTuple):
     packet_bytes: int
     body_bytes: int
     receive_maximum: int
+
+
+class MqttEncoding(NamedTuple):
+    """How the messages of one consumer become packets.
+
+    Attributes:
+        qos: Of its subscription, 0 to 2.
+        packet_bytes: Largest packet that the client takes.
+        topic: The topic of all that it gets; empty: of each the one that its address means.
+        stored_below: Messages with a lower sequence are not encoded here.
+    """
+
+    qos: int
+    packet_bytes: int
+    topic: bytes = b""
+    stored_below: int = 0
+
+
+class SentMessage(NamedTuple):
+    """A message that a client was sent by the core, and has not acknowledged."""
+
+    packet_id: int
+    queue_id: int
+    sequence: int
 
 
 class CoreMqtt(Protocol):
@@ -55,13 +87,15 @@ class CoreMqtt(Protocol):
         """
 
     def scan_mqtt(self, connection: int, buffer: int, start: int, end: int) -> tuple[int, int, int]:
-        """Take whole packets from `buffer[start:end]`: plain PUBLISHes at once.
+        """Take whole packets from `buffer[start:end]`: plain PUBLISHes and PUBACKs at once.
 
         The rest is Python's. A PUBLISH is plain with QoS 0 or 1 (then with a packet id, and maybe
         DUP), without RETAIN, in MQTT 5 with an empty property block, its payload within
         `body_bytes`, and to a topic that was taught, whose route is open and not held
         (`abc_accounts`); one of QoS 1 in MQTT 5 only if the route has queues, since its answer is
-        another one otherwise, and while the client keeps to `receive_maximum`.
+        another one otherwise, and while the client keeps to `receive_maximum`. A PUBACK is plain
+        for a packet id that the core gave out (see `take_puback`), and in MQTT 5 with a reason code
+        below 0x80, or none, and without properties.
 
         PUBACKs go out when all that the connection staged is durable, in order, and behind what
         `receipt` put before them.
@@ -73,4 +107,66 @@ class CoreMqtt(Protocol):
 
         Durability: what was taken is durable with the block that is filling; its PUBACKs leave
             after that.
+        """
+
+    # --- messages out -----------------------------------------------------------------------------
+    def encode_mqtt(self, consumer: int, encoding: MqttEncoding | None) -> None:
+        """Have `deliver` encode plain messages of a consumer as PUBLISH packets from now on.
+
+        Plain is a message of protocol 2 and priority 4, neither special nor large nor with escapes,
+        whose properties are `destination:ADDRESS` alone or with `persistent:true` behind it; whose
+        packet the client takes; and, without a topic of the consumer, whose address has none of
+        `%`, `+`, `#` and `::`, and does not begin with `$`: it means the topic with `.` for `/` and
+        the other way round. At the first one that is not plain `deliver` stops with STORED.
+
+        With `persistent:true` and a consumer of QoS 1 or 2 a message goes out with QoS 1, with DUP
+        if it was given out before, and with a packet id; `deliver` says LIMIT when the window of
+        the connection is full (`set_window`). All others go out with QoS 0, and count as
+        acknowledged at once, as those of AUTO consumers do.
+
+        Args:
+            consumer: Its connection is one of MQTT, its version 0, its mode INDIVIDUAL.
+            encoding: See there; None: all of its messages are handed out as they are stored.
+        """
+
+    def deliver_stored(
+        self, consumer: int, max_messages: int, max_bytes: int
+    ) -> tuple[DeliverStatus, int, bytes]:
+        """As `deliver`, as if nothing were encoded; up to the next message that `deliver` encodes.
+
+        There it says LIMIT.
+        """
+
+    def set_window(self, connection: int, messages: int) -> None:
+        """Set how many messages of QoS 1 the core may have sent and not had acknowledged; 0 before.
+
+        Who makes it larger has to ask for deliveries again.
+        """
+
+    def sent_count(self, connection: int) -> int:
+        """Return how many messages the core has sent that were not acknowledged.
+
+        Those of consumers that were closed since then are among them.
+        """
+
+    def sent(self, connection: int) -> list[SentMessage]:
+        """Return these messages by packet id, but for those of consumers that were closed."""
+
+    def reserve_packet_id(self, connection: int, packet_id: int, *, reserved: bool) -> None:
+        """Keep the core from giving out one of its ids, or let it again.
+
+        Raises:
+            ValueError: The id is not one of the core's, or in use, or was not reserved.
+        """
+
+    def take_puback(self, connection: int, packet_id: int) -> bool:
+        """Acknowledge a message that the core has sent; its id is free again.
+
+        A message of a consumer that was closed is not acknowledged: it went back to its queue.
+
+        Returns:
+            False if the core has sent none with this id.
+
+        Raises:
+            NoRoom: For the acknowledgement; nothing was done.
         """

@@ -35,6 +35,7 @@ class DeliverStatus(IntEnum):
     SPECIAL = 4  # Python looks at the next message first (`next_deliverable`, `give`)
     PAGED = 5  # the next message stands in a page: enter its extent (`page_wanted`)
     WORN = 6  # the next message was given out too often (`abc_counts`)
+    STORED = 7  # the core does not encode the next message: `deliver_stored` gives it (`abc_mqtt`)
 
 
 class AckMode(IntEnum):

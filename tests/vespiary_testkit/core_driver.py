@@ -38,9 +38,9 @@ class Driver(
     CountingCalls,
     InspectionCalls,
     SwitchingCalls,
-    MqttCalls,
     PagingCalls,
     TransactionCalls,
+    MqttCalls,
 ):
     """One run: two cores, the files they write, the clients that use them."""
 
@@ -48,6 +48,7 @@ class Driver(
         super().__init__()
         self.random = random.Random(seed)
         self.is_paging = self.random.random() < 0.6
+        self.is_mqtt = seed % 4 == 1  # much of it
         self.given: list[tuple[int, int]] = []
         self.frames = FrameSource(self.random, self.given)
         self.slab_bytes = self.random.choice([32, 64, 128]) * 1024
@@ -382,7 +383,7 @@ class Driver(
         pick = self.random
         weights: list[tuple[int, Callable[[], object]]] = [
             (14, lambda: self.feed(pick.choice(sorted(self.connections)))),
-            (10, self.serve_client),
+            (150 if self.is_mqtt else 10, self.serve_client),
             (6, self.publish),
             (3, self.end_large),
             (3, self.transaction),

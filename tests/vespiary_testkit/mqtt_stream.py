@@ -59,8 +59,8 @@ class PacketSource:
         if kind < 0.6:
             return self._publish()
         if kind < 0.85:
-            return self._puback()
-        if kind < 0.97:
+            return self._any_puback()
+        if kind < 0.998:
             return self._other()
         return pick.choice(
             [
@@ -93,11 +93,16 @@ class PacketSource:
             data = packet(data[0], data[2 : 2 + rest])
         return data
 
-    def _puback(self) -> bytes:
+    def _any_puback(self) -> bytes:
         pick = self._pick
         packet_id = pick.choice(self._sent) if self._sent else 1
         if pick.random() < 0.1:
             packet_id = pick.choice([0, 1, 32_767, 32_768, 65_535])
+        return self.puback(packet_id)
+
+    def puback(self, packet_id: int) -> bytes:
+        """Return a PUBACK for an id, in one of its forms."""
+        pick = self._pick
         rest = packet_id.to_bytes(2, "big")
         if pick.random() < 0.2:
             rest += pick.choice(

@@ -30,6 +30,7 @@ from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
 from vespiary_native.twin.mqtt import TwinMqtt
+from vespiary_native.twin.mqtt_sending import TwinMqttSending
 from vespiary_native.twin.page_calls import TwinPages
 from vespiary_native.twin.pages import Pages
 from vespiary_native.twin.ranges import TwinRanges
@@ -53,6 +54,7 @@ class TwinCore(
     TwinCounts,
     TwinInspection,
     TwinMqtt,
+    TwinMqttSending,
     TwinPages,
     TwinRanges,
     TwinSwitching,
@@ -522,6 +524,7 @@ class TwinCore(
         known = self._consumer(consumer)
         returned = delivery.give_back(self._staging, known, sorted(known.held), is_counted=counted)
         known.queue.consumers -= 1
+        known.connection.sent.orphan(known)
         of_queue = known.connection.consumers[known.queue.queue_id]
         of_queue.remove(known)
         if not of_queue:

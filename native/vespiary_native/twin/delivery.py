@@ -14,10 +14,12 @@ from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import NATIVE, properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
 from vespiary_native.twin.extents import NOWHERE
+from vespiary_native.twin.mqtt_packets import plan_message
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
 _VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
+NO_LIMIT: Final = 1 << 62
 _ESCAPED: Final = RecordFlag.ESCAPED.value
 _LARGE: Final = RecordFlag.LARGE.value
 _SPECIAL: Final = RecordFlag.SPECIAL.value
@@ -25,23 +27,31 @@ _STOMP: Final = 1
 
 
 def deliver(
-    staging: Staging, consumer: Consumer, max_messages: int, max_bytes: int
+    staging: Staging,
+    consumer: Consumer,
+    max_messages: int,
+    max_bytes: int,
+    *,
+    is_stored: bool = False,
 ) -> tuple[DeliverStatus, int, bytes]:
-    """Take and encode the next messages (see `abc.Core.deliver`)."""
+    """Take and encode the next messages (see `abc.Core.deliver`).
+
+    `is_stored` is for those that are not encoded as MQTT (`CoreMqtt.deliver_stored`).
+    """
     queue, held = consumer.queue, consumer.held
     entries, returned = queue.entries, queue.returned
     is_auto = consumer.mode is AckMode.AUTO
-    if not is_auto:
-        max_messages = min(max_messages, consumer.credit - len(held))
+    credit = NO_LIMIT if is_auto else consumer.credit
     is_ahead = staging.counting.is_ahead
     parts: list[bytes | memoryview] = []
     count = used = 0
     status = DeliverStatus.LIMIT
+    is_any_settled = False
     reach = queue.reach
     if queue.has_special:  # what is next may not be what is to be given first
         status = DeliverStatus.SPECIAL if next_sequence(queue) else _nothing(staging, queue)
         return status, 0, b""
-    while count < max_messages:
+    while count < max_messages and len(held) < credit:
         sequence = queue.next
         if not (sequence < reach and queue.is_free(sequence)):
             queue.skip()
@@ -64,13 +74,31 @@ def deliver(
             is_special = message[4] & _SPECIAL
             status = DeliverStatus.SPECIAL if is_special else DeliverStatus.LARGE
             break
-        frame, length = encode_message(consumer, sequence, message, view)
+        plan, packet_id = None, 0
+        is_settled = is_auto
+        if consumer.encoding is not None:
+            plan = plan_message(consumer, sequence, message, view)
+            if (plan is not None) is is_stored:
+                status = DeliverStatus.LIMIT if is_stored else DeliverStatus.STORED
+                break
+            if plan is not None and plan.qos:
+                packet_id = consumer.connection.sent.next()
+                if not packet_id:
+                    break
+            is_settled = plan is not None and not plan.qos
+        frame: tuple[bytes | memoryview, ...]
+        if plan is not None:
+            frame = plan.encode(view, packet_id)
+            length = sum(map(len, frame))
+        else:
+            frame, length = encode_message(consumer, sequence, message, view)
         if count and used + length > max_bytes:
             break
-        if is_auto or is_ahead:
+        if is_settled or is_ahead:
             # Its memory may go with its last place, or for a record's, so it is copied first.
             frame = (b"".join(frame),)
-        if is_auto:
+        if is_settled:
+            is_any_settled = True
             if not _finish_given(staging, queue, sequence, message):
                 break
         else:
@@ -84,10 +112,12 @@ def deliver(
                 queue.next = sequence + 1
             queue.delivering += 1
             held[sequence] = message
+            if packet_id:
+                consumer.connection.sent.put(consumer, sequence)
         parts += frame
         used += length
         count += 1
-    if is_auto and count:
+    if is_any_settled and count:
         staging.queue_ready(queue)
     return status, count, b"".join(parts)
 

@@ -1,4 +1,4 @@
-"""MQTT's fast path: plain PUBLISH packets in (`abc_mqtt.CoreMqtt.scan_mqtt`).
+"""MQTT's fast path: plain PUBLISH and PUBACK packets in (`abc_mqtt.CoreMqtt.scan_mqtt`).
 
 Owns the decision what is plain, and where a packet ends. Never words an error: what is not plain or
 not a packet goes to the codec in Python. A mix-in of `TwinCore`.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from vespiary_codec.journal.record import RecordFlag
-from vespiary_native.abc import ScanStatus
+from vespiary_native.abc import NoRoom, ScanStatus
 from vespiary_native.abc_mqtt import ADDRESS_LINE_BYTES_MAX, ANSWER_BYTES, MqttLimits
+from vespiary_native.twin.mqtt_sending import take_puback
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection, SendPlan
 from vespiary_native.twin.switching import KeptSend, Switched, stage_send
@@ -25,6 +26,8 @@ _LENGTH_BYTES: Final = 4
 _DUP: Final = 8
 _RETAIN: Final = 1
 _PUBLISH: Final = 3
+_PUBACK: Final = 4
+_FAILURE: Final = 0x80
 _FLAGS: Final = {4: 0, 5: 0, 6: 2, 7: 0, 8: 2, 10: 2, 12: 0, 14: 0, 15: 0}
 """Flags of the packets that a client may send, but for PUBLISH."""
 _MAY_BE_DUP_3_1: Final = (6, 8, 10)
@@ -71,6 +74,8 @@ def _scan(
         status = ScanStatus.FRAME
         if view[at] >> 4 == _PUBLISH:
             status = _take(staging, connection, switched, view, at, body_at, at + total)
+        elif view[at] >> 4 == _PUBACK and not switched.sends:
+            status = _take_puback(staging, connection, bytes(view[body_at : at + total]))
         if status is not ScanStatus.NEED_DATA:
             return status, at, total
         at += total
@@ -153,6 +158,26 @@ def _read(
     if plans is None or end - at > connection.body_max or not plans[qos].route.is_open:
         return None
     return plans[qos], packet_id, at
+
+
+def _take_puback(staging: Staging, connection: Connection, rest: bytes) -> ScanStatus:
+    """Take the acknowledgement of a message that the core sent; FRAME, BLOCKED: nothing was done.
+
+    Args:
+        staging: The journal's end.
+        connection: Whose it is.
+        rest: What stands behind the fixed header.
+    """
+    is_plain = len(rest) == 2
+    if connection.version == 5 and len(rest) in (3, 4):  # a reason, and no properties
+        is_plain = rest[2] < _FAILURE and not any(rest[3:])
+    if not is_plain:
+        return ScanStatus.FRAME
+    try:
+        is_taken = take_puback(staging, connection, int.from_bytes(rest[:2], "big"))
+    except NoRoom:
+        return ScanStatus.BLOCKED
+    return ScanStatus.NEED_DATA if is_taken else ScanStatus.FRAME
 
 
 def _is_over_quota(staging: Staging, connection: Connection) -> bool:

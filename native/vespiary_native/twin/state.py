@@ -16,10 +16,12 @@ from typing import Final, NamedTuple
 from vespiary_codec.journal.large_reference import LargeReference, encode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, RecordFlag
 from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
+from vespiary_native.abc_mqtt import MqttEncoding
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_native.twin.accounts import Account
 from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
+from vespiary_native.twin.mqtt_packets import SentMessages
 
 DELIVERIES_MAX = 65535
 _SPECIAL: Final = RecordFlag.SPECIAL.value
@@ -371,6 +373,7 @@ class Connection:
         packet_bytes_max: Largest packet of MQTT.
         unanswered_max: Messages of QoS 1 that may wait for an answer.
         topics: What is known of messages to a topic, by QoS.
+        sent: Packet ids of MQTT that the core gave out.
         safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
@@ -410,6 +413,7 @@ class Connection:
         "plans",
         "safe_bytes",
         "scanned",
+        "sent",
         "shape",
         "shape_misses",
         "shape_patience",
@@ -430,6 +434,7 @@ class Connection:
         self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
         self.is_mqtt = False
         self.packet_bytes_max = self.unanswered_max = 0
+        self.sent = SentMessages()
         self.topics: dict[bytes, tuple[SendPlan, SendPlan]] = {}
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}
@@ -492,12 +497,14 @@ class Consumer:
         subscription: The value of its `subscription` header, escaped.
         prefix: `MESSAGE` and the headers up to the sequence in `message-id`.
         ack_prefix: What stands between the sequences of `message-id` and `ack`; None without `ack`.
+        encoding: How `deliver` encodes its messages as packets of MQTT; None: it does not.
     """
 
     __slots__ = (
         "ack_prefix",
         "connection",
         "credit",
+        "encoding",
         "handle",
         "held",
         "mode",
@@ -524,6 +531,7 @@ class Consumer:
         self.credit = credit
         self.version = version
         self.held: dict[int, Message] = {}
+        self.encoding: MqttEncoding | None = None
         self.subscription = subscription
         self.prefix = b"MESSAGE\nsubscription:%b\nmessage-id:%d-" % (subscription, queue.queue_id)
         has_ack = version == 12 and mode is not AckMode.AUTO

@@ -1,0 +1,185 @@
+"""Messages of MQTT on their way out: what is a plain one, its packet, and its packet id.
+
+Owns the packet ids that the core gives out, and the form of a PUBLISH. Never touches a queue. Used
+by `delivery` and `mqtt_sending`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vespiary_codec.journal.record import RecordFlag
+from vespiary_native.abc_mqtt import PACKET_ID_FIRST, SentMessage
+
+if TYPE_CHECKING:
+    from vespiary_native.twin.state import Consumer, Message
+
+PACKET_IDS: Final = 32_768
+SLOTS_FIRST: Final = 64
+PROTOCOL: Final = 2
+_PRIORITY_USUAL: Final = 4
+_NOT_PLAIN: Final = RecordFlag.ESCAPED | RecordFlag.LARGE | RecordFlag.SPECIAL
+_START: Final = b"destination:"
+_PERSISTENT: Final = b"persistent:true\n"
+_CODED: Final = (b"%", b"+", b"#", b"::")
+_SWAPPED: Final = bytes.maketrans(b"./", b"/.")
+
+
+class Sent(NamedTuple):
+    """What has a packet id; without a consumer: nobody any more, or who sends elsewhere."""
+
+    consumer: Consumer | None
+    sequence: int
+    is_reserved: bool = False
+
+
+class SentMessages:
+    """The packet ids of one connection: slots that double while half of them are in use.
+
+    Attributes:
+        window: So many messages may be out.
+        out: So many are.
+    """
+
+    def __init__(self) -> None:
+        self.window = self.out = 0
+        self._slots: list[Sent | None] = []
+        self._used = 0
+        self._at = 0
+
+    def next(self) -> int:
+        """Return the next free packet id; 0: there is none, or the window is full."""
+        if self.out >= self.window or self._used == PACKET_IDS:
+            return 0
+        slots = len(self._slots)
+        if self._used * 2 >= slots and slots < PACKET_IDS:
+            self._grow(slots * 2)
+        while self._slots[self._at] is not None:
+            self._at = (self._at + 1) % len(self._slots)
+        return PACKET_ID_FIRST + self._at
+
+    def _grow(self, slots: int) -> None:
+        wider = len(self._slots) or SLOTS_FIRST
+        while wider < slots:
+            wider *= 2
+        self._slots += [None] * (wider - len(self._slots))
+
+    def put(self, consumer: Consumer, sequence: int) -> None:
+        """Take the id that `next` said."""
+        self._slots[self._at] = Sent(consumer, sequence)
+        self._at = (self._at + 1) % len(self._slots)
+        self._used += 1
+        self.out += 1
+
+    def get(self, packet_id: int) -> Sent | None:
+        """Return what the core has sent with an id."""
+        slot = packet_id - PACKET_ID_FIRST
+        sent = self._slots[slot] if 0 <= slot < len(self._slots) else None
+        return None if sent is None or sent.is_reserved else sent
+
+    def free(self, packet_id: int) -> None:
+        """Give the id of what was sent free."""
+        self._slots[packet_id - PACKET_ID_FIRST] = None
+        self._used -= 1
+        self.out -= 1
+
+    def reserve(self, packet_id: int, *, reserved: bool) -> None:
+        """See `CoreMqtt.reserve_packet_id`."""
+        slot = packet_id - PACKET_ID_FIRST
+        if not 0 <= slot < PACKET_IDS:
+            raise ValueError(f"{packet_id} is not a packet id of the core")
+        if reserved:
+            self._grow(slot + 1)
+        sent = self._slots[slot] if slot < len(self._slots) else None
+        if (sent is not None and sent.is_reserved) if not reserved else sent is None:
+            self._slots[slot] = Sent(None, 0, is_reserved=True) if reserved else None
+            self._used += 1 if reserved else -1
+            return
+        raise ValueError(f"packet id {packet_id} is {sent}")
+
+    def orphan(self, consumer: Consumer) -> None:
+        """Forget whose messages these were: the client will acknowledge them."""
+        for slot, sent in enumerate(self._slots):
+            if sent is not None and sent.consumer is consumer:
+                self._slots[slot] = sent._replace(consumer=None)
+
+    def messages(self) -> list[SentMessage]:
+        """Return what was sent and not acknowledged, by id."""
+        return [
+            SentMessage(PACKET_ID_FIRST + slot, sent.consumer.queue.queue_id, sent.sequence)
+            for slot, sent in enumerate(self._slots)
+            if sent is not None and sent.consumer is not None
+        ]
+
+
+class Plan(NamedTuple):
+    """A message that becomes a packet.
+
+    Attributes:
+        first: Type and flags.
+        topic: Its topic.
+        rest: The remaining length.
+        qos: 0 or 1.
+        version: Of MQTT: 3, 4 or 5.
+        body_at: Where its body begins.
+        body_bytes: Bytes of its body.
+    """
+
+    first: int
+    topic: bytes
+    rest: int
+    qos: int
+    version: int
+    body_at: int
+    body_bytes: int
+
+    def encode(self, view: memoryview, packet_id: int) -> tuple[bytes, memoryview]:
+        """Return the parts of its PUBLISH."""
+        identifier = packet_id.to_bytes(2, "big") if self.qos else b""
+        properties = b"\0" if self.version == 5 else b""
+        head = b"%c%b%b%b%b%b" % (
+            self.first, _length(self.rest), len(self.topic).to_bytes(2, "big"), self.topic,
+            identifier, properties,
+        )  # fmt: skip
+        return head, view[self.body_at : self.body_at + self.body_bytes]
+
+
+def _length(rest: int) -> bytes:
+    """Return a remaining length as it is written."""
+    digits = bytearray()
+    while rest > 127:
+        digits.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    digits.append(rest)
+    return bytes(digits)
+
+
+def plan_message(
+    consumer: Consumer, sequence: int, message: Message, view: memoryview
+) -> Plan | None:
+    """Return how a message is sent to a consumer that has an encoding; None: it is not plain."""
+    encoding = consumer.encoding
+    assert encoding is not None
+    _, at, properties_bytes, body_bytes, flags, _, record_at = message
+    is_usual = view[record_at + 6] == PROTOCOL and view[record_at + 7] == _PRIORITY_USUAL
+    if sequence < encoding.stored_below or not is_usual or flags & _NOT_PLAIN:
+        return None
+    lines = bytes(view[at : at + properties_bytes])
+    if not (lines.startswith(_START) and lines.endswith(b"\n")):
+        return None
+    address, _, rest_lines = lines[len(_START) :].partition(b"\n")
+    if rest_lines not in (b"", _PERSISTENT):
+        return None
+    topic = encoding.topic
+    if not topic:
+        if not address or address.startswith(b"$") or any(code in address for code in _CODED):
+            return None
+        topic = address.translate(_SWAPPED)
+    qos = 1 if encoding.qos and rest_lines else 0
+    is_dup = qos and consumer.queue.deliveries.get(sequence, 0)
+    version = consumer.connection.version
+    rest = 2 + len(topic) + 2 * qos + (version == 5) + body_bytes
+    if 1 + len(_length(rest)) + rest > encoding.packet_bytes:
+        return None
+    first = 0x30 | qos << 1 | (8 if is_dup else 0)
+    return Plan(first, topic, rest, qos, version, at + properties_bytes, body_bytes)
