@@ -15,13 +15,19 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
-from vespiary_native.abc_mqtt import ADDRESS_LINE_BYTES_MAX, MqttLimits
+from vespiary_native.abc_mqtt import (
+    ADDRESS_LINE_BYTES_MAX,
+    PACKET_ID_FIRST,
+    MqttEncoding,
+    MqttLimits,
+)
 from vespiary_native.abc_ranges import RUNS_MAX, RangeCopy
 from vespiary_native.values_inspection import Look, MessageView
 from vespiary_native.values_pages import ExtentFacts
 
 __all__ = [
     "ADDRESS_LINE_BYTES_MAX",
+    "PACKET_ID_FIRST",
     "RUNS_MAX",
     "AccountLimits",
     "AccountStatistics",
@@ -33,6 +39,7 @@ __all__ = [
     "LargeDelivery",
     "Look",
     "MessageView",
+    "MqttEncoding",
     "MqttLimits",
     "NoRoom",
     "QueueStatistics",

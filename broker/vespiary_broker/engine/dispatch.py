@@ -237,6 +237,7 @@ class Dispatcher:
         core, outflow = self._core, self._outflow
         slice_messages = _NO_LIMIT if len(consumers) == 1 else self._slice(queue, len(consumers))
         idle = retired = 0
+        is_stored = False
         while idle < len(consumers):
             queue.turn = (queue.turn + 1) % len(consumers)
             consumer = consumers[queue.turn]
@@ -244,12 +245,18 @@ class Dispatcher:
             if room_bytes <= 0:
                 outflow.stall(consumer.output, queue.id)
                 idle += 1
+                is_stored = False
                 continue
-            status, count, frames = core.deliver(consumer.handle, slice_messages, room_bytes)
+            deliver = core.deliver_stored if is_stored else core.deliver
+            status, count, frames = deliver(consumer.handle, slice_messages, room_bytes)
+            is_encoded = consumer.is_core_encoding and not is_stored
             if count:
-                outflow.write(consumer, count, frames)
+                outflow.write(consumer, count, frames, is_encoded=is_encoded)
                 idle = 0
-            else:
+            is_stored = status == DeliverStatus.STORED
+            if is_stored:
+                queue.turn -= 1  # it is asked again, for those that the core does not encode
+            elif not count:
                 idle += 1
                 if status == DeliverStatus.LIMIT:
                     outflow.limited(consumer, count)

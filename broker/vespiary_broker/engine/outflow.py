@@ -135,19 +135,29 @@ class Outflow:
             consumer: The consumer, at whom the core has stopped with LIMIT.
             count: Messages that it was given.
         """
-        # AUTO has no limit of its own: there was no room for the acknowledgements.
-        if not count and (consumer.mode is AckMode.AUTO or self.is_counting_ahead):
+        # AUTO has no limit of its own: there was no room for the acknowledgements. Nor have those
+        # of MQTT, whose window was asked for before.
+        is_unlimited = consumer.mode is AckMode.AUTO or consumer.is_core_encoding
+        if not count and (is_unlimited or self.is_counting_ahead):
             self.starve(consumer.queue.id)
 
-    def write(self, consumer: Consumer, count: int, frames: bytes) -> None:
+    def write(
+        self, consumer: Consumer, count: int, frames: bytes, *, is_encoded: bool = False
+    ) -> None:
         """Send a consumer the frames of what it was given.
+
+        Args:
+            consumer: The consumer.
+            count: Messages that they are.
+            frames: The frames, or the messages as they are stored.
+            is_encoded: Whether they are what its connection is sent, though it encodes others.
 
         Durability: with counts ahead they leave once those are durable.
         """
         self.messages_out += count
         consumer.queue.delivered += count
         consumer.given += count
-        if consumer.encode is not None:
+        if consumer.encode is not None and not is_encoded:
             frames = consumer.encode(frames)
         if self.is_counting_ahead and consumer.view is None:
             self.core.receipt(consumer.output.handle, frames)

@@ -56,6 +56,7 @@ class Consumer:
         claims: What open transactions acknowledge of its messages: `claims` reads and writes it.
         encode: Turns messages as they are stored (`vespiary_codec.stored_message`) into what goes
             to its connection; None: the core encodes them itself.
+        is_core_encoding: Whether the core encodes those nevertheless that it can (`encode_mqtt`).
         user: Who consumes; empty is nobody.
         is_trusted: Whether it is the broker's own, which needs no permission.
     """
@@ -75,6 +76,7 @@ class Consumer:
     view: View | None = None
     claims: dict[Claims, int] = field(default_factory=dict)
     encode: Callable[[bytes], bytes] | None = None
+    is_core_encoding: bool = False
     user: str = ""
     is_trusted: bool = False
 

@@ -7,6 +7,9 @@ A message of QoS 0 is acknowledged when it is given. Others hold a packet id and
 window, which all subscriptions of the client share; while it is full the queues wait (`room_bytes`).
 What was given beyond it, a slice at most, waits here.
 
+The core encodes plain messages by itself, and takes their PUBACKs (`encode_by_core`): of these
+nothing is known here but how many there are, and at the end which.
+
 Durability: a message of QoS 1 is acknowledged by PUBACK alone. For QoS 2 see `exactly_once`.
 """  # noqa: E501
 
@@ -17,10 +20,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vespiary_broker.engine.core import LargeDelivery, NoRoom
+from vespiary_broker.engine.core import PACKET_ID_FIRST, LargeDelivery, MqttEncoding, NoRoom
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.mqtt.in_flight import InFlight
-from vespiary_broker.server.mqtt.messages import Delivered, delivered
+from vespiary_broker.server.mqtt.messages import PROTOCOL, Delivered, delivered
 from vespiary_broker.server.mqtt.sessions import MqttSession, Options
 from vespiary_broker.server.protocol_handler import LargeStart
 from vespiary_codec.stored_message import StoredMessage, read_stored
@@ -76,7 +79,10 @@ class WindowOutput:
 
     def room_bytes(self) -> int:
         """Return how many bytes more it takes now."""
-        return self._connection.room_bytes() if self._deliveries.is_open else 0
+        if self._deliveries.is_open:
+            return self._connection.room_bytes()
+        self._deliveries.is_stalled = True
+        return 0
 
 
 class Subscriber:
@@ -113,6 +119,7 @@ class Deliveries:
     """What one client is sent.
 
     Attributes:
+        is_stalled: Whether something waits for the window.
         output: Where its consumers' messages go.
         oversized: Messages that were too large for it, and dropped as the protocol demands.
 
@@ -136,6 +143,7 @@ class Deliveries:
     ) -> None:
         self.output = WindowOutput(connection, self)
         self.oversized = 0
+        self.is_stalled = False
         self._connection = connection
         self._cycle = cycle
         self._core = cycle.core
@@ -144,23 +152,67 @@ class Deliveries:
         self._version = version
         self._limits = limits
         self._in_flight = InFlight(limits.in_flight, session.resumed)
+        self._window = 0  # of what the core sends
+        self._has_left = False
         self._waiting: deque[tuple[Subscriber, StoredMessage]] = deque()
-        self._starved: deque[Callable[[], None]] = deque()  # acts that found no room
+        self._starved: deque[Callable[[], object]] = deque()  # acts that found no room
         self._aliases: dict[str, int] = {}
 
     @property
     def is_open(self) -> bool:
         """Whether the client may be sent more that it has to acknowledge."""
-        return self._in_flight.room > 0 and not self._waiting and not self._starved
+        return not self._waiting and not self._starved and self._room > 0
+
+    @property
+    def _room(self) -> int:
+        """Messages of QoS 1 and 2 that may be sent now."""
+        if self._has_left:
+            return 0
+        return self._window - self._core.sent_count(self._connection.handle)
+
+    def _measure(self) -> None:
+        """Tell the core what of the window and of the packet ids is its own."""
+        ids = PACKET_ID_FIRST - len(self._in_flight.foreign_ids)
+        self._window = max(min(self._in_flight.room, ids), 0)
+        self._core.set_window(self._connection.handle, self._window)
+
+    def _free(self, packet_id: int) -> None:
+        self._core.reserve_packet_id(self._connection.handle, packet_id, reserved=False)
+
+    def encode_by_core(self, subscriber: Subscriber) -> None:
+        """Have the core encode what it can of a subscription, as its options are now.
+
+        What an earlier connection of the session was sent keeps its packet id, and comes by here.
+        """
+        consumer, options = subscriber.consumer, subscriber.options
+        is_plain = not (options.identifier or self._limits.topic_aliases)
+        encoding = None
+        if is_plain and self._hub.topics.is_swapping:
+            encoding = MqttEncoding(
+                options.qos,
+                self._limits.packet_bytes,
+                subscriber.topic.encode(),
+                self._in_flight.known_below(consumer.queue.id),
+            )
+        self._core.encode_mqtt(consumer.handle, encoding)
+        consumer.is_core_encoding = encoding is not None
 
     def resume(self) -> None:
         """Send again what an earlier connection has left: the PUBRELs; messages come by queue."""
+        for packet_id in self._in_flight.foreign_ids:
+            self._core.reserve_packet_id(self._connection.handle, packet_id, reserved=True)
+        self._in_flight.on_freed = self._free
+        self._in_flight.on_changed = self._measure
+        self._measure()
         for packet_id in self._in_flight.released():
             self._write(Pubrel(packet_id))
 
     def leave(self) -> None:
         """Give the session what the next connection has to know."""
-        self._session.resumed = self._in_flight.leave()
+        resumed = self._session.resumed = self._in_flight.leave()
+        for sent in self._core.sent(self._connection.handle):
+            resumed.sent[sent.queue_id, sent.sequence] = (sent.packet_id, 0)
+        self._has_left = True
         self._waiting.clear()
         self._starved.clear()
 
@@ -175,7 +227,7 @@ class Deliveries:
 
     def _give(self, subscriber: Subscriber, message: StoredMessage) -> bytes:
         said = delivered(message, self._hub.topics)
-        topic = subscriber.topic or self._hub.topics.topic_of_destination(said.address)
+        topic = subscriber.topic or self._topic_of(message, said)
         options, sequence = subscriber.options, message.sequence
         if subscriber.is_wild_first and topic.startswith("$"):
             self._finish(subscriber.consumer, sequence)  # §4.7.2: not for this filter
@@ -185,8 +237,9 @@ class Deliveries:
             packet = self._packet(subscriber, message, said, topic, 0)
             self._finish(subscriber.consumer, sequence)
             return self._sized(packet)
-        if self._in_flight.room <= 0:
+        if self._room <= 0:
             self._waiting.append((subscriber, message))
+            self.is_stalled = True
             return b""
         self._release_gone(subscriber.consumer.queue.id, sequence)
         packet_id, is_again = self._in_flight.add(subscriber.consumer, sequence, qos)
@@ -212,6 +265,12 @@ class Deliveries:
 
         self._act(note)
         return b""
+
+    def _topic_of(self, message: StoredMessage, said: Delivered) -> str:
+        """Return the topic that a message was sent to."""
+        if message.protocol == PROTOCOL:  # an address, whatever others mean by its beginning
+            return self._hub.topics.topic_of(said.address)
+        return self._hub.topics.topic_of_destination(said.address)
 
     def _packet(
         self,
@@ -277,7 +336,7 @@ class Deliveries:
         (message,) = read_stored(given.head)
         consumer, sequence = subscriber.consumer, message.sequence
         said = delivered(message, self._hub.topics)
-        topic = subscriber.topic or self._hub.topics.topic_of_destination(said.address)
+        topic = subscriber.topic or self._topic_of(message, said)
         qos = min(subscriber.options.qos, said.qos)
         packet = self._packet(subscriber, message, said, topic, qos)
         if qos:
@@ -316,6 +375,11 @@ class Deliveries:
     def puback(self, packet: Puback) -> None:
         """Take the acknowledgement of a message of QoS 1, a refusing one as well (§4.3.2)."""
         held = self._in_flight.get(packet.packet_id)
+        if held is None and packet.packet_id >= PACKET_ID_FIRST:
+            handle = self._connection.handle
+            self._act(lambda: self._core.take_puback(handle, packet.packet_id))
+            self._go_on()
+            return
         if held is None or held.qos != 1 or held.consumer is None:
             return
         self._in_flight.pop(packet.packet_id)
@@ -387,7 +451,7 @@ class Deliveries:
         if note:
             self._act(lambda: self._hub.exactly_once.end_note(self._session, note))
 
-    def _act(self, act: Callable[[], None]) -> None:
+    def _act(self, act: Callable[[], object]) -> None:
         """Do something that needs room in the journal, in order, as soon as there is some."""
         if not self._starved:
             try:
@@ -414,13 +478,19 @@ class Deliveries:
     def _go_on(self) -> None:
         """Send what waits for the window, and let the queues give more."""
         data = []
-        while self._waiting and self._in_flight.room > 0 and not self._starved:
+        while self._waiting and self._room > 0 and not self._starved:
             data.append(self._give(*self._waiting.popleft()))
         if data:
             self._connection.write(b"".join(data))
-        if self.is_open:
+        self.is_stalled = not self.is_open
+        if not self.is_stalled:
             self._cycle.engine.dispatcher.output_ready(self.output)
         self._cycle.touch()
+
+    def acknowledged(self) -> None:
+        """Go on if something waits for the window: the core may have taken PUBACKs."""
+        if self.is_stalled and self._room > 0:
+            self._go_on()
 
     def _bytes(self, packet: Pubrel) -> bytes:
         return encode_packet(packet, self._version)

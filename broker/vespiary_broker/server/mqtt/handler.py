@@ -102,8 +102,6 @@ class MqttHandler:
         )
         # What every turn asks for is bound once.
         self.read_view = self._intake.read_view
-        self.take = self._intake.take
-        self.resume = self._intake.resume
         self.drop = self._intake.drop
         self.begin = self._intake.begin
         self.block = connection.block
@@ -152,6 +150,22 @@ class MqttHandler:
     def partial_bytes(self) -> int:
         """Bytes received of a packet that is not complete."""
         return self._intake.partial_bytes
+
+    def take(self, nbytes: int) -> None:
+        """Take what was read to `read_view`."""
+        self._intake.take(nbytes)
+        self._see_window()
+
+    def resume(self) -> None:
+        """Go on with what was received before the connection stopped taking packets."""
+        self._intake.resume()
+        self._see_window()
+
+    def _see_window(self) -> None:
+        """Send what waits for the window, if the core has taken acknowledgements."""
+        login = self._login
+        if login is not None and login.deliveries.is_stalled:
+            login.deliveries.acknowledged()
 
     def close(self) -> None:
         """Give back everything that the client holds."""

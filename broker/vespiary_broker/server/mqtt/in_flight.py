@@ -1,19 +1,21 @@
 """Packet ids of one client's messages of QoS 1 and 2: what was sent and is not done with.
 
-Owns the ids and the window. Must never send or acknowledge anything. A message that comes again on
-a later connection keeps its id (MQTT 5.0 §4.4): what the client got before is known by it. Called
-by `delivering`; owner: the connection, and between two connections the session.
+Owns the ids and the window of those that Python sends: ids below `PACKET_ID_FIRST`, those above are
+the core's. Must never send or acknowledge anything. A message that comes again on a later
+connection keeps its id (MQTT 5.0 §4.4), whoever sent it first: what the client got before is known
+by it. Called by `delivering`; owner: the connection, and between two connections the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from vespiary_broker.engine.core import PACKET_ID_FIRST
 from vespiary_broker.engine.queues import Consumer
 
-PACKET_ID_MAX: Final = 65_535
+PACKET_ID_MAX: Final = PACKET_ID_FIRST - 1
 Place = tuple[int, int]
 """Number of a queue, and a sequence in it."""
 
@@ -51,13 +53,20 @@ class Resumed:
 class InFlight:
     """What one connection was sent.
 
+    Attributes:
+        foreign_ids: Ids of the core's that an earlier connection has left, and that are in use.
+        on_freed: Called with one of them when nothing has it any more.
+        on_changed: Called when `room` is another one.
+
     Args:
-        maximum: Messages that may be out.
+        maximum: Messages that may be out; there are `PACKET_ID_MAX` ids.
         resumed: What an earlier connection has left.
     """
 
     def __init__(self, maximum: int, resumed: Resumed | None) -> None:
-        self._maximum = maximum
+        self.on_freed: Callable[[int], None] = lambda _: None
+        self.on_changed: Callable[[], None] = lambda: None
+        self._maximum = min(maximum, PACKET_ID_MAX)
         self._held: dict[int, Held] = {}
         self._again = resumed.sent if resumed is not None else {}
         self._kept = {packet_id for packet_id, _ in self._again.values()}
@@ -65,11 +74,18 @@ class InFlight:
         if resumed is not None:
             for packet_id, note in resumed.released.items():
                 self._held[packet_id] = Held(None, (0, 0), 2, note)
+        used = (*self._kept, *self._held)
+        self.foreign_ids = {packet_id for packet_id in used if packet_id >= PACKET_ID_FIRST}
 
     @property
     def room(self) -> int:
         """Messages that may be sent now; may be below 0 after a resumption."""
         return self._maximum - len(self._held)
+
+    def known_below(self, queue_id: int) -> int:
+        """Return the sequence from which on no message of a queue was sent before."""
+        known = (sequence for number, sequence in self._again if number == queue_id)
+        return max(known, default=-1) + 1
 
     def released(self) -> Iterator[int]:
         """Yield the ids that wait for PUBCOMP."""
@@ -95,6 +111,7 @@ class InFlight:
         else:
             packet_id = self._free_id()
         self._held[packet_id] = Held(consumer, place, qos, note)
+        self.on_changed()
         return packet_id, known is not None
 
     def _free_id(self) -> int:
@@ -113,6 +130,13 @@ class InFlight:
     def pop(self, packet_id: int) -> None:
         """Give an id free."""
         del self._held[packet_id]
+        self._free(packet_id)
+        self.on_changed()
+
+    def _free(self, packet_id: int) -> None:
+        if packet_id in self.foreign_ids:
+            self.foreign_ids.discard(packet_id)
+            self.on_freed(packet_id)
 
     def gone(self, queue_id: int, before: int) -> list[tuple[int, int]]:
         """Return ids of messages of a queue that will not come again, and forget their places.
@@ -133,6 +157,7 @@ class InFlight:
         found = [self._again.pop(place) for place in places]
         for packet_id, _ in found:
             self._kept.discard(packet_id)
+            self._free(packet_id)
         return found
 
     def leave(self) -> Resumed:

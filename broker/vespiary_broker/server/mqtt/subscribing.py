@@ -214,6 +214,7 @@ class Subscribing:
         subscriber = self._subscribers.get(topic_filter)
         if subscriber is not None:
             subscriber.options = options
+            self._deliveries.encode_by_core(subscriber)
             return
         own = split_share(topic_filter).topic_filter
         subscriber = Subscriber(self._deliveries, own, options)
@@ -223,6 +224,7 @@ class Subscribing:
         if not self._connection.is_open:
             self.close()
             return
+        self._deliveries.encode_by_core(subscriber)
         self._cycle.engine.dispatcher.poke(queue.id)
 
     async def _consume(self, queue: Queue, topic_filter: str, subscriber: Subscriber) -> Consumer:

@@ -47,6 +47,11 @@ class TopicMapping:
         words = {syntax.any_words, syntax.single_word}
         self._wild = {word: "".join(f"%{ord(sign):02X}" for sign in word) for word in words}
 
+    @property
+    def is_swapping(self) -> bool:
+        """Whether slashes and dots stand for one another, which the core knows."""
+        return self._delimiter == "."
+
     def address_of(self, topic: str) -> str:
         """Return the address of a topic name.
 
