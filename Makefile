@@ -23,7 +23,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-protocols bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -102,6 +102,9 @@ bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a la
 bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
 
+bench-protocols: $(VENV)/.dev ## measure MQTT beside STOMP, and ten thousand idle connections
+	$(BIN)/python -m benchmarks.protocols
+
 bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core and through Spark
 	$(BIN)/python -m benchmarks.pipeline
 
@@ -149,7 +152,7 @@ gen-check: $(VENV)/.dev
 	$(BIN)/python -m vespiary_spec.gen --check
 
 c-warnings:
-	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
+	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/mqttload.c benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
 
 native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(wildcard native/src/*.h)
 	@mkdir -p native/tests/bin

@@ -1,7 +1,7 @@
-"""Builds and runs `stompload`, and gives its report a type.
+"""Builds and runs `stompload` and `mqttload`, and gives their report a type.
 
 Owns: the compiler call and the generator's process. Must never: parse anything but the one JSON
-object that stompload prints. Called by `benchmarks.measurement` and by tests.
+object that a generator prints. Called by `benchmarks.measurement` and by tests.
 """
 
 import os
@@ -14,6 +14,7 @@ import msgspec
 
 SOURCE = Path(__file__).with_name("stompload.c")
 BINARY = Path(__file__).with_name("bin") / "stompload"
+MQTT_BINARY = BINARY.with_name("mqttload")
 _WARNINGS = ("all", "extra", "conversion", "shadow", "strict-prototypes", "vla", "error")
 _C_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", *(f"-W{name}" for name in _WARNINGS))
 
@@ -22,7 +23,16 @@ class GeneratorError(Exception):
     """The generator could not be built, or ended without a report."""
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class Arguments(msgspec.Struct, frozen=True):
+    """A load that is told as command line options."""
+
+    def arguments(self) -> list[str]:
+        """Return the command line options of this load."""
+        pairs = msgspec.to_builtins(self)
+        return [part for k, v in pairs.items() for part in (f"--{k.replace('_', '-')}", f"{v}")]
+
+
+class Load(Arguments, frozen=True, kw_only=True):
     """What to send and receive; the fields are stompload's options of the same name.
 
     Invariants: `seconds` and `messages` both bound the run; `rate` 0 means the closed loop.
@@ -45,10 +55,24 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 20_000_000
     drain_seconds: float = 10.0
 
-    def arguments(self) -> list[str]:
-        """Return the command line options of this load."""
-        pairs = msgspec.to_builtins(self)
-        return [part for k, v in pairs.items() for part in (f"--{k.replace('_', '-')}", f"{v}")]
+
+class MqttLoad(Arguments, frozen=True, kw_only=True):
+    """As `Load`, for mqttload: QoS 1 in a closed loop; as many consumers as queues, or none.
+
+    `queues` are topics; each has a subscriber with a persistent session, so that every message is
+    journalled. `version` is 4 for MQTT 3.1.1, 5 for 5.
+    """
+
+    producers: int = 1
+    consumers: int = 0
+    queues: int = 1
+    window: int = 1
+    body_size: int = 1024
+    version: int = 4
+    warmup: float = 1.0
+    seconds: float = 4.0
+    messages: int = 20_000_000
+    drain_seconds: float = 10.0
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -103,7 +127,7 @@ class GeneratorCpu(msgspec.Struct, frozen=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """The object that stompload prints (window = without the warm-up and the drain)."""
+    """The object that a generator prints (window = without the warm-up and the drain)."""
 
     passed: bool
     ended: str
@@ -122,21 +146,27 @@ class LoadReport(msgspec.Struct, frozen=True):
 
 
 def build(binary: Path = BINARY, extra_flags: Sequence[str] = ()) -> Path:
-    """Compile stompload unless `binary` is newer than its source; returns `binary`.
+    """Compile a generator unless `binary` is newer than its source; returns `binary`.
+
+    Args:
+        binary: Where it is to be; its name is that of the source.
+        extra_flags: For the compiler.
 
     Raises:
         GeneratorError: The compiler (`$CC`, else cc) is missing or refused the source.
     """
-    if binary.exists() and binary.stat().st_mtime_ns > SOURCE.stat().st_mtime_ns:
+    named = SOURCE.with_name(f"{binary.name}.c")
+    source = named if named.exists() else SOURCE
+    if binary.exists() and binary.stat().st_mtime_ns > source.stat().st_mtime_ns:
         return binary
     binary.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "cc")
-    command = [compiler, *_C_FLAGS, *extra_flags, str(SOURCE), "-o", str(binary)]
+    command = [compiler, *_C_FLAGS, *extra_flags, str(source), "-o", str(binary)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise GeneratorError(
-            f"building stompload needs a C compiler: '{compiler}' was not found; "
+            f"building {source.stem} needs a C compiler: '{compiler}' was not found; "
             "on Debian: apt-get install gcc libc6-dev"
         ) from error
     if done.returncode != 0:
@@ -147,7 +177,7 @@ def build(binary: Path = BINARY, extra_flags: Sequence[str] = ()) -> Path:
 def run_load(
     binary: Path,
     port: int,
-    load: Load,
+    load: Load | MqttLoad,
     *,
     on_measuring: Callable[[], None] = lambda: None,
     on_measured: Callable[[], None] = lambda: None,
@@ -157,7 +187,7 @@ def run_load(
 
     Args:
         binary: What `build` returned.
-        port: A port of 127.0.0.1 that speaks STOMP.
+        port: A port of 127.0.0.1 that speaks the generator's protocol.
         load: What to send and receive.
         on_measuring: Called as the measured window opens (within a few milliseconds).
         on_measured: Called as it closes, before the drain.
@@ -172,9 +202,9 @@ def run_load(
         with subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             for line in process.stderr:
-                if line == "stompload: measuring\n":
+                if line.endswith(": measuring\n"):
                     on_measuring()
-                elif line == "stompload: measured\n":
+                elif line.endswith(": measured\n"):
                     on_measured()
                 else:
                     complaints.append(line)

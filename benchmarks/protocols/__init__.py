@@ -1,0 +1,1 @@
+"""Benchmarks of the protocols beside one another: `python -m benchmarks.protocols`."""
