@@ -203,6 +203,7 @@ int vespiary_core_encode_mqtt(vespiary_core *core, uint32_t consumer, uint32_t q
                               uint64_t stored_below, const uint8_t *topic, uint32_t topic_length);
 int vespiary_core_stop_encoding(vespiary_core *core, uint32_t consumer);
 int vespiary_core_set_window(vespiary_core *core, uint32_t handle, uint32_t messages);
+int64_t vespiary_core_unanswered(const vespiary_core *core, uint32_t handle);
 int64_t vespiary_core_sent_count(vespiary_core *core, uint32_t handle);
 int vespiary_core_reserve_packet_id(vespiary_core *core, uint32_t handle, uint32_t packet_id, int is_reserved);
 int vespiary_core_take_puback(vespiary_core *core, uint32_t handle, uint32_t packet_id); /* 1 taken, 0 not one of C's */

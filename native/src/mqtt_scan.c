@@ -11,6 +11,7 @@ enum {
     PRIORITY_USUAL = 4,
     PUBLISH = 3,
     PUBACK = 4,
+    PUBREC = 5,
     IS_RETAINED = 1,
     IS_DUPLICATE = 8,
     PUBACK_BYTES = 4,
@@ -107,11 +108,38 @@ int stage_puback(vespiary_core *core, uint32_t handle, piece id)
     return output_waits(core, handle, false);
 }
 
-/* Whether the client has sent more that waits for an answer than it was told that it may. */
+/* How many answers to PUBLISHes wait: PUBACKs and PUBRECs among the packets in the output that may not leave yet. */
+static uint32_t unanswered(const connection *c)
+{
+    uint64_t at = c->released > c->output_base ? c->released - c->output_base : 0;
+    uint32_t count = 0;
+    while (at + 1 < c->output_end) {
+        uint32_t kind = c->output[at] >> 4, shift = 0;
+        uint64_t rest = 0, next = at + 1;
+        while (next < c->output_end && shift < 28) {
+            rest |= (uint64_t)(c->output[next] & 127) << shift;
+            shift += 7;
+            if (c->output[next++] < 128)
+                break;
+        }
+        count += kind == PUBACK || kind == PUBREC;
+        at = next + rest;
+    }
+    return count;
+}
+
+int64_t vespiary_core_unanswered(const vespiary_core *core, uint32_t handle)
+{
+    if (handle >= core->connections_count || !core->connections[handle].is_open || !core->connections[handle].is_mqtt)
+        return -EINVAL;
+    return unanswered(&core->connections[handle]);
+}
+
+/* Whether the client would have more that waits for an answer than it was told that it may. Looks only when it can be. */
 static bool is_over_quota(const connection *c)
 {
     uint64_t waiting = c->output_base + c->output_end - c->released;
-    return c->version == 5 && waiting / PUBACK_BYTES > c->unanswered_max;
+    return c->version == 5 && waiting / PUBACK_BYTES >= c->unanswered_max && unanswered(c) >= c->unanswered_max;
 }
 
 /* Read a PUBLISH; false: it is left to Python. */

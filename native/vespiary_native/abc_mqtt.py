@@ -28,8 +28,8 @@ class MqttLimits(NamedTuple):
     Attributes:
         packet_bytes: Largest packet that is taken; a larger one is ODD.
         body_bytes: Largest payload that is taken at once; larger ones are FRAMEs.
-        receive_maximum: Messages of QoS 1 that a client of MQTT 5 may have sent and not had
-            answered; when more wait, the next one is a FRAME.
+        receive_maximum: Messages that a client of MQTT 5 may have sent and not had answered; when
+            so many wait (`unanswered`), the next one of QoS 1 is a FRAME.
     """
 
     packet_bytes: int
@@ -107,6 +107,12 @@ class CoreMqtt(Protocol):
 
         Durability: what was taken is durable with the block that is filling; its PUBACKs leave
             after that.
+        """
+
+    def unanswered(self, connection: int) -> int:
+        """Return how many PUBACKs and PUBRECs wait for a flush, whoever has made them.
+
+        All that `receipt` is given for a connection of MQTT are whole packets.
         """
 
     # --- messages out -----------------------------------------------------------------------------

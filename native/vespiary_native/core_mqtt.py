@@ -44,6 +44,10 @@ class NativeMqtt:
             check(bad, "scan_mqtt")
         return SCAN_STATUS[out.status], out.position, out.detail
 
+    def unanswered(self, connection: int) -> int:
+        """See `CoreMqtt.unanswered`."""
+        return check(lib.vespiary_core_unanswered(self._core, connection), "unanswered")
+
     # --- messages out -----------------------------------------------------------------------------
     def encode_mqtt(self, consumer: int, encoding: MqttEncoding | None) -> None:
         """See `CoreMqtt.encode_mqtt`."""

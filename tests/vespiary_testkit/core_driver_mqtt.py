@@ -164,6 +164,7 @@ class MqttCalls:
                 if status == ScanStatus.NEED_DATA:
                     continue
             core.output_waiting(client.handle)
+            core.unanswered(client.handle)
             is_passed = status == ScanStatus.BLOCKED and pick.random() < 0.3
             if status != ScanStatus.FRAME and not is_passed:
                 return at, status

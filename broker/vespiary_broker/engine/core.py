@@ -17,6 +17,7 @@ from vespiary_native.abc import (
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
 from vespiary_native.abc_mqtt import (
     ADDRESS_LINE_BYTES_MAX,
+    ANSWER_BYTES,
     PACKET_ID_FIRST,
     MqttEncoding,
     MqttLimits,
@@ -27,6 +28,7 @@ from vespiary_native.values_pages import ExtentFacts
 
 __all__ = [
     "ADDRESS_LINE_BYTES_MAX",
+    "ANSWER_BYTES",
     "PACKET_ID_FIRST",
     "RUNS_MAX",
     "AccountLimits",

@@ -67,7 +67,6 @@ class Connection(asyncio.BufferedProtocol):
         self.descriptor = -1
         self.is_write_paused = False
         self.bytes_in = 0
-        self.confirmed_bytes = 0  # given to `confirm` so far, released or not
         self.heard_at_s = self.written_at_s = 0.0
         self.connected_at_s = 0.0
         self.handler: ProtocolHandler | None = None
@@ -311,7 +310,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def confirm(self, data: bytes) -> None:
         """Send a receipt once everything staged so far is durable."""
-        self.confirmed_bytes += len(data)
         self._cycle.core.receipt(self.handle, data)
 
     def release(self, data: bytes) -> None:

@@ -27,6 +27,7 @@ _DUP: Final = 8
 _RETAIN: Final = 1
 _PUBLISH: Final = 3
 _PUBACK: Final = 4
+_PUBREC: Final = 5
 _FAILURE: Final = 0x80
 _FLAGS: Final = {4: 0, 5: 0, 6: 2, 7: 0, 8: 2, 10: 2, 12: 0, 14: 0, 15: 0}
 """Flags of the packets that a client may send, but for PUBLISH."""
@@ -184,8 +185,23 @@ def _is_over_quota(staging: Staging, connection: Connection) -> bool:
     """Whether the client has sent more that waits for an answer than it was told that it may."""
     if connection.version != 5:
         return False
-    waiting = staging.output_waiting(connection) // ANSWER_BYTES
-    return waiting > connection.unanswered_max
+    most = connection.unanswered_max
+    is_possible = staging.output_waiting(connection) // ANSWER_BYTES >= most
+    return is_possible and _unanswered(staging, connection) >= most
+
+
+def _unanswered(staging: Staging, connection: Connection) -> int:
+    """Return how many PUBACKs and PUBRECs wait (see `CoreMqtt.unanswered`)."""
+    data = memoryview(b"".join(staging.waiting_output(connection)))
+    at = count = 0
+    while at + 1 < len(data):
+        count += data[at] >> 4 in (_PUBACK, _PUBREC)
+        found = _fixed_header(data, at, len(data))
+        if found is None:
+            break
+        body_at, length = found
+        at = body_at + max(length, 0)
+    return count
 
 
 class TwinMqtt(Tables):
@@ -218,6 +234,13 @@ class TwinMqtt(Tables):
             properties=address_line + b"persistent:true\n", is_persistent=True, lines=2
         )
         known.topics[bytes(topic)] = (volatile, persistent)
+
+    def unanswered(self, connection: int) -> int:
+        """See `CoreMqtt.unanswered`."""
+        known = self._connection(connection)
+        if not known.is_mqtt:
+            raise ValueError(f"connection {connection} is not one of MQTT")
+        return _unanswered(self._staging, known)
 
     def scan_mqtt(self, connection: int, buffer: int, start: int, end: int) -> tuple[int, int, int]:
         """See `CoreMqtt.scan_mqtt`.

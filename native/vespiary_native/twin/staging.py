@@ -469,8 +469,12 @@ class Staging:
 
     def output_waiting(self, connection: Connection) -> int:
         """Return how many bytes of a connection's output wait (see `CoreCounts`)."""
+        return sum(map(len, self.waiting_output(connection)))
+
+    def waiting_output(self, connection: Connection) -> list[bytes]:
+        """Return the output of a connection that waits, in order."""
         waiting = (note.receipts for note in self._notes if note.connection is connection)
-        return sum(len(data) for receipts in waiting for data in receipts)
+        return [data for receipts in waiting for data in receipts]
 
     def queue_ready(self, queue: Queue) -> None:
         """List a queue, if a consumer would find something in it."""

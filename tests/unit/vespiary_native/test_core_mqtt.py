@@ -188,10 +188,14 @@ def test_nobody_there_is_for_python_to_say_in_mqtt_5(rig: CoreRig) -> None:
 def test_who_does_not_keep_to_receive_maximum_is_left_to_python(rig: CoreRig) -> None:
     client = Client(rig, 5)
     one = client.publish()
-    assert client.scan(one * 5) == (ScanStatus.FRAME, 4 * len(one), len(one))
+    assert client.scan(one * 5) == (ScanStatus.FRAME, 3 * len(one), len(one))
+    rig.core.receipt(client.handle, b"\x32\x80\1" + bytes(128) + b"\x50\2\0\7\x62\2\0\7")
+    assert rig.core.unanswered(client.handle) == 4
     assert client.scan(client.publish(flags=0))[0] == ScanStatus.NEED_DATA
     rig.flush()
-    assert client.answers() == b"\x40\x02\0\1" * 4
+    assert client.answers().startswith(b"\x40\x02\0\1" * 3 + b"\x32")
+    assert rig.core.unanswered(client.handle) == 0
+    rig.core.receipt(client.handle, bytes([0x30, 100]) + bytes(100))
     assert client.scan(one)[0] == ScanStatus.NEED_DATA
     other = Client(rig, 4)
     assert other.scan(other.publish() * 20)[0] == ScanStatus.NEED_DATA

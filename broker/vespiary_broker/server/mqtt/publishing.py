@@ -12,11 +12,10 @@ Source: MQTT 5.0 §3.3 to §3.7 and §4.3.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from vespiary_broker.engine.core import ADDRESS_LINE_BYTES_MAX
+from vespiary_broker.engine.core import ADDRESS_LINE_BYTES_MAX, ANSWER_BYTES
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
@@ -93,7 +92,6 @@ class Publishing:
         self._alias_maximum = alias_maximum
         self._reason_bytes_max = reason_bytes_max
         self._large_limits = large_limits
-        self._answers: deque[int] = deque()  # where each ends among the bytes that confirm
         self._aliases: dict[int, str] = {}
         self._message_sender = MessageSender(connection, cycle, lambda _: None)
 
@@ -211,9 +209,6 @@ class Publishing:
 
     def _confirm(self, data: bytes) -> None:
         self._connection.confirm(data)
-        self._answers.append(self._connection.confirmed_bytes)
-        if len(self._answers) > self._receive_maximum:
-            self._unsent_answers()
 
     def _refuse(self, packet: Publish, error: VespiaryError) -> None:
         """Tell a client that its message was refused.
@@ -274,8 +269,9 @@ class Publishing:
             return
         received = self._session.received or {}
         open_count = len(received) + (packet.packet_id not in received)
-        if len(self._answers) >= self._receive_maximum:
-            open_count = max(open_count, self._unsent_answers() + 1)
+        handle = self._connection.handle
+        if self._core.output_waiting(handle) // ANSWER_BYTES >= self._receive_maximum:
+            open_count = max(open_count, self._core.unanswered(handle) + 1)
         if open_count > self._receive_maximum:
             raise RemoteProtocolError(
                 Violation.PACKET_ID,
@@ -283,15 +279,6 @@ class Publishing:
                 f"{self._receive_maximum} may",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
-
-    def _unsent_answers(self) -> int:
-        """Return how many answers wait for a flush, and forget the others."""
-        waiting_bytes = self._core.output_waiting(self._connection.handle)
-        released = self._connection.confirmed_bytes - waiting_bytes
-        answers = self._answers
-        while answers and answers[0] <= released:
-            answers.popleft()
-        return len(answers)
 
     def outgoing(self, packet: Publish) -> Outgoing:
         """Return the message of a PUBLISH.
