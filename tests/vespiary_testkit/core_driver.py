@@ -1,7 +1,6 @@
 """Random calls to both cores, the files that they write, the clients that use them, crashes.
 
-Owns `Driver`: one run, chosen by its seed. Every result is compared, every write, every frame, and
-what is restored from what was written. Used by the fuzz test of the core.
+Owns `Driver`: one run, chosen by its seed. Compares results, writes, frames, and what is restored.
 """
 
 from __future__ import annotations
