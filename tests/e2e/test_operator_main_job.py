@@ -188,6 +188,8 @@ def test_status_tells_engine_volumes_and_endpoints(
     assert all(v["dedicated"] and v["verdict"] == "allow" for v in broker["volumes"])
     assert {(e["name"], e["port"]) for e in status["endpoints"]} == {
         ("all", 61616),
+        ("amqp", 5672),
+        ("mqtt", 1883),
         ("stomp", 61613),
         ("http", 8161),
     }
