@@ -61,8 +61,8 @@ NATIVE_INSPECTION: Final[tuple[Mutant, ...]] = (
         "given without its count",
         "A message leaves though its delivery could not be counted.",
         "native/src/delivery.c",
-        "        if (by->mode != 0 && count_ahead(core, q, sequence, item))\n            break;",
-        "        if (by->mode != 0)\n            (void)count_ahead(core, q, sequence, item);",
+        "    if (!plan->is_settled && count_ahead(core, q, sequence, item))\n        return false;",
+        "    if (!plan->is_settled)\n        (void)count_ahead(core, q, sequence, item);",
         _UNIT + "test_core_counts.py::test_without_room_for_its_count_a_message_is_not_given",
     ),
     Mutant(

@@ -74,8 +74,8 @@ PYTHON_ORDER: Final[tuple[Mutant, ...]] = (
         "what came back goes before all (twin)",
         "A message that came back is given before those in front of it.",
         _TWIN + "delivery.py",
-        "            sequence = min(sequence, returned.first())\n",
-        "            sequence = returned.first()\n",
+        "        sequence = min(sequence, returned.first())\n",
+        "        sequence = returned.first()\n",
         _PLACE,
     ),
     Mutant(
@@ -141,8 +141,9 @@ NATIVE_ORDER: Final[tuple[Mutant, ...]] = (
         "receipt of a switch too early",
         "What Python chose a route for is confirmed before it is durable.",
         "native/src/stomp_scan.c",
-        "    if (block)\n        core->connections[handle].last_block = block;\n    return receipt",
-        "    return receipt",
+        "    if (block)\n        core->connections[handle].last_block = block;\n"
+        "    if (!receipt.data)",
+        "    if (!receipt.data)",
         _CORE + "test_core_switching.py::test_they_go_where_python_says",
     ),
 )

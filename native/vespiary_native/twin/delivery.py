@@ -14,7 +14,7 @@ from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import NATIVE, properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
 from vespiary_native.twin.extents import NOWHERE
-from vespiary_native.twin.mqtt_packets import plan_message
+from vespiary_native.twin.mqtt_packets import Plan, plan_message
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
@@ -39,7 +39,7 @@ def deliver(
     `is_stored` is for those that are not encoded as MQTT (`CoreMqtt.deliver_stored`).
     """
     queue, held = consumer.queue, consumer.held
-    entries, returned = queue.entries, queue.returned
+    entries = queue.entries
     is_auto = consumer.mode is AckMode.AUTO
     credit = NO_LIMIT if is_auto else consumer.credit
     is_ahead = staging.counting.is_ahead
@@ -47,44 +47,25 @@ def deliver(
     count = used = 0
     status = DeliverStatus.LIMIT
     is_any_settled = False
-    reach = queue.reach
     if queue.has_special:  # what is next may not be what is to be given first
         status = DeliverStatus.SPECIAL if next_sequence(queue) else _nothing(staging, queue)
         return status, 0, b""
     while count < max_messages and len(held) < credit:
-        sequence = queue.next
-        if not (sequence < reach and queue.is_free(sequence)):
-            queue.skip()
-            sequence = queue.next
-        if returned:
-            sequence = min(sequence, returned.first())
-        if sequence >= reach:
-            status = _nothing(staging, queue)
+        sequence = _next_to_give(staging, queue)
+        if isinstance(sequence, DeliverStatus):
+            status = sequence
             break
         message = entries[sequence]
-        if queue.attempts_max and sequence not in returned and _is_worn(queue, sequence):
-            status = DeliverStatus.WORN
-            break
         view = message[0].view
-        if view is None:
-            status = DeliverStatus.ABSENT
-            queue.waits_for_slab = True
-            break
-        if message[4] & (_LARGE | _SPECIAL):
-            is_special = message[4] & _SPECIAL
-            status = DeliverStatus.SPECIAL if is_special else DeliverStatus.LARGE
-            break
-        plan, packet_id = None, 0
-        is_settled = is_auto
+        assert view is not None
+        plan, packet_id, is_settled = None, 0, is_auto
         if consumer.encoding is not None:
-            plan = plan_message(consumer, sequence, message, view)
-            if (plan is not None) is is_stored:
-                status = DeliverStatus.LIMIT if is_stored else DeliverStatus.STORED
+            why_not, plan, packet_id = _planned(
+                consumer, sequence, message, view, is_stored=is_stored
+            )
+            if why_not is not None:
+                status = why_not
                 break
-            if plan is not None and plan.qos:
-                packet_id = consumer.connection.sent.next()
-                if not packet_id:
-                    break
             is_settled = plan is not None and not plan.qos
         frame: tuple[bytes | memoryview, ...]
         if plan is not None:
@@ -104,14 +85,7 @@ def deliver(
         else:
             if not staging.counting.ahead(queue, sequence, message):
                 break
-            if sequence in returned:
-                returned.discard(sequence)
-                if sequence >= queue.next:
-                    queue.taken.add(sequence)
-            else:
-                queue.next = sequence + 1
-            queue.delivering += 1
-            held[sequence] = message
+            hold(consumer, sequence, message)
             if packet_id:
                 consumer.connection.sent.put(consumer, sequence)
         parts += frame
@@ -120,6 +94,45 @@ def deliver(
     if is_any_settled and count:
         staging.queue_ready(queue)
     return status, count, b"".join(parts)
+
+
+def _next_to_give(staging: Staging, queue: Queue) -> int | DeliverStatus:
+    """Return the sequence of the next message, or why there is none that can be given."""
+    sequence, returned = queue.next, queue.returned
+    if not (sequence < queue.reach and queue.is_free(sequence)):
+        queue.skip()
+        sequence = queue.next
+    if returned:
+        sequence = min(sequence, returned.first())
+    if sequence >= queue.reach:
+        return _nothing(staging, queue)
+    message = queue.entries[sequence]
+    if queue.attempts_max and sequence not in returned and _is_worn(queue, sequence):
+        return DeliverStatus.WORN
+    if message[0].view is None:
+        queue.waits_for_slab = True
+        return DeliverStatus.ABSENT
+    if message[4] & (_LARGE | _SPECIAL):
+        return DeliverStatus.SPECIAL if message[4] & _SPECIAL else DeliverStatus.LARGE
+    return sequence
+
+
+def _planned(
+    consumer: Consumer, sequence: int, message: Message, view: memoryview, *, is_stored: bool
+) -> tuple[DeliverStatus | None, Plan | None, int]:
+    """Plan how a message goes to a client of MQTT.
+
+    Returns:
+        Why it does not go now, or None; its packet, unless Python encodes it; its packet id, 0:
+        it needs none.
+    """
+    plan = plan_message(consumer, sequence, message, view)
+    if (plan is not None) is is_stored:
+        return DeliverStatus.LIMIT if is_stored else DeliverStatus.STORED, plan, 0
+    if plan is None or not plan.qos:
+        return None, plan, 0
+    packet_id = consumer.connection.sent.next()
+    return None if packet_id else DeliverStatus.LIMIT, plan, packet_id
 
 
 def _is_worn(queue: Queue, sequence: int) -> bool:
