@@ -155,18 +155,28 @@ def rows() -> dict[str, list[str]]:
 
 def test_the_page_names_the_versions_that_are_run() -> None:
     lock = json.loads((CLIENTS / "node/mqtt/package-lock.json").read_text())
+    websocket_lock = json.loads((CLIENTS / "node/package-lock.json").read_text())["packages"]
+    rhea = json.loads((CLIENTS / "rhea/package.json").read_text())["dependencies"]["rhea"]
+    maven = [(CLIENTS.parent / f"jms/{api}/pom.xml").read_text() for api in ("jakarta", "javax")]
+    go_mods = [CLIENTS / "go/mqtt/go.mod", CLIENTS / "go-amqp/go.mod"]
     go_mod = dict(
-        re.findall(r"(github\.com/eclipse/\S+) v(\S+)", (CLIENTS / "go/mqtt/go.mod").read_text())
+        re.findall(r"(github\.com/\S+) v(\S+)", "".join(path.read_text() for path in go_mods))
     )
     run = {
         "mqtt.js": lock["packages"]["node_modules/mqtt"]["version"],
         "paho.mqtt.golang": go_mod["github.com/eclipse/paho.mqtt.golang"],
         "paho.golang": go_mod["github.com/eclipse/paho.golang"],
+        "go-amqp": go_mod["github.com/Azure/go-amqp"],
+        "rhea": f"{rhea}, {websocket_lock['node_modules/rhea']['version']}",
+        "@stomp/stompjs": websocket_lock["node_modules/@stomp/stompjs"]["version"],
+        "Qpid JMS": ", ".join(
+            re.findall(r"qpid-jms-client<.*\s+<version>([\d.]+)<", "".join(maven))
+        ),
     }
     table = rows()
     assert {name: table[name][1] for name in run} == run
     wanted = (PAGE.parents[2] / "pyproject.toml").read_text()
-    for name in ("paho-mqtt", "aiomqtt", "stomp.py"):
+    for name in ("paho-mqtt", "aiomqtt", "stomp.py", "python-qpid-proton"):
         (least,) = re.findall(rf'"{re.escape(name)}>=([\d.]+)', wanted)
         assert table[name][1] == least
 
