@@ -19,6 +19,9 @@ SPREAD := -n $(WORKERS) --dist worksteal
 ON_EVERY_ENGINE := tests/unit/vespiary_broker tests/unit/vespiary_native tests/integration
 # The ring alone differs there. The other unit tests have theirs in memory (tests/unit/vespiary_broker/conftest.py).
 ON_NIO := $(addprefix tests/unit/vespiary_broker/,app cli store/volumes) tests/unit/vespiary_native tests/integration
+# What these look at stands before the ring and the core: logins, TLS, WebSockets, codecs, and rounds of stock clients. They run once, on AIO.
+ONCE := $(foreach name,amqp_go amqp_page amqp_rhea certificate_logins mqtt_bad_input mqtt_clients mqtt_codec mqtt_howto passwords_in_logs \
+	permissions proxy_protocol tls_clients tls_page websocket_clients websocket_page websocket_protocols,--ignore=tests/integration/test_$(name).py)
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
@@ -61,8 +64,8 @@ test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, JMS, NIO, and th
 	$(PYTEST) $(SPREAD) -m "not e2e and not spark and not jms" || failed+=" AIO"; \
 	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
 	$(PYTEST) -m jms tests/integration/test_jms.py || failed+=" JMS"; \
-	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_NIO) || failed+=" NIO"; \
-	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_EVERY_ENGINE) || failed+=" twins"; \
+	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_NIO) || failed+=" NIO"; \
+	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
 spark: $(VENV)/.dev ## the tests with real Spark, in one session (needs Java: `make java`)
