@@ -18,6 +18,7 @@ from vespiary_testkit.mutant_memory import NATIVE_MEMORY, PYTHON_MEMORY
 from vespiary_testkit.mutant_order import NATIVE_ORDER, PYTHON_ORDER
 from vespiary_testkit.mutant_ownership import PYTHON_OWNERSHIP
 from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
+from vespiary_testkit.mutant_protocols import NATIVE_PROTOCOLS, PYTHON_PROTOCOLS
 from vespiary_testkit.mutant_streams import NATIVE_STREAMS, PYTHON_STREAMS
 
 _STORE: Final = "broker/vespiary_broker/store/"
@@ -580,7 +581,8 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
-    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE + PYTHON_OWNERSHIP + PYTHON_STREAMS),
+    *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE + PYTHON_OWNERSHIP),
+    *(PYTHON_PROTOCOLS + PYTHON_STREAMS),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
-    *(NATIVE_ORDER + NATIVE_PAGES + NATIVE_STREAMS),
+    *(NATIVE_ORDER + NATIVE_PAGES + NATIVE_PROTOCOLS + NATIVE_STREAMS),
 )
