@@ -316,7 +316,8 @@ class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             "they get less than they asked for. -1 sets no bound.",
             unit=Unit.SECONDS,
             change=Change.RESTART,
-            minimum=-1,
+            special=-1,
+            minimum=0,
             maximum=2**32 - 2,
         ),
     ] = -1

@@ -126,13 +126,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "for the type LoadBalancer",
     ),
     ({"service": {"ports": [{"name": "all", "nodePort": 30001}]}}, "a nodePort is for"),
-    ({"service": {"ports": [{"name": "amqp", "port": 5672}]}}, "a name that no acceptor has"),
+    ({"service": {"ports": [{"name": "amqps", "port": 5672}]}}, "a name that no acceptor has"),
     ({"service": {"labels": {"app.kubernetes.io/name": "x"}}}, "are the operator's"),
     ({"service": {"labels": {"a": "b c"}}}, "should match"),
     ({"brokerServices": {"loadBalancerClass": "x"}}, "for the type LoadBalancer"),
     ({"headlessService": {"ipFamilies": ["IPv5"]}}, "supported values"),
     (
-        {"tlsRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["a.b"], "acceptor": "amqp"}},
+        {"tlsRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["a.b"], "acceptor": "amqps"}},
         "tlsRoute.acceptor names no acceptor",
     ),
     (

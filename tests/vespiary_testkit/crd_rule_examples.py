@@ -171,7 +171,7 @@ PARTS: dict[str, Examples] = {
     ),
     "a port of the Service has a name that no acceptor has": Examples(
         refused=(
-            {"service": {"ports": [{"name": "amqp"}]}},
+            {"service": {"ports": [{"name": "amqps"}]}},
             {
                 "service": {"ports": [{"name": "all"}]},
                 "acceptors": [{"name": "mine", "port": 7000}],
@@ -191,7 +191,7 @@ PARTS: dict[str, Examples] = {
                 "tlsRoute": {
                     "parentRefs": [{"name": "a"}],
                     "hostnames": ["a.b"],
-                    "acceptor": "amqp",
+                    "acceptor": "amqps",
                 }
             },
         ),

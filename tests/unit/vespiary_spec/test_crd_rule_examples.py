@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from vespiary_spec.model import Facts
+from vespiary_spec.resources import BrokerNodeTuningSpec, BrokerSpec
+from vespiary_spec.settings import DEFAULT_ACCEPTORS
 from vespiary_testkit.crd_rule_examples import (
     FIELDS,
     PARTS,
@@ -11,7 +16,13 @@ from vespiary_testkit.crd_rule_examples import (
     all_rules,
     examples_of,
 )
-from vespiary_testkit.crd_rules import Examples, Rule, cases_of, spec_with
+from vespiary_testkit.crd_rules import (
+    Examples,
+    Rule,
+    bounded_fields,
+    cases_of,
+    spec_with,
+)
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=str)
@@ -62,3 +73,28 @@ def test_bounds_are_tried_on_both_sides() -> None:
     assert found == Examples(
         refused=(-2, 3600001, "3600001ms"), taken=(-1, 0, "0ms", 3600000, "3600000ms")
     )
+
+
+def test_no_bound_is_below_zero() -> None:
+    """Text with a unit has no sign: what a negative number means is special, not a bound."""
+    specs = (BrokerSpec, BrokerNodeTuningSpec)
+    below = [place for spec in specs for place, facts in bounded_fields(spec) if is_below(facts)]
+    assert not below
+
+
+def is_below(facts: Facts) -> bool:
+    return any(bound is not None and bound < 0 for bound in (facts.minimum, facts.maximum))
+
+
+def test_what_names_no_acceptor_is_not_the_name_of_a_default_one() -> None:
+    default = {acceptor.name for acceptor in DEFAULT_ACCEPTORS}
+    refused = [
+        *PARTS["a port of the Service has a name that no acceptor has"].refused,
+        *PARTS["tlsRoute.acceptor names no acceptor"].refused,
+    ]
+    assert not [spec for spec in refused if "acceptors" not in spec and names_of(spec) & default]
+
+
+def names_of(spec: dict[str, Any]) -> set[str]:
+    ports = spec.get("service", {}).get("ports", ())
+    return {port["name"] for port in ports} | {spec.get("tlsRoute", {}).get("acceptor")}
