@@ -200,7 +200,8 @@ int vespiary_core_teach_mqtt(vespiary_core *core, uint32_t handle, const uint8_t
 int vespiary_core_scan_mqtt(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
                             vespiary_result *out);
 int vespiary_core_encode_mqtt(vespiary_core *core, uint32_t consumer, uint32_t qos, uint32_t packet_bytes,
-                              uint64_t stored_below, const uint8_t *topic, uint32_t topic_length);
+                              uint64_t stored_below, const uint8_t *topic, uint32_t topic_length,
+                              const uint8_t *prefixes, uint32_t prefixes_length);
 int vespiary_core_stop_encoding(vespiary_core *core, uint32_t consumer);
 int vespiary_core_set_window(vespiary_core *core, uint32_t handle, uint32_t messages);
 int64_t vespiary_core_unanswered(const vespiary_core *core, uint32_t handle);

@@ -59,7 +59,8 @@ static uint8_t *put_for_version(uint8_t *at, const uint8_t *from, uint32_t lengt
 
 static uint64_t frame_room(const consumer *by, const entry *item)
 {
-    uint32_t start = by->prefix_length * 2U + (by->mqtt ? by->mqtt->topic_length : 0U);
+    /* The shortest line, of one byte, becomes a property of five. */
+    uint64_t start = by->prefix_length * 2U + (by->mqtt ? by->mqtt->topic_length + 4ULL * item->properties_length : 0U);
     return start + item->properties_length + (uint64_t)item->body_length + 160;
 }
 

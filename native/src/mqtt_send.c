@@ -7,7 +7,7 @@
 #include "mqtt.h"
 #include "state.h"
 
-enum { FIRST_ID = 32768, IDS = 32768, SENT_FIRST = 64, PRIORITY_USUAL = 4 };
+enum { FIRST_ID = 32768, IDS = 32768, SENT_FIRST = 64, PRIORITY_USUAL = 4, PROTOCOL_MQTT = 2 };
 enum { SENT_FREE = 0, SENT_HELD, SENT_ORPHANED, SENT_RESERVED };
 
 /* --- packet ids ------------------------------------------------------------------------------------------------- */
@@ -146,23 +146,28 @@ int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *
 
 /* --- what a consumer's messages look like ------------------------------------------------------------------------ */
 int vespiary_core_encode_mqtt(vespiary_core *core, uint32_t handle, uint32_t qos, uint32_t packet_bytes,
-                              uint64_t stored_below, const uint8_t *topic, uint32_t topic_length)
+                              uint64_t stored_below, const uint8_t *topic, uint32_t topic_length,
+                              const uint8_t *prefixes, uint32_t prefixes_length)
 {
-    if (handle >= core->consumers_count || !core->consumers[handle].is_open || qos > 2 || topic_length > UINT16_MAX)
+    if (handle >= core->consumers_count || !core->consumers[handle].is_open || qos > 2 || topic_length > UINT16_MAX ||
+        prefixes_length > UINT16_MAX)
         return -EINVAL;
     consumer *by = &core->consumers[handle];
     if (by->version != 0 || by->mode != 2 || !core->connections[by->connection].is_mqtt)
         return -EINVAL;
-    mqtt_encoding *made = malloc(sizeof *made + topic_length);
+    mqtt_encoding *made = malloc(sizeof *made + topic_length + prefixes_length);
     if (!made)
         return -ENOMEM;
     *made = (mqtt_encoding){.stored_below = stored_below,
                             .packet_max = packet_bytes,
                             .topic_length = (uint16_t)topic_length,
-                            .qos = qos ? 1 : 0,
+                            .prefixes_length = (uint16_t)prefixes_length,
+                            .qos = (uint8_t)qos,
                             .version = core->connections[by->connection].version};
     if (topic_length)
         memcpy(made->topic, topic, topic_length);
+    if (prefixes_length)
+        memcpy(made->topic + topic_length, prefixes, prefixes_length);
     free(by->mqtt);
     by->mqtt = made;
     return 0;
@@ -188,44 +193,70 @@ static bool is_swapped(const uint8_t *at, uint32_t length)
 
 static uint32_t length_bytes(uint64_t length) { return length < 128 ? 1 : length < 16384 ? 2 : length < 2097152 ? 3 : 4; }
 
-bool mqtt_plan(const mqtt_encoding *by, const entry *item, uint64_t sequence, const uint8_t *record, mqtt_packet *plan)
+/* Plan a message that a client of MQTT has sent. */
+static bool plan_own(const mqtt_encoding *by, const entry *item, const uint8_t *properties, mqtt_packet *plan)
 {
     static const char start[] = "destination:", persistent[] = "\npersistent:true";
     const uint32_t head = sizeof start - 1, tail = sizeof persistent - 1;
-    if (sequence < by->stored_below || record[6] != 2 || record[7] != PRIORITY_USUAL ||
-        item->flags & (FLAG_ESCAPED | FLAG_LARGE | FLAG_SPECIAL))
-        return false;
-    const uint8_t *properties = properties_of(item, record);
     uint32_t length = item->properties_length;
-    if (length <= head || properties[length - 1] != '\n' || memcmp(properties, start, head))
+    if (item->flags & FLAG_ESCAPED || length <= head || properties[length - 1] != '\n' || memcmp(properties, start, head))
         return false;
     const uint8_t *line_end = memchr(properties, '\n', length);
     uint32_t line = (uint32_t)(line_end - properties);
     bool is_persistent = line + 1 != length;
     if (is_persistent && (line + tail + 1 != length || memcmp(line_end, persistent, tail)))
         return false;
-    *plan = (mqtt_packet){.topic = {by->topic, by->topic_length}, .qos = is_persistent ? by->qos : 0};
-    plan->is_dup = plan->qos && item->deliveries;
-    if (!by->topic_length) {
+    plan->qos = is_persistent && by->qos;
+    if (!by->topic_length)
         plan->topic = (piece){properties + head, line - head};
-        plan->is_address = true;
-        if (!is_swapped(plan->topic.data, plan->topic.length))
-            return false;
-    }
-    plan->rest = 2 + plan->topic.length + (plan->qos ? 2U : 0) + (by->version == 5) + (uint64_t)item->body_length;
+    return true;
+}
+
+/* Plan a message of another protocol: persistent ones have QoS 2. */
+static bool plan_other(const mqtt_encoding *by, const entry *item, const uint8_t *properties, mqtt_packet *plan)
+{
+    const uint8_t *end = item->properties_length ? memchr(properties, 0, item->properties_length) : NULL;
+    piece lines = {properties, end ? (uint32_t)(end - properties) : item->properties_length};
+    mqtt_said *said = &plan->said;
+    if (!mqtt_read_lines(lines, item->flags & FLAG_ESCAPED, by->version, said) || (said->is_persistent && by->qos == 2))
+        return false;
+    plan->qos = said->is_persistent && by->qos;
+    return by->topic_length || (said->destination.data && mqtt_topic_of(by, said->destination, &plan->topic));
+}
+
+bool mqtt_plan(const mqtt_encoding *by, const entry *item, uint64_t sequence, const uint8_t *record, mqtt_packet *plan)
+{
+    if (sequence < by->stored_below || record[7] != PRIORITY_USUAL || item->flags & (FLAG_LARGE | FLAG_SPECIAL))
+        return false;
+    const uint8_t *properties = properties_of(item, record);
+    *plan = (mqtt_packet){.topic = {by->topic, by->topic_length}, .is_address = !by->topic_length};
+    if (!(record[6] == PROTOCOL_MQTT ? plan_own : plan_other)(by, item, properties, plan))
+        return false;
+    if (plan->is_address && !is_swapped(plan->topic.data, plan->topic.length))
+        return false;
+    plan->is_dup = plan->qos && item->deliveries;
+    uint32_t said = plan->said.properties_length;
+    plan->rest = 2 + plan->topic.length + (plan->qos ? 2U : 0) + (uint64_t)item->body_length;
+    if (by->version == 5)
+        plan->rest += length_bytes(said) + said;
     plan->length = 1 + length_bytes(plan->rest) + plan->rest;
-    plan->body = properties + length;
+    plan->body = properties + item->properties_length;
     plan->body_length = item->body_length;
     return plan->length <= by->packet_max;
+}
+
+static uint8_t *put_length(uint8_t *at, uint64_t length)
+{
+    for (; length > 127; length >>= 7)
+        *at++ = (uint8_t)(length | 0x80);
+    *at++ = (uint8_t)length;
+    return at;
 }
 
 uint8_t *mqtt_encode(uint8_t *at, const mqtt_encoding *by, const mqtt_packet *plan, uint32_t id)
 {
     *at++ = (uint8_t)(0x30 | plan->qos << 1 | (plan->is_dup ? 8 : 0));
-    uint64_t rest = plan->rest;
-    for (; rest > 127; rest >>= 7)
-        *at++ = (uint8_t)(rest | 0x80);
-    *at++ = (uint8_t)rest;
+    at = put_length(at, plan->rest);
     *at++ = (uint8_t)(plan->topic.length >> 8);
     *at++ = (uint8_t)plan->topic.length;
     memcpy(at, plan->topic.data, plan->topic.length);
@@ -236,8 +267,10 @@ uint8_t *mqtt_encode(uint8_t *at, const mqtt_encoding *by, const mqtt_packet *pl
         *at++ = (uint8_t)(id >> 8);
         *at++ = (uint8_t)id;
     }
-    if (by->version == 5)
-        *at++ = 0;
+    if (by->version == 5) {
+        at = put_length(at, plan->said.properties_length);
+        at = mqtt_put_properties(at, &plan->said);
+    }
     memcpy(at, plan->body, plan->body_length);
     return at + plan->body_length;
 }

@@ -255,7 +255,27 @@ static void open_reader(world *w, uint32_t i)
     w->is_encoded[i] = below(5) != 0;
     if (w->is_encoded[i])
         CHECK_EQUAL(vespiary_core_encode_mqtt(w->core, (uint32_t)w->consumers[i], below(3), below(4) ? 100000 : 60,
-                                              below(4) ? 0 : below(200), (const uint8_t *)"fixed", below(2) ? 5 : 0), 0);
+                                              below(4) ? 0 : below(200), (const uint8_t *)"fixed", below(2) ? 5 : 0,
+                                              (const uint8_t *)"/queue/\0/topic/", below(2) ? 15 : 0), 0);
+}
+
+/* A message of STOMP or AMQP: lines at random, in memory that ends where they end. */
+static void put_other(world *w)
+{
+    static const char *lines[] = {"destination:/queue/a.b\n", "persistent:true\n", "a:b\n", "\n", ":\n", "content-type:x\n",
+                                  "mqtt-payload-format:1\n", "correlation-id:ID\\c7\n", "a\\nb:\\\\\n", "bad:\\\n",
+                                  "user-property.x:y\n", "no end", "mqtt-retain:true\n", "\xc3\xa9:\xff\n"};
+    char text[512] = "";
+    for (uint32_t n = below(9); n; n--)
+        strcat(text, lines[below(sizeof lines / sizeof lines[0])]);
+    uint32_t length = (uint32_t)strlen(text);
+    uint8_t *properties = malloc(length + 1U);
+    memcpy(properties, text, length + 1U); /* with the NUL for AMQP */
+    bool is_amqp = below(2);
+    int placed = vespiary_core_publish(w->core, w->routes[below(3)], properties, length + is_amqp,
+                                       (const uint8_t *)"body", 4, (int)below(2), is_amqp ? 3 : 1, 4, (int)below(2), 0, 0, 0);
+    CHECK(placed >= 0 || placed == -ENOSPC);
+    free(properties);
 }
 
 static void deliver(world *w, uint32_t i)
@@ -322,6 +342,8 @@ static void step(world *w)
                 put_publish(w);
             else
                 put_puback(w);
+        if (below(3) == 0)
+            put_other(w);
         serve(w);
     }
     if (below(100) == 0)
@@ -331,10 +353,32 @@ static void step(world *w)
     CHECK(vespiary_core_sent_count(w->core, w->connection) == w->out_count);
 }
 
+/* Lines of one byte become properties of five: there has to be room for them, however much is sent at once. */
+static void check_wide_lines(world *w)
+{
+    static char text[15000];
+    memset(text, '\n', sizeof text);
+    open_world(w);
+    w->version = 5;
+    CHECK_EQUAL(vespiary_core_set_ready_mqtt(w->core, w->connection, 5, PACKET_MAX, 8000, 65535), 0);
+    for (uint32_t i = 0; i < 12; i++)
+        CHECK_EQUAL(vespiary_core_publish(w->core, w->routes[2], (const uint8_t *)text, sizeof text, (const uint8_t *)"", 0, 0,
+                                          1, 4, 0, 0, 0, 0), 3);
+    int consumer = vespiary_core_open_consumer(w->core, w->connection, 3, 2, 100, (const uint8_t *)"", 0, 0);
+    CHECK_EQUAL(vespiary_core_encode_mqtt(w->core, (uint32_t)consumer, 0, 100000, 0, (const uint8_t *)"t", 1,
+                                          (const uint8_t *)"", 0), 0);
+    vespiary_result out;
+    const uint8_t *data;
+    CHECK_EQUAL(vespiary_core_deliver(w->core, (uint32_t)consumer, 100, 1 << 21, &out, &data), 12);
+    CHECK_EQUAL(out.position, 12 * (1 + 3 + 3 + 3 + 5 * sizeof text));
+    vespiary_core_free(w->core);
+}
+
 int main(void)
 {
     world *w = calloc(1, sizeof *w);
     w->stream = malloc(STREAM_MAX);
+    check_wide_lines(w);
     for (uint64_t which = 1; which <= RUNS; which++) {
         state = which * 2654435761u + 88172645463325252u;
         open_world(w);

@@ -45,12 +45,15 @@ class MqttEncoding(NamedTuple):
         packet_bytes: Largest packet that the client takes.
         topic: The topic of all that it gets; empty: of each the one that its address means.
         stored_below: Messages with a lower sequence are not encoded here.
+        prefixes: What clients of other protocols write before an address, tried in this order; none
+            has a NUL.
     """
 
     qos: int
     packet_bytes: int
     topic: bytes = b""
     stored_below: int = 0
+    prefixes: tuple[bytes, ...] = ()
 
 
 class SentMessage(NamedTuple):
@@ -119,11 +122,18 @@ class CoreMqtt(Protocol):
     def encode_mqtt(self, consumer: int, encoding: MqttEncoding | None) -> None:
         """Have `deliver` encode plain messages of a consumer as PUBLISH packets from now on.
 
-        Plain is a message of protocol 2 and priority 4, neither special nor large nor with escapes,
-        whose properties are `destination:ADDRESS` alone or with `persistent:true` behind it; whose
-        packet the client takes; and, without a topic of the consumer, whose address has none of
-        `%`, `+`, `#` and `::`, and does not begin with `$`: it means the topic with `.` for `/` and
-        the other way round. At the first one that is not plain `deliver` stops with STORED.
+        Plain is a message of priority 4, neither special nor large, whose packet the client takes.
+        One of protocol 2 has no escapes, and `destination:ADDRESS` alone as its properties, or with
+        `persistent:true` behind it. One of another protocol has any header lines (up to a NUL) but
+        `mqtt-retain`, `mqtt-retained` and, in MQTT 5, `expires`, `reply-to` and
+        `mqtt-correlation-data`; in MQTT 5 they are UTF-8 with no escape that STOMP 1.2 does not
+        know, and become properties as `server.mqtt.messages` has it. It is not plain if it is
+        persistent and the consumer has QoS 2: then it has that.
+
+        Without a topic of the consumer an address has to be plain too: of another protocol without
+        a prefix, UTF-8, and without escapes; of all without `%`, `+`, `#` and `::`, and with no `$`
+        at its begin: it means the topic with `.` for `/` and the other way round. At the first
+        message that is not plain `deliver` stops with STORED.
 
         With `persistent:true` and a consumer of QoS 1 or 2 a message goes out with QoS 1, with DUP
         if it was given out before, and with a packet id; `deliver` says LIMIT when the window of

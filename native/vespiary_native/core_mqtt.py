@@ -1,4 +1,4 @@
-"""The contract of `abc_mqtt.CoreMqtt` over the C core (native/src/mqtt_scan.c, mqtt_send.c).
+"""The contract of `abc_mqtt.CoreMqtt` over the C core (native/src/mqtt_*.c).
 
 Owns nothing: a mix-in of `NativeCore`, one call into C for each method.
 """
@@ -54,9 +54,11 @@ class NativeMqtt:
         if encoding is None:
             bad = lib.vespiary_core_stop_encoding(self._core, consumer)
         else:
-            qos, packet_bytes, topic, stored_below = encoding
+            qos, packet_bytes, topic, stored_below, prefixes = encoding
+            before = b"\0".join(prefixes)
             bad = lib.vespiary_core_encode_mqtt(
-                self._core, consumer, qos, packet_bytes, stored_below, topic, len(topic)
+                *(self._core, consumer, qos, packet_bytes, stored_below),
+                *(topic, len(topic), before, len(before)),
             )
         check(bad, f"encode_mqtt({consumer})")
 

@@ -6,12 +6,14 @@ Owns the connections of MQTT: a mix-in of `core_driver.Driver`.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 from vespiary_codec.stored_message import STORED_VERSION, read_stored
 from vespiary_codec.wire.mqtt import NEED_DATA, MqttDecoder, Publish, Version
-from vespiary_native.abc import AckMode, DeliverStatus, ScanStatus
+from vespiary_native.abc import AckMode, DeliverStatus, NoRoom, ScanStatus
 from vespiary_native.abc_mqtt import PACKET_ID_FIRST, MqttEncoding, MqttLimits
 from vespiary_testkit.core_pair import Both
+from vespiary_testkit.mqtt_lines import OTHERS_LINES
 from vespiary_testkit.mqtt_stream import PacketSource
 
 BUFFER_BYTES = 1 << 16
@@ -171,6 +173,24 @@ class MqttCalls:
             at += detail
 
     # --- messages out -----------------------------------------------------------------------------
+    def publish_otherwise(self) -> None:
+        """Publish what a client of another protocol has sent."""
+        pick = self.random
+        lines = pick.choices(OTHERS_LINES, k=pick.choice([0, 1, 2, 3, 8]))
+        properties = pick.choice(OTHERS_LINES[:3]) + b"".join(lines)
+        protocol = pick.choice([1, 3])
+        if protocol == 3:
+            properties += b"\0\1\x75\xa0\0native\nc:d\n\\"
+        with suppress(NoRoom):
+            self.core.publish(
+                pick.choice(self.routes),
+                properties,
+                bytes(pick.choice([0, 1, 60, 200, 3000])),
+                persistent=pick.random() < 0.8,
+                protocol=protocol,
+                priority=pick.choice([4, 4, 4, 4, 5]),
+                escaped=b"\\" in properties if pick.random() < 0.9 else pick.random() < 0.5,
+            )
 
     def send_to_client(self, client: MqttClient) -> None:
         """Do something about what a client is sent."""
@@ -186,7 +206,9 @@ class MqttCalls:
             core.set_window(client.handle, pick.choice([0, 1, 5, 100, 65_535, 65_535]))
         elif act < 0.36:
             self.reserve(client)
-        elif act < 0.45:
+        elif act < 0.39:
+            self.publish_otherwise()
+        elif act < 0.47:
             known = pick.choice(client.sent) if client.sent else PACKET_ID_FIRST
             core.take_puback(client.handle, pick.choice([known, known, 1, 32_767, 65_535]))
         else:
@@ -220,6 +242,7 @@ class MqttCalls:
             pick.choice([60, 84, 3000, 300_000, 300_000]),
             pick.choice([b"", b"fixed/topic"]),
             pick.choice([0, 0, 0, low + 3]),
+            pick.choice([(), (b"/queue/", b"/topic/"), (b"", b"/topic/", b"/queue/")]),
         )
         self.core.encode_mqtt(consumer, encoding)
         client.encoded.add(consumer)

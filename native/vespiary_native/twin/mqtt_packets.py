@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_codec.journal.record import RecordFlag
-from vespiary_native.abc_mqtt import PACKET_ID_FIRST, SentMessage
+from vespiary_native.abc_mqtt import PACKET_ID_FIRST, MqttEncoding, SentMessage
+from vespiary_native.twin.mqtt_lines import Said, address_in, read_lines
 
 if TYPE_CHECKING:
     from vespiary_native.twin.state import Consumer, Message
@@ -18,7 +19,7 @@ PACKET_IDS: Final = 32_768
 SLOTS_FIRST: Final = 64
 PROTOCOL: Final = 2
 _PRIORITY_USUAL: Final = 4
-_NOT_PLAIN: Final = RecordFlag.ESCAPED | RecordFlag.LARGE | RecordFlag.SPECIAL
+_NOT_PLAIN: Final = RecordFlag.LARGE | RecordFlag.SPECIAL
 _START: Final = b"destination:"
 _PERSISTENT: Final = b"persistent:true\n"
 _CODED: Final = (b"%", b"+", b"#", b"::")
@@ -120,7 +121,7 @@ class Plan(NamedTuple):
         topic: Its topic.
         rest: The remaining length.
         qos: 0 or 1.
-        version: Of MQTT: 3, 4 or 5.
+        properties: The property block, of MQTT 5.
         body_at: Where its body begins.
         body_bytes: Bytes of its body.
     """
@@ -129,17 +130,16 @@ class Plan(NamedTuple):
     topic: bytes
     rest: int
     qos: int
-    version: int
+    properties: bytes
     body_at: int
     body_bytes: int
 
     def encode(self, view: memoryview, packet_id: int) -> tuple[bytes, memoryview]:
         """Return the parts of its PUBLISH."""
         identifier = packet_id.to_bytes(2, "big") if self.qos else b""
-        properties = b"\0" if self.version == 5 else b""
         head = b"%c%b%b%b%b%b" % (
             self.first, _length(self.rest), len(self.topic).to_bytes(2, "big"), self.topic,
-            identifier, properties,
+            identifier, self.properties,
         )  # fmt: skip
         return head, view[self.body_at : self.body_at + self.body_bytes]
 
@@ -154,32 +154,55 @@ def _length(rest: int) -> bytes:
     return bytes(digits)
 
 
+def _own(properties: bytes, flags: int) -> Said | None:
+    """Return what the lines of a message of MQTT say; None: it is not plain."""
+    if flags & RecordFlag.ESCAPED or not properties.startswith(_START):
+        return None
+    address, end, rest_lines = properties[len(_START) :].partition(b"\n")
+    if not end or rest_lines not in (b"", _PERSISTENT):
+        return None
+    return Said(address, bool(rest_lines), b"")
+
+
+def _other(properties: bytes, flags: int, encoding: MqttEncoding, version: int) -> Said | None:
+    """Return what the lines of a message of another protocol say; None: it is not plain."""
+    said = read_lines(properties, version, is_escaped=bool(flags & RecordFlag.ESCAPED))
+    if said is None or (said.is_persistent and encoding.qos == 2):
+        return None
+    address = address_in(said.destination or b"", encoding.prefixes)
+    return said._replace(destination=address)
+
+
 def plan_message(
     consumer: Consumer, sequence: int, message: Message, view: memoryview
 ) -> Plan | None:
     """Return how a message is sent to a consumer that has an encoding; None: it is not plain."""
-    encoding = consumer.encoding
+    encoding, version = consumer.encoding, consumer.connection.version
     assert encoding is not None
     _, at, properties_bytes, body_bytes, flags, _, record_at = message
-    is_usual = view[record_at + 6] == PROTOCOL and view[record_at + 7] == _PRIORITY_USUAL
-    if sequence < encoding.stored_below or not is_usual or flags & _NOT_PLAIN:
+    is_usual = view[record_at + 7] == _PRIORITY_USUAL and not flags & _NOT_PLAIN
+    if sequence < encoding.stored_below or not is_usual:
         return None
-    lines = bytes(view[at : at + properties_bytes])
-    if not (lines.startswith(_START) and lines.endswith(b"\n")):
+    properties = bytes(view[at : at + properties_bytes])
+    is_own = view[record_at + 6] == PROTOCOL
+    said = _own(properties, flags) if is_own else _other(properties, flags, encoding, version)
+    if said is None:
         return None
-    address, _, rest_lines = lines[len(_START) :].partition(b"\n")
-    if rest_lines not in (b"", _PERSISTENT):
-        return None
-    topic = encoding.topic
+    topic = encoding.topic or _topic_of(said.destination or b"")
     if not topic:
-        if not address or address.startswith(b"$") or any(code in address for code in _CODED):
-            return None
-        topic = address.translate(_SWAPPED)
-    qos = 1 if encoding.qos and rest_lines else 0
-    is_dup = qos and consumer.queue.deliveries.get(sequence, 0)
-    version = consumer.connection.version
-    rest = 2 + len(topic) + 2 * qos + (version == 5) + body_bytes
+        return None
+    qos = 1 if encoding.qos and said.is_persistent else 0
+    block = _length(len(said.properties)) + said.properties if version == 5 else b""
+    rest = 2 + len(topic) + 2 * qos + len(block) + body_bytes
     if 1 + len(_length(rest)) + rest > encoding.packet_bytes:
         return None
+    is_dup = qos and consumer.queue.deliveries.get(sequence, 0)
     first = 0x30 | qos << 1 | (8 if is_dup else 0)
-    return Plan(first, topic, rest, qos, version, at + properties_bytes, body_bytes)
+    return Plan(first, topic, rest, qos, block, at + properties_bytes, body_bytes)
+
+
+def _topic_of(address: bytes) -> bytes:
+    """Return the topic of an address that means the one with dots and slashes swapped."""
+    if address.startswith(b"$") or any(code in address for code in _CODED):
+        return b""
+    return address.translate(_SWAPPED)

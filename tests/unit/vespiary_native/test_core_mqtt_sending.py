@@ -135,7 +135,10 @@ def fill(rig: CoreRig) -> None:
 
 
 NOT_PLAIN = {
-    "of another protocol": {"protocol": 1},
+    "retained of another protocol": {
+        "protocol": 1,
+        "properties": PERSISTENT + b"mqtt-retain:true\n",
+    },
     "with a priority": {"priority": 5},
     "with escapes": {"escaped": True},
     "with other lines": {"properties": PERSISTENT + b"a:b\n"},

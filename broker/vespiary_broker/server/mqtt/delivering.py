@@ -193,6 +193,7 @@ class Deliveries:
                 self._limits.packet_bytes,
                 subscriber.topic.encode(),
                 self._in_flight.known_below(consumer.queue.id),
+                self._hub.topics.prefixes,
             )
         self._core.encode_mqtt(consumer.handle, encoding)
         consumer.is_core_encoding = encoding is not None

@@ -30,6 +30,7 @@ from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.stored_message import StoredMessage
 from vespiary_codec.wire.mqtt import Property
 from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import escape, unescape
 from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
 
@@ -172,9 +173,16 @@ def _headers(message: StoredMessage) -> Iterable[tuple[str, str]]:
     for line in text.split("\n")[:-1]:
         name, _, value = line.partition(":")
         if message.is_escaped and "\\" in line:
-            yield unescape(name, "1.2"), unescape(value, "1.2")
+            yield _plain(name), _plain(value)
         else:
             yield name, value
+
+
+def _plain(text: str) -> str:
+    try:
+        return unescape(text, "1.2")
+    except RemoteProtocolError:
+        return text  # an escape that nobody knows, of whoever stored it
 
 
 def _properties_of(

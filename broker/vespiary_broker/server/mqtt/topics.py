@@ -48,6 +48,11 @@ class TopicMapping:
         self._wild = {word: "".join(f"%{ord(sign):02X}" for sign in word) for word in words}
 
     @property
+    def prefixes(self) -> tuple[bytes, ...]:
+        """What other protocols write in front of addresses."""
+        return tuple(prefix.encode() for prefix in self._prefixes)
+
+    @property
     def is_swapping(self) -> bool:
         """Whether slashes and dots stand for one another, which the core knows."""
         return self._delimiter == "."
