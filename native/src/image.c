@@ -158,6 +158,8 @@ static void evict(vespiary_core *core, slab_list *from, uint32_t at, uint8_t **m
     victim->state = SLAB_ABSENT;
 }
 
+uint32_t slabs_left(const vespiary_core *core) { return core->slabs_max / 4 < SLABS_LEFT ? core->slabs_max / 4 : SLABS_LEFT; }
+
 int slab_take(vespiary_core *core, uint8_t **memory)
 {
     if (!core->free_count) {
@@ -441,9 +443,13 @@ void record_unpin(vespiary_core *core, const queue *q, const entry *item)
 
 int place_volatile(vespiary_core *core, uint32_t length, placed *out)
 {
-    if (core->volatile_current && core->volatile_position + length > core->slab_bytes) {
-        if (!slabs_obtainable(core, 1))
+    bool is_full = core->volatile_current && core->volatile_position + length > core->slab_bytes;
+    if (is_full || !core->volatile_current) {
+        /* A transaction has asked for its room when it began. */
+        if (!slabs_obtainable(core, 1 + (core->transaction ? 0 : slabs_left(core))))
             return -ENOSPC;
+    }
+    if (is_full) {
         core->volatile_current->is_closed = true; /* it has live messages, or its position would be 0 */
         core->volatile_current = NULL;
     }

@@ -119,12 +119,13 @@ static void close_page_filling(vespiary_core *core, file *f)
     close_page_block(core, f, b->offset, b->used, b->records, 0);
 }
 
-static int page_slab(vespiary_core *core, file *f, uint32_t offset)
+/* Have memory for the slab at an offset, if that leaves so many to others. */
+static int page_slab(vespiary_core *core, file *f, uint32_t offset, uint32_t left)
 {
     slab *s = &f->slabs[offset >> core->slab_shift];
     if (s->memory)
         return 0;
-    int bad = slab_take(core, &s->memory);
+    int bad = slabs_obtainable(core, 1 + left) ? slab_take(core, &s->memory) : -ENOSPC;
     if (!bad)
         s->state = SLAB_FILLING;
     return bad;
@@ -141,7 +142,7 @@ static int open_page_block(vespiary_core *core, file *f, uint32_t padded)
 {
     struct page *p = f->page;
     uint32_t at = next_offset(p), target = block_target(core, p, padded);
-    int bad = page_slab(core, f, target);
+    int bad = page_slab(core, f, target, (slabs_left(core) + 1) / 2);
     if (bad)
         return bad;
     close_page_filling(core, f);
@@ -451,7 +452,7 @@ int vespiary_core_page_close(vespiary_core *core, uint64_t page_id, vespiary_wri
         queues += p->queues[i].count > 0;
     uint64_t length = footer_bytes(queues, p->places_count, p->records_count);
     uint8_t *footer = aligned_alloc(PAGE, length);
-    int bad = footer ? page_slab(core, f, at) : -ENOMEM;
+    int bad = footer ? page_slab(core, f, at, slabs_left(core) / 4) : -ENOMEM;
     if (bad) {
         free(footer);
         return bad;

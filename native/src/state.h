@@ -52,6 +52,7 @@ enum {
     WRITE_LIMIT = 1024 * 1024,
     SEGMENT_ENTRIES = 64, /* 1.5 KiB: what a queue takes from its first message on */
     PROTECTED_SLABS = 4, /* the slabs closed last are about to be read by consumers that keep up */
+    SLABS_LEFT = 4,      /* at most; a quarter of a small image: see slabs_left */
     SPARE_SLABS = 64     /* free slabs kept; more go back to the system */
 };
 
@@ -416,6 +417,10 @@ void slab_give(vespiary_core *core, uint8_t *memory);
 void cancels_remove(vespiary_core *core, uint32_t slot);
 int slab_take(vespiary_core *core, uint8_t **memory); /* a free slab, evicting if need be; -ENOSPC */
 bool slabs_obtainable(const vespiary_core *core, uint32_t count);
+/* Slabs that messages which need not survive leave to others: theirs are never evicted, and nothing but a page that is
+ * written, and named in the journal, takes them out of memory. A page leaves half of them while it is filled: for its end,
+ * and for the journal. */
+uint32_t slabs_left(const vespiary_core *core);
 void slab_close(vespiary_core *core, file *owner, uint32_t index);
 void record_pin(vespiary_core *core, const queue *q, const entry *item);   /* one live place more */
 void record_unpin(vespiary_core *core, const queue *q, const entry *item); /* one live place less */

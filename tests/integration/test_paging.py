@@ -186,3 +186,26 @@ def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     assert take_numbered(broker.port(), "/queue/kept", 1500) == list(range(1500))
     wait_for(lambda: not pages(data))
     assert broker.stop() == 0, broker.log_text()
+
+
+def test_who_does_not_read_a_topic_holds_up_no_sender(tmp_path: Path) -> None:
+    """What it waits for need not survive, and fills the memory: pages still get their share."""
+    settings = ("global-max-size=16MiB", "max-disk-usage=100")
+    with (
+        BrokerProcess(tmp_path / "data", *settings) as broker,
+        StompPeer(broker.port()) as reader,
+        StompPeer(broker.port()) as sender,
+    ):
+        reader.connect()
+        asked = {"id": "1", "destination": "/topic/t", "ack": "client-individual", "receipt": "s"}
+        reader.send("SUBSCRIBE", asked)
+        reader.receive_receipt("s")
+        sender.connect()
+        for number in range(2500):
+            sent = {"destination": "/topic/t", "persistent": "true"}
+            if number % 50 == 49:
+                sent["receipt"] = str(number)
+            sender.send("SEND", sent, b"%d " % number + bytes(20_000))
+            if number % 50 == 49:
+                sender.receive_receipt(str(number))
+        wait_for(lambda: metrics(broker)["vespiary_paging_pages"] >= 4)

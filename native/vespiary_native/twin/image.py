@@ -20,6 +20,7 @@ PAGE: Final = 4096
 PROTECTED_SLABS: Final = 4
 """Slabs closed last: consumers that keep up are about to read them."""
 
+SLABS_LEFT: Final = 4
 SPARE_SLABS: Final = 64
 """Free slabs that are kept; more go back to the system."""
 
@@ -186,6 +187,16 @@ class Image:
         """Whether that many slabs could be had now."""
         have = len(self._free) + self.slabs_max - self.slabs_total
         return have >= count or have + len(self._evictable()) >= count
+
+    @property
+    def slabs_left(self) -> int:
+        """Slabs that messages which need not survive leave to others.
+
+        Theirs are never evicted, and nothing but a page that is written, and named in the journal,
+        takes them out of memory. A page leaves half of them while it is filled, for its end and the
+        journal.
+        """
+        return min(self.slabs_max // 4, SLABS_LEFT)
 
     def take(self, slab: Slab) -> None:
         """Give a slab memory, evicting another if need be; its content is undefined.

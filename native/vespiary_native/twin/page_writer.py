@@ -36,6 +36,7 @@ from vespiary_codec.journal.page_record import (
     bitmap_bytes,
 )
 from vespiary_codec.journal.record import ADD, PLACE, SealRecord, encode_record
+from vespiary_native.abc import NoRoom
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin.image import PAGE, Image, JournalFile
 from vespiary_native.values_pages import PAGE_PLACES_MAX, PagePiece, PageState
@@ -174,7 +175,7 @@ class Page(JournalFile):
         at = self._next_offset
         room = slab_bytes - at % slab_bytes
         target = at if need <= room else at + room
-        self._present(target)
+        self._present(target, (self._image.slabs_left + 1) // 2)
         self._close_filling()
         if target != at:
             view, slab_at = self._view(at), at % slab_bytes
@@ -187,10 +188,12 @@ class Page(JournalFile):
         self._block_records = 0
         self._end = min(max(HEADER_BYTES + padded, block_bytes), room)
 
-    def _present(self, offset: int) -> None:
-        """Have memory for the slab at an offset."""
+    def _present(self, offset: int, left: int) -> None:
+        """Have memory for the slab at an offset, if that leaves so many to others."""
         slab = self.slabs[offset >> self._image.slab_shift]
         if slab.buffer is None:
+            if not self._image.can_take(1 + left):
+                raise NoRoom("no slab of memory is free for a page")
             self._image.take(slab)
 
     def _view(self, offset: int) -> memoryview:
@@ -229,7 +232,7 @@ class Page(JournalFile):
             NoRoom: No slab of memory for the seal; nothing was changed.
         """
         at = self._next_offset
-        self._present(at)
+        self._present(at, self._image.slabs_left // 4)
         self._close_filling()
         view, slab_at = self._view(at), at % self._image.slab_bytes + HEADER_BYTES
         view[slab_at : slab_at + len(_SEAL)] = _SEAL

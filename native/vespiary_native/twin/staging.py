@@ -224,9 +224,13 @@ class Staging:
     def _place_volatile(self, length: int) -> tuple[Slab, int]:
         """Find room for a message that need not survive."""
         slab = self._volatile
-        if slab is not None and self._volatile_at + length > self.image.slab_bytes:
-            if not self.image.can_take(1):
+        is_full = slab is not None and self._volatile_at + length > self.image.slab_bytes
+        if slab is None or is_full:
+            # A transaction has asked for its room when it began.
+            left = 0 if self.transaction else self.image.slabs_left
+            if not self.image.can_take(1 + left):
                 raise NoRoom("no slab of memory is free")
+        if slab is not None and is_full:
             slab.is_closed = True  # it has live messages, or its position would be 0
             slab = self._volatile = None
         if slab is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -11,7 +12,7 @@ from vespiary_codec.journal.block import decode_block, walk_blocks
 from vespiary_codec.journal.page import block_file_id
 from vespiary_codec.journal.page_record import PageDoneRecord
 from vespiary_codec.journal.record import AckRecord, AddRecord, decode_record, walk_records
-from vespiary_native.abc import DeliverStatus
+from vespiary_native.abc import DeliverStatus, NoRoom
 from vespiary_native.values_pages import PageState
 from vespiary_testkit.core_rig import KIB, CoreRig, ids
 from vespiary_testkit.page_rig import EVERYTHING, PAGE_SALT, PageFiles, drain, of_type, publish
@@ -366,6 +367,33 @@ def test_messages_that_need_not_survive_are_paged_and_not_restored(
     again.go_on()
     assert ids(drain(again, pages, again.consume())) == [1, 3, 5]
     assert page_id == 1
+
+
+def test_what_need_not_survive_leaves_memory_to_pages_and_to_the_journal(
+    rig: CoreRig, pages: PageFiles
+) -> None:
+    """Its slabs are never evicted: nothing but a page, which needs slabs and a record, frees them."""
+
+    def fill() -> int:
+        sent = 0
+        with suppress(NoRoom):
+            while True:
+                rig.publish(bytes(3000), persistent=False)
+                sent += 1
+        return sent
+
+    sent = fill()
+    assert sent > 100
+    for _ in range(3):
+        page_id = pages.open(rig.core, [1])
+        with suppress(NoRoom):  # as the pager does: what was copied goes
+            pages.fill(rig.core, page_id, 1)
+        assert pages.close(rig.core, page_id)
+        assert rig.core.page_commit(page_id) > 0
+        rig.flush()
+        sent += fill()
+    assert sent == rig.core.queue_statistics(1).added
+    assert rig.core.queue_statistics(1).paged > 60
 
 
 # --- the end ------------------------------------------------------------------------------------
