@@ -5,7 +5,8 @@ others made from the header lines. Pure: the clock is an argument. Called by `se
 the way in, and has the table.
 
 What STOMP and MQTT send has a body of bytes. Where its `content-type` or its payload format says
-that it is text, the body is an amqp-value with a string, else a data section.
+that it is text, the body is an amqp-value with a string, else a data section. What a field cannot
+say (a `timestamp` that is none) is an application property.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ _ANNOTATED: Final = {
     "mqtt-retained": "x-opt-mqtt-retained",
 }
 """Lines that the broker adds, or that another protocol alone knows, as annotations."""
+REPEATS: Final = "x-opt-repeated-properties"
+"""Annotation that has the further values of names that stand more than once: a map of lists."""
 _BROKERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"ingress-timestamp:", b"_AMQ_ACTUAL_EXPIRY:")
 _ANNOTATIONS: Final = (Section.MESSAGE_ANNOTATIONS, "amqp:message-annotations:map")
 _NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME", "mqtt-qos")
@@ -226,18 +229,31 @@ def _converted(
     lines: bytes, message: StoredMessage, queue_id: int, changes: dict[Any, Any], body_bytes: int
 ) -> bytes:
     headers: dict[str, str] = {}
+    repeats: dict[str, list[str]] = {}
+    application: dict[str, str] = {}
     for name, value in _headers_in(lines):
-        headers.setdefault(name, value)
+        if name in headers:
+            _repeat(repeats, name, value)
+            continue
+        headers[name] = value
+        if name in _FIELDS or name in _ANNOTATED:
+            continue
+        own = name.removeprefix(APPLICATION_PREFIX)
+        if application.setdefault(own, value) is not value:
+            _repeat(repeats, own, value)
     annotations = _annotations_of(list(headers.items())) | changes
+    if repeats:
+        annotations[Symbol(REPEATS)] = repeats
     properties = _properties_of(headers, message, queue_id)
-    application = {
-        name.removeprefix(APPLICATION_PREFIX): value
-        for name, value in headers.items()
-        if name not in _FIELDS and name not in _ANNOTATED
-    }
-    for name in ("content-type", "content-encoding"):
-        if not headers.get(name, "").isascii():
-            application[name] = headers[name]  # a symbol of AMQP cannot say it
+    for name, is_said in (
+        ("content-type", properties.content_type),
+        ("content-encoding", properties.content_encoding),
+        ("timestamp", _time(headers.get("timestamp", ""))),
+        ("JMSXGroupSeq", properties.group_sequence is not None),
+        ("amqp-body", False),
+    ):
+        if headers.get(name, "") not in ("", "0") and not is_said:
+            application.setdefault(name, headers[name])  # the field cannot say it
     made = b""
     if annotations:
         made += encode_section(Section.MESSAGE_ANNOTATIONS, annotations)
@@ -248,6 +264,11 @@ def _converted(
     if is_there and _is_text(headers, message.body):
         return made + _value_head(Section.AMQP_VALUE, 0xB1, body_bytes)
     return made + _value_head(Section.DATA, 0xB0, body_bytes)
+
+
+def _repeat(repeats: dict[str, list[str]], name: str, value: str) -> None:
+    if name not in TRANSPORT_HEADERS:
+        repeats.setdefault(name.removeprefix(APPLICATION_PREFIX), []).append(value)
 
 
 def _properties_of(

@@ -18,6 +18,7 @@ clients of AMQP (journal-format.md §3.2.1). Pure: the clock is an argument. Cal
 | a correlation-id that is binary | `mqtt-correlation-data` as well, in base64 |
 | a body that is a string | `mqtt-payload-format:1` |
 | a body that is no single data section, string, binary or null | `amqp-body:encoded` |
+| what has no line | `amqp-omitted`: sections and names, with a blank between them |
 
 Ids that are no strings are spelled as the JMS mapping of AMQP has it: `AMQP_ULONG:7`,
 `AMQP_UUID:…`, `AMQP_BINARY:` and hexadecimal digits. A NUL in a name or a value becomes U+FFFD,
@@ -59,6 +60,11 @@ BINARY_CORRELATION: Final = "mqtt-correlation-data"
 TEXT_BODY: Final = ("mqtt-payload-format", "1")
 _MARKS: Final = ("mqtt-qos", "mqtt-retain", "mqtt-retained")
 ENCODED_BODY: Final = ("amqp-body", "encoded")
+OMITTED: Final = "amqp-omitted"
+_OMITTED_CHARACTERS: Final = 1000
+_TIMES: Final = ("x-opt-delivery-time", "x-opt-delivery-delay")
+_JMS: Final = "x-opt-jms-"
+"""Of the library of JMS, for itself: what they say of body and destinations is told otherwise."""
 _BEFORE_BODY: Final = (
     Section.MESSAGE_ANNOTATIONS,
     Section.PROPERTIES,
@@ -67,7 +73,7 @@ _BEFORE_BODY: Final = (
 _OWN_NAMES: Final = frozenset(
     {
         "destination", "persistent", "priority", "expires", "reply-to", "correlation-id", "type",
-        "content-type", "content-encoding", "timestamp", "amqp-body", "ingress-timestamp",
+        "content-type", "content-encoding", "timestamp", "amqp-body", "ingress-timestamp", OMITTED,
         "JMSMessageID", "JMSXUserID", "JMSXGroupID", "JMSXGroupSeq",
         BINARY_CORRELATION, TEXT_BODY[0], *_MARKS,
     }
@@ -160,6 +166,9 @@ class Taken(NamedTuple):
             headers.append(ENCODED_BODY)
         if self.is_text:
             headers.append(TEXT_BODY)
+        omitted = self._omitted()
+        if omitted:
+            headers.append((OMITTED, omitted))
         for name, value in self.application.items():
             text = text_of(value)
             if not name or text is None:
@@ -170,6 +179,25 @@ class Taken(NamedTuple):
             (name.replace("\0", "\ufffd"), value.replace("\0", "\ufffd")) for name, value in headers
         ]
         return lines_of(plain)
+
+    def _omitted(self) -> str:
+        """Return what other protocols are not given, cut where it is long; empty: nothing."""
+        found = [
+            f"message-annotations:{name}"
+            for name in self.annotations
+            if name not in _TIMES and name != DUPLICATE_ID and not str(name).startswith(_JMS)
+        ]
+        if self.properties.reply_to_group_id:
+            found.append("properties:reply-to-group-id")
+        found += [
+            f"application-properties:{name}"
+            for name, value in self.application.items()
+            if not name or text_of(value) is None
+        ]
+        if len(self.native) > NATIVE.size + NATIVE.unpack_from(self.native)[3]:
+            found.append("footer")
+        text = " ".join(found)
+        return text if len(text) <= _OMITTED_CHARACTERS else f"{text[:_OMITTED_CHARACTERS]}…"
 
     def _own_headers(self) -> list[tuple[str, str]]:
         header, properties = self.header, self.properties

@@ -107,6 +107,27 @@ def test_what_has_no_text_is_for_amqp_alone() -> None:
     assert "p" not in lines_of(message(application={"p": Described(Symbol("a:b"), 1)}))
 
 
+def test_what_has_no_line_is_named() -> None:
+    footer = encode_section(Section.FOOTER, {Symbol("f"): 1})
+    annotations = encode_section(Section.MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): 1})
+    application = encode_section(Section.APPLICATION_PROPERTIES, {"n": None, "": "x", "p": "y"})
+    found = lines_of(annotations + application + b"\0\x53\x75\xa0\0" + footer)
+    assert found["amqp-omitted"] == (
+        "message-annotations:x-opt-a application-properties:n application-properties: footer"
+    )
+    assert "amqp-omitted" not in lines_of(message(application={"p": "y"}))
+    many = {f"name-{number}": None for number in range(200)}
+    assert len(lines_of(message(application=many))["amqp-omitted"]) == 1001
+
+
+def test_repeats_and_names_that_meet_are_an_annotation() -> None:
+    lines = b"a:1\nuser-property.a:2\na:3\ndestination:/queue/a\n"
+    found = restored(stored(lines))
+    assert found[Section.APPLICATION_PROPERTIES] == {"a": "1"}
+    annotations = found[Section.MESSAGE_ANNOTATIONS]
+    assert annotations == {"x-opt-repeated-properties": {"a": ["2", "3"]}}
+
+
 @pytest.mark.parametrize("name", ["destination", "persistent", "content-length", "message-id"])
 def test_a_reserved_name_gets_a_prefix(name: str) -> None:
     found = lines_of(message(application={name: "x"}, durable=False))
