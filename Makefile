@@ -105,7 +105,7 @@ bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a la
 bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
 
-bench-protocols: $(VENV)/.dev ## measure MQTT beside STOMP, and ten thousand idle connections
+bench-protocols: $(VENV)/.dev ## measure STOMP, MQTT and AMQP, from each to each, with TLS, and ten thousand idle connections
 	$(BIN)/python -m benchmarks.protocols
 
 bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core and through Spark
@@ -155,7 +155,7 @@ gen-check: $(VENV)/.dev
 	$(BIN)/python -m vespiary_spec.gen --check
 
 c-warnings:
-	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/mqttload.c benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
+	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/protocolload.c $(wildcard benchmarks/load/*.c) benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
 
 native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(wildcard native/src/*.h)
 	@mkdir -p native/tests/bin

@@ -105,6 +105,7 @@ def running_broker(
     *,
     command: Sequence[str] | None = None,
     settings: Sequence[str] = (),
+    configuration: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[RunningBroker]:
     """Run `vespiary run` on free loopback ports; SIGTERM at the end of the block.
@@ -113,12 +114,15 @@ def running_broker(
         data: Data folder of the broker; its log goes to `broker.log` beside it.
         command: Program and leading arguments; None means the environment's own `vespiary`.
         settings: `NAME=VALUE` settings, handed over by `--set`.
+        configuration: A broker.yaml, for what `--set` can't say.
         environment: Added to this process's environment, such as `VESPIARY_NATIVE=0`.
 
     Raises:
         BrokerError: It could not be started, was not ready in 60 s, or did not stop with 0 in 60 s.
     """
     line = [*(command or default_command()), "run", "--data", str(data), "--port", "0", "--json"]
+    if configuration is not None:
+        line += ["--config", str(configuration)]
     for setting in settings:
         line += ["--set", setting]
     log = data.with_name(data.name + ".log")

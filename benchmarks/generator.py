@@ -1,4 +1,4 @@
-"""Builds and runs `stompload` and `mqttload`, and gives their report a type.
+"""Builds and runs `stompload` and `protocolload`, and gives their report a type.
 
 Owns: the compiler call and the generator's process. Must never: parse anything but the one JSON
 object that a generator prints. Called by `benchmarks.measurement` and by tests.
@@ -12,9 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-SOURCE = Path(__file__).with_name("stompload.c")
-BINARY = Path(__file__).with_name("bin") / "stompload"
-MQTT_BINARY = BINARY.with_name("mqttload")
+_FOLDER = Path(__file__).parent
+BINARY = _FOLDER / "bin" / "stompload"
+PROTOCOL_BINARY = BINARY.with_name("protocolload")
+_PARTS = {
+    "stompload": ("stompload.c", "load/measuring.c", "load/stomp_frames.c"),
+    "protocolload": ("protocolload.c", "load/*.c"),
+}
 _WARNINGS = ("all", "extra", "conversion", "shadow", "strict-prototypes", "vla", "error")
 _C_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", *(f"-W{name}" for name in _WARNINGS))
 
@@ -56,19 +60,20 @@ class Load(Arguments, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
 
 
-class MqttLoad(Arguments, frozen=True, kw_only=True):
-    """As `Load`, for mqttload: QoS 1 in a closed loop; as many consumers as queues, or none.
+class ProtocolLoad(Arguments, frozen=True, kw_only=True):
+    """As `Load`, for protocolload: in a closed loop; as many consumers as queues, or none.
 
-    `queues` are topics; each has a subscriber with a persistent session, so that every message is
-    journalled. `version` is 4 for MQTT 3.1.1, 5 for 5.
+    Protocols are `stomp`, `mqtt` (3.1.1, QoS 1), `mqtt5` and `amqp`. Every message is journalled:
+    what MQTT publishes is for a queue or a persistent session, which has gone without consumers.
     """
 
+    producer_protocol: str
+    consumer_protocol: str
     producers: int = 1
     consumers: int = 0
     queues: int = 1
     window: int = 1
     body_size: int = 1024
-    version: int = 4
     warmup: float = 1.0
     seconds: float = 4.0
     messages: int = 20_000_000
@@ -145,39 +150,58 @@ class LoadReport(msgspec.Struct, frozen=True):
     per_second: list[tuple[int, int]]
 
 
+def has_tls() -> bool:
+    """Return whether generators are built with TLS: whether OpenSSL's header files are there."""
+    compiler = os.environ.get("CC", "cc")
+    try:
+        done = subprocess.run(
+            [compiler, "-E", "-x", "c", "-"],
+            input=b"#include <openssl/ssl.h>\n",
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return False  # `build` says so
+    return done.returncode == 0
+
+
 def build(binary: Path = BINARY, extra_flags: Sequence[str] = ()) -> Path:
-    """Compile a generator unless `binary` is newer than its source; returns `binary`.
+    """Compile a generator unless `binary` is newer than its sources; returns `binary`.
 
     Args:
-        binary: Where it is to be; its name is that of the source.
+        binary: Where it is to be; its name is that of the generator.
         extra_flags: For the compiler.
 
     Raises:
-        GeneratorError: The compiler (`$CC`, else cc) is missing or refused the source.
+        GeneratorError: The compiler (`$CC`, else cc) is missing or refused the sources.
     """
-    named = SOURCE.with_name(f"{binary.name}.c")
-    source = named if named.exists() else SOURCE
-    if binary.exists() and binary.stat().st_mtime_ns > source.stat().st_mtime_ns:
+    sources = [path for part in _PARTS[binary.name] for path in sorted(_FOLDER.glob(part))]
+    newest = max(p.stat().st_mtime_ns for p in [*sources, *_FOLDER.glob("load/*.h")])
+    if binary.exists() and binary.stat().st_mtime_ns > newest:
         return binary
     binary.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "cc")
-    command = [compiler, *_C_FLAGS, *extra_flags, str(source), "-o", str(binary)]
+    libraries = ["-lssl", "-lcrypto"] if binary.name == "protocolload" and has_tls() else []
+    command = [compiler, *_C_FLAGS, *extra_flags, *map(str, sources), *libraries]
+    made = binary.with_name(f"{binary.name}.{os.getpid()}")  # another process may build it too
+    command += ["-o", str(made)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise GeneratorError(
-            f"building {source.stem} needs a C compiler: '{compiler}' was not found; "
+            f"building {binary.name} needs a C compiler: '{compiler}' was not found; "
             "on Debian: apt-get install gcc libc6-dev"
         ) from error
     if done.returncode != 0:
         raise GeneratorError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    made.replace(binary)
     return binary
 
 
 def run_load(
     binary: Path,
     port: int,
-    load: Load | MqttLoad,
+    load: Load | ProtocolLoad,
     *,
     on_measuring: Callable[[], None] = lambda: None,
     on_measured: Callable[[], None] = lambda: None,

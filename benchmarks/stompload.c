@@ -1,7 +1,7 @@
 /* stompload: a STOMP 1.2 load generator that checks what it measures.
  *
  * Owns: connections to ONE broker on a loopback address, a ledger of every message it made, and the
- * two latency histograms. One thread, one epoll, no dependencies, no state outside `struct load`.
+ * two latency histograms. One thread, one epoll, no state outside `struct load`; what it shares with protocolload is load/.
  * Must never: talk to another machine, run without an end (time and count are both bounded), or
  * print a figure without the loss, duplicate and order check beside it.
  * Called by: `python -m benchmarks`, tests/crash, and by hand; docs/howto/benchmarks.md.
@@ -24,7 +24,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -36,31 +35,24 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS 1000000000ull
+#include "load/measuring.h"
+#include "load/stomp_frames.h"
+
 #define MAGIC 0x564c4f41u
 #define READ_BYTES 131072u           /* room for one read */
 #define SEND_BYTES 131072u           /* frames gathered for one write */
 #define ACK_LIMIT_BYTES (1u << 20)   /* unsent acknowledgements that stop reading */
-#define HEADER_LIMIT_BYTES 65536u
-#define BODY_LIMIT_BYTES (64u << 20)
 #define SEQ_LIMIT (1ull << 30)
 #define SOURCE_LIMIT 65536u
 #define SERIES_LIMIT 3600u
-#define SLOTS (37u * 1024u)
 #define VERIFY_LIMIT 16u
 
-enum { EXIT_CHECK = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 enum { CONFIRMED = 1, RECEIVED = 2, TRIED = 4, ACKED = 8 }; /* a message; the last two: of a file */
 enum phase { CONNECT, RUN, DRAIN, CLOSE, DONE };
 enum stage { CONNECTING, SUBSCRIBING, READY, CLOSING, CLOSED };
 
 struct stamp { uint32_t magic, run, producer, body_bytes; uint64_t seq, time_ns; };
-struct span { const char *data; size_t size; };
-struct buffer { char *data; size_t start, end, size; };
-struct histogram { uint64_t count, sum_ns, max_ns, slots[SLOTS]; };
 struct source { uint32_t run, producer; uint64_t capacity, *last_seq; uint8_t *flags; };
-struct frame { char command; bool has_length; size_t length, needed; struct span receipt, ack,
-               subscription, message, body; };
 
 struct options {
     const char *host, *login, *passcode, *vhost, *destination, *destination_type, *ack,
@@ -70,7 +62,6 @@ struct options {
         warmup, drain_seconds, idle, run, variants;
 };
 
-struct counts { uint64_t sent, confirmed, delivered, acknowledged; };
 struct checks { uint64_t duplicates, out_of_order, misrouted, corrupt, foreign, receipt_errors,
                 lost, unconfirmed, confirmed_not_seen, resurrected, in_doubt; };
 
@@ -87,8 +78,6 @@ struct connection {
     struct span pending_ack, pending_sub; /* consumer, ack mode client: the last one of this read */
     uint64_t pending_count;
 };
-
-struct snapshot { uint64_t time_ns; struct counts counts; double user_s, system_s; };
 
 struct load {
     struct options options;
@@ -114,119 +103,7 @@ struct load {
     uint32_t series[SERIES_LIMIT][2];
 };
 
-/* --- small parts ------------------------------------------------------------------------------ */
-static void die(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
-static void die(int code, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    fputs("stompload: ", stderr);
-    vfprintf(stderr, format, list);
-    fputc('\n', stderr);
-    va_end(list);
-    exit(code);
-}
-
-static void *allocate(size_t count, size_t size)
-{
-    void *memory = calloc(count, size);
-    if (memory == NULL)
-        die(EXIT_CHECK, "no memory for %zu x %zu bytes", count, size);
-    return memory;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t to_ns(double seconds) { return (uint64_t)(seconds * 1e9); }
-
-/* Return room for `room` more bytes at the end; moves or grows the buffer when it has to. */
-static char *reserve(struct buffer *b, size_t room)
-{
-    if (b->start == b->end)
-        b->start = b->end = 0;
-    if (b->size - b->end < room && b->start > 0) {
-        memmove(b->data, b->data + b->start, b->end - b->start);
-        b->end -= b->start;
-        b->start = 0;
-    }
-    if (b->size - b->end < room) {
-        char *data = realloc(b->data, b->end + room);
-        if (data == NULL)
-            die(EXIT_CHECK, "no memory for a buffer of %zu bytes", b->end + room);
-        b->data = data;
-        b->size = b->end + room;
-    }
-    return b->data + b->end;
-}
-
-static void append(struct buffer *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct buffer *b, const char *format, ...)
-{
-    va_list list;
-    char text[2048];
-    va_start(list, format);
-    int size = vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    if (size < 0 || (size_t)size >= sizeof text)
-        die(EXIT_USAGE, "a frame's headers exceed %zu bytes: shorten the names given", sizeof text);
-    memcpy(reserve(b, (size_t)size), text, (size_t)size);
-    b->end += (size_t)size;
-}
-
-static size_t put_number(char *to, uint64_t value)
-{
-    char digits[20];
-    size_t count = 0;
-    do {
-        digits[count++] = (char)('0' + value % 10);
-    } while ((value /= 10) > 0);
-    for (size_t i = 0; i < count; i++)
-        to[i] = digits[count - 1 - i];
-    return count;
-}
-
-/* Parse a decimal number that fills the span; false for anything else. */
-static bool get_number(struct span text, uint64_t *value)
-{
-    *value = 0;
-    for (size_t i = 0; i < text.size; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9' || *value > UINT64_MAX / 10 - 1)
-            return false;
-        *value = *value * 10 + (uint64_t)(text.data[i] - '0');
-    }
-    return text.size > 0;
-}
-
-/* Log-linear, 1024 steps a power of two: three digits from 1 ns to 19 hours, like HdrHistogram. */
-static void record(struct histogram *h, uint64_t ns)
-{
-    uint64_t v = ns < (1ull << 46) ? ns : (1ull << 46) - 1;
-    unsigned shift = v < 2048 ? 0 : 53u - (unsigned)__builtin_clzll(v);
-    h->slots[shift * 1024u + (v >> shift)]++;
-    h->count++;
-    h->sum_ns += ns;
-    if (ns > h->max_ns)
-        h->max_ns = ns;
-}
-
-static double percentile_us(const struct histogram *h, double share)
-{
-    uint64_t target = (uint64_t)(share * (double)h->count + 0.999999), seen = 0;
-    for (uint64_t slot = 0; slot < SLOTS; slot++) {
-        seen += h->slots[slot];
-        if (seen >= target && seen > 0) {
-            unsigned shift = slot < 2048 ? 0 : (unsigned)(slot / 1024 - 1);
-            uint64_t edge = ((slot - shift * 1024u + 1) << shift) - 1;
-            return (double)(edge < h->max_ns ? edge : h->max_ns) / 1e3;
-        }
-    }
-    return 0;
-}
+const char PROGRAM[] = "stompload";
 
 /* End the run early; the first reason stays. */
 static void stop(struct load *l, int code, const char *ended, struct span reason)
@@ -431,62 +308,6 @@ static void put_ack(struct load *l, struct connection *c, struct span id, const 
 }
 
 /* --- input ------------------------------------------------------------------------------------ */
-static void put_header(struct frame *f, const char *line, size_t size)
-{
-    const char *colon = memchr(line, ':', size);
-    size_t name = colon == NULL ? 0 : (size_t)(colon - line);
-    struct span value = {line + name + 1, size - name - 1}, *to = NULL;
-    uint64_t length;
-    if (name == 3 && memcmp(line, "ack", 3) == 0)
-        to = &f->ack;
-    else if (name == 7 && memcmp(line, "message", 7) == 0)
-        to = &f->message;
-    else if (name == 10 && memcmp(line, "receipt-id", 10) == 0)
-        to = &f->receipt;
-    else if (name == 12 && memcmp(line, "subscription", 12) == 0)
-        to = &f->subscription;
-    else if (name == 14 && memcmp(line, "content-length", 14) == 0 && !f->has_length) {
-        f->has_length = true;
-        f->length = get_number(value, &length) && length <= BODY_LIMIT_BYTES ? length : SIZE_MAX;
-    }
-    if (to != NULL && to->data == NULL) /* STOMP 1.2: the first of repeated headers counts */
-        *to = value;
-}
-
-/* Parse one frame. Returns its bytes; 0 when `f->needed` bytes are needed; -1 when malformed. */
-static ssize_t parse(const char *data, size_t size, struct frame *f)
-{
-    const char *line = data, *end = data + size, *eol, *nul;
-    *f = (struct frame){.needed = size + 1};
-    if (*data == '\n' || *data == '\r')
-        return 1;
-    for (;;) {
-        eol = memchr(line, '\n', (size_t)(end - line));
-        if ((size_t)((eol == NULL ? end : eol) - data) > HEADER_LIMIT_BYTES)
-            return -1;
-        if (eol == NULL)
-            return 0;
-        size_t length = (size_t)(eol - line) - (eol > line && eol[-1] == '\r');
-        if (length == 0)
-            break;
-        if (line == data)
-            f->command = *line;
-        else
-            put_header(f, line, length);
-        line = eol + 1;
-    }
-    f->body = (struct span){eol + 1, f->length};
-    if (f->has_length && f->length == SIZE_MAX)
-        return -1;
-    if (f->has_length) {
-        f->needed = (size_t)(f->body.data - data) + f->length + 1;
-        return f->needed > size ? 0 : data[f->needed - 1] == '\0' ? (ssize_t)f->needed : -1;
-    }
-    nul = memchr(f->body.data, '\0', (size_t)(end - f->body.data));
-    f->body.size = nul == NULL ? 0 : (size_t)(nul - f->body.data);
-    return nul == NULL ? (size > BODY_LIMIT_BYTES ? -1 : 0) : (ssize_t)(nul + 1 - data);
-}
-
 static void on_confirm(struct load *l, struct connection *c, struct span receipt, uint64_t now)
 {
     uint64_t seq;
@@ -676,7 +497,7 @@ static void on_readable(struct load *l, struct connection *c)
     c->in.end += (size_t)n;
     while (c->in.end - c->in.start > 0 && c->in.end - c->in.start >= c->needed) {
         struct frame frame;
-        ssize_t used = parse(c->in.data + c->in.start, c->in.end - c->in.start, &frame);
+        ssize_t used = parse_frame(c->in.data + c->in.start, c->in.end - c->in.start, &frame);
         c->needed = used == 0 ? frame.needed : 0;
         if (used < 0)
             stop_text(l, EXIT_CHECK, "protocol error", "malformed frame from the broker");
@@ -699,15 +520,6 @@ static void on_readable(struct load *l, struct connection *c)
 }
 
 /* --- the run ---------------------------------------------------------------------------------- */
-static void take_snapshot(const struct load *l, struct snapshot *s, uint64_t now)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    *s = (struct snapshot){now, l->counts,
-        (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6,
-        (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6};
-}
-
 static bool all_confirmed(const struct load *l, bool quota_too)
 {
     if (l->counts.confirmed < l->counts.sent)
@@ -745,10 +557,10 @@ static void enter(struct load *l, enum phase phase, uint64_t now)
     } else if (phase == DRAIN) {
         l->end_ns = now < l->end_ns ? now : l->end_ns;
         if (l->begin.time_ns == 0)
-            take_snapshot(l, &l->begin, now);
+            take_snapshot(&l->begin, l->counts, now);
         /* A drain that ended by falling silent is measured up to its last message. */
         bool silent = l->producers == 0 && l->idle_since_ns > l->begin.time_ns;
-        take_snapshot(l, &l->end, silent ? l->idle_since_ns : now);
+        take_snapshot(&l->end, l->counts, silent ? l->idle_since_ns : now);
         fputs("stompload: measured\n", stderr);
     }
     for (size_t i = 0; phase == CLOSE && i < l->connection_count; i++) {
@@ -772,7 +584,7 @@ static void advance(struct load *l, uint64_t now)
         bool quiet = l->producers == 0 && (now - l->idle_since_ns > to_ns(o->idle) ||
                                            (double)l->counts.delivered >= o->messages);
         if (now >= l->begin_ns && l->begin.time_ns == 0) {
-            take_snapshot(l, &l->begin, now);
+            take_snapshot(&l->begin, l->counts, now);
             fputs("stompload: measuring\n", stderr);
         }
         if (now >= l->end_ns || quiet || (l->producers > 0 && all_confirmed(l, true)))
@@ -824,7 +636,7 @@ static void run_loop(struct load *l)
         advance(l, now);
     }
     if (l->end.time_ns == 0) { /* ended early: close the window here */
-        take_snapshot(l, &l->end, now_ns());
+        take_snapshot(&l->end, l->counts, now_ns());
         if (l->begin.time_ns == 0)
             l->begin = l->end;
     }
@@ -857,33 +669,6 @@ static void check_ledger(struct load *l)
         k->receipt_errors + k->unconfirmed + k->resurrected > 0 ||
         (k->out_of_order > 0 && !l->verifies)))
         l->exit_code = EXIT_CHECK;
-}
-
-static void print_text(const char *name, const char *text)
-{
-    printf("\"%s\":\"", name);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        putchar((unsigned char)*text < 32 || (unsigned char)*text > 126 ? ' ' : *text);
-    }
-    fputs("\",", stdout);
-}
-
-static void print_latency(const char *name, const struct histogram *h)
-{
-    printf("\"%s\":{\"count\":%" PRIu64 ",\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,"
-           "\"p999\":%.1f,\"max\":%.1f},", name, h->count,
-           h->count > 0 ? (double)h->sum_ns / (double)h->count / 1e3 : 0, percentile_us(h, 0.5),
-           percentile_us(h, 0.9), percentile_us(h, 0.99), percentile_us(h, 0.999),
-           (double)h->max_ns / 1e3);
-}
-
-static void print_counts(const char *name, struct counts a, struct counts b)
-{
-    printf("\"%s\":{\"sent\":%" PRIu64 ",\"confirmed\":%" PRIu64 ",\"delivered\":%" PRIu64
-           ",\"acknowledged\":%" PRIu64 "},", name, b.sent - a.sent, b.confirmed - a.confirmed,
-           b.delivered - a.delivered, b.acknowledged - a.acknowledged);
 }
 
 static void report(const struct load *l)

@@ -105,6 +105,10 @@ def recovery_figures(runs: list[recovery.Recovered]) -> list[Figure]:
     ]
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
+
+
 def show(figures: list[Figure], title: str, console: Console) -> None:
     """Print a table."""
     table = Table(title=title, title_justify="left")
@@ -116,8 +120,8 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
         floor = ""
         if figure.bound is not None:
             floor = f"{'>=' if figure.at_least else '<='} {figure.bound:g}"
-        span = f"{min(figure.values):,.4g} to {max(figure.values):,.4g}"
-        table.add_row(figure.name, f"{figure.median:,.4g}", span, floor, figure.verdict)
+        span = f"{_number(min(figure.values))} to {_number(max(figure.values))}"
+        table.add_row(figure.name, _number(figure.median), span, floor, figure.verdict)
     console.print(table)
 
 

@@ -12,7 +12,9 @@ import msgspec
 
 from benchmarks import generator, usage
 from benchmarks.broker import running_broker
-from benchmarks.generator import Load, LoadReport, MqttLoad
+from benchmarks.generator import LoadReport
+from benchmarks.protocols import certificate
+from benchmarks.protocols.rows import Row
 
 _CONNECT = bytes([0x10, 0, 0, 4, *b"MQTT", 4, 2, 0, 0, 0])
 """A CONNECT of MQTT 3.1.1 without keep alive; its lengths are filled in."""
@@ -47,32 +49,48 @@ class IdleFigures(msgspec.Struct, frozen=True, kw_only=True):
         return (self.with_bytes - self.before_bytes) / self.connections
 
 
-def measure_load(folder: Path, load: Load | MqttLoad, settings: tuple[str, ...]) -> LoadFigures:
+def measure_load(folder: Path, row: Row, settings: tuple[str, ...]) -> LoadFigures:
     """Run one load on a fresh broker.
 
     Args:
-        folder: An empty folder for the store.
-        load: What to send; its type says by which protocol.
+        folder: An empty folder for the store, and for the certificate of a row with TLS.
+        row: What to send, and how.
         settings: Of the broker, `NAME=VALUE`.
 
     Raises:
         ProtocolError: The generator's checks have failed.
         BrokerError, GeneratorError: A part of the measurement could not run.
     """
-    is_mqtt = isinstance(load, MqttLoad)
-    binary = generator.build(generator.MQTT_BINARY if is_mqtt else generator.BINARY)
+    binary = generator.build(generator.PROTOCOL_BINARY)
+    configuration: Path | None = None
+    extra: tuple[str, ...] = ()
+    if row.has_tls:
+        configuration, trusted = certificate.configure(folder)
+        extra = ("--tls-ca", str(trusted))
     samples: list[usage.Usage] = []
-    with running_broker(folder / "data", settings=settings) as broker:
+    with running_broker(folder / "data", settings=settings, configuration=configuration) as broker:
         report = generator.run_load(
             binary,
             broker.port,
-            load,
+            row.load,
             on_measuring=lambda: samples.append(broker.usage()),
             on_measured=lambda: samples.append(broker.usage()),
+            extra_arguments=extra,
         )
     if not report.passed or len(samples) != 2:
-        raise ProtocolError(f"{binary.name} found: {report.checks}")
+        raise ProtocolError(complaint(report))
     return _figures(report, samples[1].since(samples[0]))
+
+
+def complaint(report: LoadReport) -> str:
+    """Say what a generator's checks have found."""
+    checks = msgspec.structs.asdict(report.checks)
+    spoiled = [f"{count} {name.replace('_', ' ')}" for name, count in checks.items() if count]
+    wanted = [text for text in spoiled if not text.endswith((" not seen", " order checked"))]
+    sentence = f"of {report.totals.sent} messages {', '.join(wanted) or 'none was measured'}"
+    if report.checks.unconfirmed:
+        sentence += "; a broker whose disk is fuller than max-disk-usage answers none"
+    return sentence
 
 
 def _figures(report: LoadReport, used: usage.Usage) -> LoadFigures:

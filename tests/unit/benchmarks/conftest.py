@@ -1,4 +1,4 @@
-"""Fixtures of the benchmark tests: the generator, built with the sanitizers."""
+"""Fixtures of the benchmark tests: the generators, built with the sanitizers."""
 
 import sys
 from pathlib import Path
@@ -12,13 +12,22 @@ if str(_ROOT) not in sys.path:  # `benchmarks` is no part of the distribution
 FAKE_BROKER = _ROOT / "tests" / "vespiary_testkit" / "stomp_server.py"
 
 
+# Memory of the whole run is left to the exit on purpose: no leak check.
+_SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wl,--as-needed")
+
+
 @pytest.fixture(scope="session")
 def stompload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from benchmarks import generator
 
-    # Memory of the whole run is left to the exit on purpose: no leak check.
-    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wl,--as-needed")
-    return generator.build(tmp_path_factory.mktemp("stompload") / "stompload", extra_flags=flags)
+    return generator.build(tmp_path_factory.mktemp("bin") / "stompload", extra_flags=_SANITIZED)
+
+
+@pytest.fixture(scope="session")
+def protocolload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from benchmarks import generator
+
+    return generator.build(tmp_path_factory.mktemp("bin") / "protocolload", extra_flags=_SANITIZED)
 
 
 @pytest.fixture(autouse=True)
