@@ -190,14 +190,29 @@ def test_wildcards(make: MqttClients, topic_filter: str, taken: list[str], left:
     assert [each.topic for each in receiver.take(len(taken) + 1)] == [*taken, last]
 
 
-def test_overlapping_subscriptions_each_give_the_message(make: MqttClients) -> None:
+@pytest.mark.parametrize("version", LEVELS)
+def test_overlapping_subscriptions_give_one_copy_with_the_highest_qos(
+    make: MqttClients, version: str
+) -> None:
+    client, root = make(make.name(), version), make.name()
+    for topic_filter, qos in ((f"{root}/#", 0), (f"{root}/+", 2), (f"{root}/a", 1)):
+        client.subscribe(topic_filter, qos)
+    for topic in (f"{root}/a", f"{root}/b/c", f"{root}/b", f"{root}/a"):
+        client.publish(topic, topic, 2)
+    client.publish(root, "last", 2)
+    got = [(each.topic.removeprefix(root), each.qos) for each in client.take(5)]
+    assert sorted(got) == [("", 0), ("/a", 2), ("/a", 2), ("/b", 2), ("/b/c", 0)]
+
+
+def test_one_copy_has_the_identifiers_of_all_subscriptions(make: MqttClients) -> None:
     client, root = make(), make.name()
     client.subscribe(f"{root}/#", 2, SubscriptionIdentifier=1)
     client.subscribe(f"{root}/+", 1, SubscriptionIdentifier=2)
     client.publish(f"{root}/a", "x", 2)
-    got = client.take(2)
-    assert {message.topic for message in got} == {f"{root}/a"}
-    assert max(message.qos for message in got) == 2
+    client.publish(f"{root}/a/b", "x", 2)
+    one, other = client.take(2)
+    assert sorted(one.properties.SubscriptionIdentifier) == [1, 2]
+    assert other.properties.SubscriptionIdentifier == [1]
 
 
 def test_an_unsubscribed_topic_is_silent(make: MqttClients) -> None:

@@ -19,6 +19,8 @@ from vespiary_codec.wire.mqtt import (
     Suback,
     Subscribe,
     Subscription,
+    Unsuback,
+    Unsubscribe,
     Version,
 )
 from vespiary_testkit.broker_process import BrokerProcess
@@ -129,6 +131,69 @@ def test_subscriptions_and_retained_messages_survive(broker: BrokerProcess, end:
             "state/b": (b"new", True),
             "state/end": (b"end", False),
         }
+    receiver.disconnect()
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_overlapping_subscriptions_give_one_copy_over_restarts(
+    broker: BrokerProcess, end: End
+) -> None:
+    receiver = durable(broker, "receiver", "5")
+    for number, (topic_filter, qos) in enumerate((("#", 1), ("some/+", 2), ("some/a", 0)), 1):
+        receiver.subscribe(topic_filter, qos, SubscriptionIdentifier=number)
+    receiver.disconnect()
+    with MqttClient(broker.port(), "sender") as sender:
+        for number in range(50):
+            sender.publish("some/a", f"{number}", 2)
+    again(broker, end)
+    with MqttClient(broker.port(), "sender") as sender:
+        sender.publish("some/a", "behind", 2)
+        sender.publish("last", "last", 2)
+    again(broker, end)
+    assert receiver.connect(broker.port()).is_present
+    got = receiver.take(52)
+    assert Counter(each.payload for each in got) == Counter(
+        [*(b"%d" % number for number in range(50)), b"behind", b"last"]
+    )
+    for each in got:
+        is_last = each.payload == b"last"
+        assert each.qos == (1 if is_last else 2)
+        assert sorted(each.properties.SubscriptionIdentifier) == ([1] if is_last else [1, 2, 3])
+    receiver.disconnect()
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_who_ends_one_subscription_loses_nothing_of_the_other_over_restarts(
+    broker: BrokerProcess, end: End
+) -> None:
+    with MqttWire(broker.port()) as client:  # acknowledges nothing
+        few = {Property.RECEIVE_MAXIMUM: 1, Property.SESSION_EXPIRY_INTERVAL: FOR_EVER_S}
+        client.connect("receiver", clean_start=False, properties=few)
+        for number, (topic_filter, qos) in enumerate((("#", 1), ("some/a", 2)), 1):
+            client.send(Subscribe(number, (Subscription(topic_filter, qos),)))
+            client.receive(Suback)
+        with MqttClient(broker.port(), "sender") as sender:
+            sender.publish("other", "other", 1)
+            for number in range(50):
+                sender.publish("some/a", f"{number}", 2)
+        assert client.receive(Publish).payload == b"other"
+        client.send(Unsubscribe(3, ("some/a",)))
+        client.receive(Unsuback)
+        again(broker, end)
+    with MqttClient(broker.port(), "sender") as sender:
+        sender.publish("some/a", "behind", 2)
+    receiver = durable(broker, "receiver", "5")
+    wanted = {b"other", b"behind", *(b"%d" % number for number in range(50))}
+    got = receiver.take(52)
+    assert {each.payload for each in got} == wanted
+    assert {each.qos for each in got} == {1}
+    broker.kill()  # what is drained stays away
+    broker.start()
+    assert receiver.connect(broker.port()).is_present
+    with MqttClient(broker.port(), "sender") as sender:
+        sender.publish("some/a", "once", 2)
+    while (payload := receiver.payloads()[0]) != b"once":
+        assert payload in wanted
     receiver.disconnect()
 
 

@@ -5,6 +5,7 @@ Owns these links. Must never make or bind an address. Called by `registry`; owne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.queue_traits import RETIRED
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
@@ -50,6 +52,7 @@ class AddressTable:
         self._clock_s = rules.clock_s
         self._pause = rules.pause
         self._coming: set[int] = set()
+        self._ranked: dict[str, Counter[Address]] = {}  # where each client has queues with ranks
         self._wildcards = WildcardTable(rules.syntax)
 
     def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
@@ -90,6 +93,40 @@ class AddressTable:
                 other.wildcards += (address,)
                 if other.routes:
                     address.routed[other] = None
+
+    def enter(self, queue: Queue) -> None:
+        """Put a queue into its address; senders are led to it by `lead_to`."""
+        queue.address.queues[queue.name] = queue
+        self.rank_changed(queue, None)
+
+    def rank_changed(self, queue: Queue, before: int | None) -> None:
+        """Take note of a queue's rank; `refresh_routes` has to follow.
+
+        Args:
+            queue: The queue.
+            before: The rank that it had.
+        """
+        change = (queue.traits.rank is not None) - (before is not None)
+        if change:
+            self._count_ranked(queue, change)
+
+    def _count_ranked(self, queue: Queue, change: int) -> None:
+        addresses = self._ranked.setdefault(queue.client_id, Counter())
+        addresses[queue.address] += change
+        if not addresses[queue.address]:
+            del addresses[queue.address]
+        if not addresses:
+            del self._ranked[queue.client_id]
+
+    def _has_rival(self, address: Address, queue: Queue) -> bool:
+        """Return whether another queue of its client may take messages of an address instead."""
+        if queue.traits.rank is None:
+            return False
+        for owner, count in self._ranked.get(queue.client_id, {}).items():
+            others = count - (owner is queue.address and not queue.is_deleted)
+            if others and (owner is address or address in owner.routed):
+                return True
+        return False
 
     def part(self, address: Address) -> None:
         """Take an address without queues out of the table."""
@@ -141,7 +178,11 @@ class AddressTable:
 
     def _lead_to(self, address: Address, queue: Queue) -> None:
         """Lead the routes of one address to one queue more."""
-        if queue.routing_type is not RoutingType.MULTICAST or self._diverts.is_root(address.name):
+        if (
+            queue.routing_type is not RoutingType.MULTICAST
+            or self._diverts.is_root(address.name)
+            or self._has_rival(address, queue)
+        ):
             self._lead(address)
             return
         for kind, route in address.routes.items():
@@ -156,15 +197,20 @@ class AddressTable:
         there are.
         """
         address = queue.address
+        if queue.traits.rank is not None:
+            self._count_ranked(queue, -1)
+            if queue.traits.rank == RETIRED:
+                return  # nobody is led to it
         is_everywhere = queue.is_open and queue.id not in self._coming
         if queue.routing_type is not RoutingType.MULTICAST or not is_everywhere:
             self.refresh_routes(address)
             return
         for other in (*address.routed, address):
             routes = other.routes.items()
-            if self._diverts.is_root(other.name) or not all(
+            is_plain = all(
                 route.is_plain for kind, route in routes if kind is not RoutingType.ANYCAST
-            ):
+            )
+            if not is_plain or self._diverts.is_root(other.name) or self._has_rival(other, queue):
                 self._lead(other)
                 continue
             for kind, route in routes:

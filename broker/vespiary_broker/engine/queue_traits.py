@@ -18,6 +18,9 @@ from vespiary_broker.engine.selection.selector import Selector, compile_filter
 from vespiary_spec.errors import ConfigError, InvalidSelector
 from vespiary_spec.settings import Queue as ConfiguredQueue
 
+RETIRED: Final = -1
+"""Rank of a queue that takes nothing any more, and gives what it has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTraits:
@@ -39,6 +42,9 @@ class QueueTraits:
         is_no_local: Whether it does not take what its own subscriber sends.
         subscriber: Who that is, if it goes with the subscription; not written down. Of a durable
             subscription it is every session with its client id.
+        rank: Of the queues of one client that a message could go to, that of the highest rank takes
+            it, the oldest of several, and the others do not; `RETIRED`: it takes nothing any more.
+            None: it takes its messages whatever the others do.
     """
 
     is_configured: bool = False
@@ -53,6 +59,7 @@ class QueueTraits:
     is_internal: bool = False
     is_no_local: bool = False
     subscriber: Sender | None = None
+    rank: int | None = None
 
     @property
     def filter_string(self) -> str:
@@ -87,6 +94,8 @@ class QueueTraits:
             value["internal"] = True
         if self.is_no_local:
             value["no-local"] = True
+        if self.rank is not None:
+            value["rank"] = self.rank
         value.update(self.kind)
         return value
 
@@ -109,6 +118,7 @@ class QueueTraits:
             kind=kind_properties_in(value),
             is_internal=bool(value.get("internal", False)),
             is_no_local=bool(value.get("no-local", False)),
+            rank=value.get("rank"),
         )
         if traits == QueueTraits(user=traits.user):
             return traits_of_user(traits.user)

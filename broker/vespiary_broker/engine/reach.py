@@ -3,7 +3,9 @@
 Owns the rule (the reference system's): a message goes to every MULTICAST queue and to one of the
 ANYCAST queues of each address, in turn; queues of wildcard addresses that cover the address count
 as well, and so does where its diverts lead. An exclusive divert that takes a message is all that
-gets it. Must never call the core. Made by `registry`, read by `routing` and `switching`.
+gets it. Of the queues of one client that have ranks (`QueueTraits.rank`) one takes the message, so
+the client gets it once. Must never call the core. Made by `registry`, read by `routing` and
+`switching`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from vespiary_broker.engine.queue_traits import RETIRED
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import Selector
 from vespiary_spec.settings import RoutingType
@@ -159,8 +162,28 @@ def reach_of(
         else:
             anycast.setdefault(queue.address, []).append(queue)
     return Reach(
-        tuple(multicast), tuple(tuple(choice) for choice in anycast.values()), tuple(diversions)
+        tuple(_without_outranked(multicast)),
+        tuple(tuple(choice) for choice in anycast.values()),
+        tuple(diversions),
     )
+
+
+def _without_outranked(queues: list[Queue]) -> list[Queue]:
+    """Return queues without those of a client that another one of it stands in for."""
+    highest: dict[str, tuple[int, int]] = {}
+    for queue in queues:
+        rank = queue.traits.rank
+        if rank is not None and rank != RETIRED:
+            place = (rank, -queue.id)
+            highest[queue.client_id] = max(place, highest.get(queue.client_id, place))
+    if not highest:
+        return [queue for queue in queues if queue.traits.rank is None]
+    return [
+        queue
+        for queue in queues
+        if queue.traits.rank is None
+        or highest.get(queue.client_id) == (queue.traits.rank, -queue.id)
+    ]
 
 
 def reach_of_queue(queue: Queue) -> Reach:

@@ -472,7 +472,7 @@ class Registry:
     def _enter(self, queue: Queue) -> None:
         address = queue.address
         set_kind(self._core, queue, self.settings_for(address.name))
-        address.queues[queue.name] = queue
+        self._table.enter(queue)
         self.queues[queue.name] = queue
         self.queues_by_id[queue.id] = queue
         self.unused.pop(address.name, None)
@@ -491,7 +491,8 @@ class Registry:
             return
         self.limits.queue_gone(queue.traits.user)
         self.limits.queue_made(traits.user)
-        queue.traits = traits
+        rank, queue.traits = queue.traits.rank, traits
+        self._table.rank_changed(queue, rank)
         set_kind(self._core, queue, self.settings_for(queue.address.name))
         queue.rota.kind_changed()
         self.usage.open_or_close(queue)

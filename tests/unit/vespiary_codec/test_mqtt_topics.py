@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from vespiary_codec.wire.mqtt import (
     matches,
     split_share,
 )
+from vespiary_codec.wire.mqtt.topics import can_both_match
 
 LIMITS = MqttLimits(topic_bytes=20, topic_levels=4)
 
@@ -116,3 +119,16 @@ def test_a_filter_made_from_a_name_takes_it(levels: list[str], data) -> None:
         own = [*own[: data.draw(st.integers(0, len(own)))], "#"]
     hidden = topic.startswith("$") and own[0] in "+#" and own[0] != ""
     assert matches("/".join(own), topic) is not hidden
+
+
+def test_two_filters_overlap_where_a_topic_matches_both() -> None:
+    filters = [
+        "/".join(levels)
+        for count in (1, 2, 3)
+        for levels in product(["a", "b", "", "+", "#"], repeat=count)
+        if "#" not in levels[:-1]
+    ]
+    topics = ["/".join(t) for count in (1, 2, 3, 4) for t in product(["a", "b", ""], repeat=count)]
+    takes = {one: {topic for topic in topics if matches(one, topic)} for one in filters}
+    for one, other in product([each for each in filters if each], repeat=2):
+        assert can_both_match(one, other) is bool(takes[one] & takes[other]), (one, other)

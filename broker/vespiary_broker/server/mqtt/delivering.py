@@ -24,7 +24,9 @@ from vespiary_broker.engine.core import PACKET_ID_FIRST, LargeDelivery, MqttEnco
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.mqtt.in_flight import InFlight
 from vespiary_broker.server.mqtt.messages import PROTOCOL, Delivered, delivered
-from vespiary_broker.server.mqtt.sessions import MqttSession, Options
+from vespiary_broker.server.mqtt.options import Options, is_alone
+from vespiary_broker.server.mqtt.overlaps import Overlaps, Wanted, wanted_by
+from vespiary_broker.server.mqtt.sessions import MqttSession
 from vespiary_broker.server.protocol_handler import LargeStart
 from vespiary_codec.stored_message import StoredMessage, read_stored
 from vespiary_codec.wire.mqtt import Property, Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -32,6 +34,7 @@ from vespiary_codec.wire.mqtt import encode as encode_packet
 from vespiary_codec.wire.mqtt.encoder import with_payload_bytes
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
+from vespiary_codec.wire.mqtt.topics import split_share
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -89,21 +92,38 @@ class Subscriber:
     """One subscription: turns its messages into packets.
 
     Attributes:
+        topic_filter: Its filter.
         options: What the client wants of it.
+        is_retired: Whether the client has ended it; its queue gives what others of the client want.
         consumer: Its consumer; set once it is open.
 
     Args:
         deliveries: Those of the client.
-        topic_filter: Its filter, without `$share/NAME/`.
+        topic_filter: Its filter.
         options: What the client wants of it.
+        is_retired: Whether the client has ended it.
     """
 
-    def __init__(self, deliveries: Deliveries, topic_filter: str, options: Options) -> None:
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        topic_filter: str,
+        options: Options,
+        *,
+        is_retired: bool = False,
+    ) -> None:
+        self.topic_filter = topic_filter
         self.options = options
+        self.is_retired = is_retired
         self.consumer: Consumer
-        self.topic = "" if set(topic_filter) & set("+#") else topic_filter
-        self.is_wild_first = topic_filter[0] in "+#"
+        own = split_share(topic_filter).topic_filter
+        self.topic = "" if set(own) & set("+#") else own
+        self.is_wild_first = own[0] in "+#"
         self._deliveries = deliveries
+
+    def takes(self, topic: str) -> bool:
+        """Return whether it takes a topic that its address covers."""
+        return not self.is_retired and not (self.is_wild_first and topic.startswith("$"))  # §4.7.2
 
     def encode(self, data: bytes) -> bytes:
         """Return what the client is sent of messages that its consumer was given.
@@ -120,6 +140,7 @@ class Deliveries:
 
     Attributes:
         is_stalled: Whether something waits for the window.
+        overlaps: The client's subscriptions, as far as they stand in for one another.
         output: Where its consumers' messages go.
         oversized: Messages that were too large for it, and dropped as the protocol demands.
 
@@ -142,6 +163,7 @@ class Deliveries:
         limits: ClientLimits,
     ) -> None:
         self.output = WindowOutput(connection, self)
+        self.overlaps = Overlaps(session)
         self.oversized = 0
         self.is_stalled = False
         self._connection = connection
@@ -185,7 +207,9 @@ class Deliveries:
         What an earlier connection of the session was sent keeps its packet id, and comes by here.
         """
         consumer, options = subscriber.consumer, subscriber.options
-        is_plain = not (options.identifier or self._limits.topic_aliases)
+        is_plain = not (
+            options.identifier or self._limits.topic_aliases or subscriber.is_retired
+        ) and self.overlaps.is_own(subscriber.topic_filter, options)
         encoding = None
         if is_plain and self._hub.topics.is_swapping:
             encoding = MqttEncoding(
@@ -229,13 +253,14 @@ class Deliveries:
     def _give(self, subscriber: Subscriber, message: StoredMessage) -> bytes:
         said = delivered(message, self._hub.topics)
         topic = subscriber.topic or self._topic_of(message, said)
-        options, sequence = subscriber.options, message.sequence
-        if subscriber.is_wild_first and topic.startswith("$"):
-            self._finish(subscriber.consumer, sequence)  # §4.7.2: not for this filter
+        sequence = message.sequence
+        wanted = self._wanted(subscriber, message, said, topic)
+        if wanted is None:
+            self._finish(subscriber.consumer, sequence)
             return b""
-        qos = min(options.qos, said.qos)
+        qos = min(wanted.qos, said.qos)
         if not qos:
-            packet = self._packet(subscriber, message, said, topic, 0)
+            packet = self._packet(wanted, message, said, topic, 0)
             self._finish(subscriber.consumer, sequence)
             return self._sized(packet)
         if self._room <= 0:
@@ -244,7 +269,7 @@ class Deliveries:
             return b""
         self._release_gone(subscriber.consumer.queue.id, sequence)
         packet_id, is_again = self._in_flight.add(subscriber.consumer, sequence, qos)
-        packet = self._packet(subscriber, message, said, topic, qos)
+        packet = self._packet(wanted, message, said, topic, qos)
         packet.packet_id, packet.dup = packet_id, is_again or message.deliveries > 0
         data = self._sized(packet)
         if not data:
@@ -267,6 +292,21 @@ class Deliveries:
         self._act(note)
         return b""
 
+    def _wanted(
+        self, subscriber: Subscriber, message: StoredMessage, said: Delivered, topic: str
+    ) -> Wanted | None:
+        """Return what the client's subscriptions want of a message; None: none takes it."""
+        options = subscriber.options
+        own = options if subscriber.takes(topic) else None
+        if said.is_retained_copy or is_alone(subscriber.topic_filter, options):
+            return None if own is None else wanted_by([own])
+        wanted = self.overlaps.wanted(topic, own)
+        if wanted is None and subscriber.is_retired:
+            place = (subscriber.consumer.queue.id, message.sequence)
+            if self._in_flight.was_sent(place):  # what has begun is ended (MQTT-3.10.4-4)
+                return wanted_by([options])
+        return wanted
+
     def _topic_of(self, message: StoredMessage, said: Delivered) -> str:
         """Return the topic that a message was sent to."""
         if message.protocol == PROTOCOL:  # an address, whatever others mean by its beginning
@@ -274,23 +314,17 @@ class Deliveries:
         return self._hub.topics.topic_of_destination(said.address)
 
     def _packet(
-        self,
-        subscriber: Subscriber,
-        message: StoredMessage,
-        said: Delivered,
-        topic: str,
-        qos: int,
+        self, wanted: Wanted, message: StoredMessage, said: Delivered, topic: str, qos: int
     ) -> Publish:
-        options = subscriber.options
-        is_retained = said.is_retained_copy or (options.retain_as_published and said.retain)
+        is_retained = said.is_retained_copy or (wanted.retain_as_published and said.retain)
         properties: Properties = {}
         if self._version is Version.V5:
             properties = said.properties
             if said.expires_ms:
                 left_ms = said.expires_ms - self._cycle.engine.fates.clock_ms()
                 properties[Property.MESSAGE_EXPIRY_INTERVAL] = max(0, -(-left_ms // 1000))
-            if options.identifier:
-                properties[Property.SUBSCRIPTION_IDENTIFIER] = [options.identifier]
+            if wanted.identifiers:
+                properties[Property.SUBSCRIPTION_IDENTIFIER] = list(wanted.identifiers)
             topic = self._aliased(topic, properties)
         return Publish(topic, message.body, qos, retain=is_retained, properties=properties)
 
@@ -338,15 +372,17 @@ class Deliveries:
         consumer, sequence = subscriber.consumer, message.sequence
         said = delivered(message, self._hub.topics)
         topic = subscriber.topic or self._topic_of(message, said)
-        qos = min(subscriber.options.qos, said.qos)
-        packet = self._packet(subscriber, message, said, topic, qos)
+        wanted = self._wanted(subscriber, message, said, topic)
+        if wanted is None:
+            self._finish(consumer, sequence)
+            return None
+        qos = min(wanted.qos, said.qos)
+        packet = self._packet(wanted, message, said, topic, qos)
         if qos:
             self._release_gone(consumer.queue.id, sequence)
             packet.packet_id, is_again = self._in_flight.add(consumer, sequence, qos)
             packet.dup = is_again or message.deliveries > 0
-        head = b""
-        if not subscriber.is_wild_first or not topic.startswith("$"):
-            head = self._sized(packet, given.body.size_bytes)
+        head = self._sized(packet, given.body.size_bytes)
         if not head:
             if qos:
                 self._in_flight.pop(packet.packet_id)

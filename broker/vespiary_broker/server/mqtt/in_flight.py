@@ -87,6 +87,10 @@ class InFlight:
         known = (sequence for number, sequence in self._again if number == queue_id)
         return max(known, default=-1) + 1
 
+    def was_sent(self, place: Place) -> bool:
+        """Return whether a message was sent on an earlier connection, and is to come again."""
+        return place in self._again
+
     def released(self) -> Iterator[int]:
         """Yield the ids that wait for PUBCOMP."""
         return (packet_id for packet_id, held in self._held.items() if held.consumer is None)

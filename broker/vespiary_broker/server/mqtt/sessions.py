@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from vespiary_broker.engine.ports import Bindings, JsonObject
+from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
 from vespiary_codec.wire.mqtt.topics import split_share
 
@@ -27,44 +28,6 @@ if TYPE_CHECKING:
 NEVER_S: Final = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire."""
 KEY_PREFIX: Final = "mqtt-session/"
-
-
-@dataclass(slots=True)
-class Options:
-    """What a client wants of one subscription.
-
-    Attributes:
-        qos: The highest QoS, 0 to 2.
-        no_local: Without what the client sends itself.
-        retain_as_published: With the retain flag as it was published.
-        identifier: Its subscription identifier; 0: none.
-    """
-
-    qos: int
-    no_local: bool = False
-    retain_as_published: bool = False
-    identifier: int = 0
-
-    def to_json(self) -> JsonObject:
-        """Return its form in the bindings."""
-        value: JsonObject = {"qos": self.qos}
-        if self.no_local:
-            value["no-local"] = True
-        if self.retain_as_published:
-            value["retain-as-published"] = True
-        if self.identifier:
-            value["identifier"] = self.identifier
-        return value
-
-    @classmethod
-    def from_json(cls, value: JsonObject) -> Options:
-        """Return what stands in the bindings."""
-        return cls(
-            int(value["qos"]),
-            bool(value.get("no-local", False)),
-            bool(value.get("retain-as-published", False)),
-            int(value.get("identifier", 0)),
-        )
 
 
 class Client(Protocol):
@@ -84,6 +47,8 @@ class MqttSession:
         expiry_s: Seconds that it outlives its connection; `NEVER_S` without end.
         is_durable: Whether it is written down, and its queues are durable.
         subscriptions: What it wants, by topic filter.
+        retired: Subscriptions that ended while their queues had messages for others of the session:
+            these queues take nothing, and go when they are empty.
         client: Who has it now; None: nobody is connected.
         away_since_ms: When the last connection went, milliseconds since 1970; 0: unknown or never.
         resumed: What was on its way to the client when its connection went.
@@ -97,6 +62,7 @@ class MqttSession:
     expiry_s: int
     is_durable: bool
     subscriptions: dict[str, Options] = field(default_factory=dict)
+    retired: dict[str, Options] = field(default_factory=dict)
     client: Client | None = None
     away_since_ms: int = 0
     resumed: Resumed | None = None
@@ -115,6 +81,8 @@ class MqttSession:
             "expiry": self.expiry_s,
             "subscriptions": {name: each.to_json() for name, each in self.subscriptions.items()},
         }
+        if self.retired:
+            value["retired"] = {name: each.to_json() for name, each in self.retired.items()}
         if self.away_since_ms:
             value["away-since"] = self.away_since_ms
         return value
@@ -136,12 +104,14 @@ def read_session(client_id: str, value: JsonObject, now_ms: int) -> MqttSession:
             counts as left alone since then.
     """
     subscriptions: dict[str, Any] = value.get("subscriptions", {})
+    retired: dict[str, Any] = value.get("retired", {})
     return MqttSession(
         client_id,
         value["user"],
         int(value["expiry"]),
         is_durable=True,
         subscriptions={name: Options.from_json(each) for name, each in subscriptions.items()},
+        retired={name: Options.from_json(each) for name, each in retired.items()},
         away_since_ms=int(value.get("away-since", now_ms)),
     )
 
@@ -260,6 +230,8 @@ class MqttSessions:
         for topic_filter in session.subscriptions:
             self._count_share(topic_filter, -1)
             keys += self._drop(session, topic_filter)
+        for topic_filter in session.retired:
+            keys += self._drop(session, topic_filter)
         keys += self._forget(session)
         if session.is_durable:
             await self._bindings.remove(session.key)
@@ -269,6 +241,7 @@ class MqttSessions:
         """Note a subscription; return whether it is new. `save` writes it down."""
         is_new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = options
+        session.retired.pop(topic_filter, None)
         if is_new:
             self._count_share(topic_filter, 1)
         return is_new
@@ -281,6 +254,22 @@ class MqttSessions:
         """
         del session.subscriptions[topic_filter]
         self._count_share(topic_filter, -1)
+        return self._drop(session, topic_filter)
+
+    def retire(self, session: MqttSession, topic_filter: str) -> None:
+        """Forget a subscription whose queue has messages that others of the session want.
+
+        `save` writes it down.
+        """
+        session.retired[topic_filter] = session.subscriptions.pop(topic_filter)
+
+    def drained(self, session: MqttSession, topic_filter: str) -> list[str]:
+        """Drop the queue of a retired subscription, which has no consumer any more.
+
+        Returns:
+            Keys of the bindings whose removal `wait_removed` of the queues waits for.
+        """
+        del session.retired[topic_filter]
         return self._drop(session, topic_filter)
 
     def _drop(self, session: MqttSession, topic_filter: str) -> list[str]:

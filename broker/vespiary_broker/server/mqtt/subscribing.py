@@ -14,6 +14,8 @@ Source: MQTT 5.0 §3.8 to §3.11.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,9 +29,10 @@ from vespiary_broker.engine.subscriptions import (
 )
 from vespiary_broker.server.mqtt.delivering import Deliveries, Subscriber
 from vespiary_broker.server.mqtt.messages import PROTOCOL, RETAINED
+from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
 from vespiary_broker.server.mqtt.retained import RetainedMessage
-from vespiary_broker.server.mqtt.sessions import MqttSession, Options
+from vespiary_broker.server.mqtt.sessions import MqttSession
 from vespiary_codec.stored_message import STORED_VERSION
 from vespiary_codec.wire.mqtt import (
     Property,
@@ -41,7 +44,7 @@ from vespiary_codec.wire.mqtt import (
 )
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_codec.wire.mqtt.topics import split_share
-from vespiary_spec.errors import LimitExceeded, VespiaryError
+from vespiary_spec.errors import LimitExceeded, NotPermitted, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -49,7 +52,11 @@ if TYPE_CHECKING:
     from vespiary_broker.server.mqtt.hub import MqttHub
 
 _CREDIT: Final = 2**31 - 1
+_DRAIN_S: Final = 1.0
+"""Between two looks at queues that are to be dropped once they are empty."""
 _RETAINED_LINE: Final = f"{RETAINED}:true\n".encode()
+
+log = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
@@ -117,6 +124,8 @@ class Subscribing:
             for topic_filter, options in list(self._session.subscriptions.items()):
                 if self._connection.is_open and topic_filter not in self._subscribers:
                     await self._open(topic_filter, options)
+        if self._session.retired:
+            await self._drain()
 
     def close(self) -> None:
         """Close all consumers: what they hold goes back, and does not count as delivered."""
@@ -180,10 +189,11 @@ class Subscribing:
         """Begin a subscription, or change one; return whether it is new."""
         session, topic_filter = self._session, wanted.topic_filter
         before = session.subscriptions.get(topic_filter)
-        if before is None and len(session.subscriptions) >= self._subscriptions_max:
+        count = len(session.subscriptions.keys() | session.retired.keys() | {topic_filter})
+        if before is None and count > self._subscriptions_max:
             raise LimitExceeded(
                 "the client has too many subscriptions",
-                measured=len(session.subscriptions) + 1,
+                measured=count,
                 allowed=f"at most {self._subscriptions_max} (max-subscriptions)",
             )
         if wanted.qos == 2:
@@ -195,12 +205,22 @@ class Subscribing:
             await self._open(topic_filter, options)
         except VespiaryError:
             if before is None:
-                self._hub.sessions.unsubscribed(session, topic_filter)
+                await self._end(topic_filter)
             else:
                 session.subscriptions[topic_filter] = before
             await self._hub.sessions.save(session)
             raise
+        finally:
+            self._deliveries.overlaps.changed()
+        self._leave_core(topic_filter, options)
         return before is None
+
+    def _leave_core(self, topic_filter: str, options: Options) -> None:
+        """Take from the core what it encodes of other subscriptions, if this one is richer."""
+        for other in list(self._subscribers.values()):
+            is_richer = options.identifier or options.qos > other.options.qos
+            if is_richer and other.topic_filter != topic_filter and other.consumer.is_core_encoding:
+                self._deliveries.encode_by_core(other)
 
     async def _open(self, topic_filter: str, options: Options) -> None:
         """Make the queue of a subscription if need be, and its consumer."""
@@ -209,17 +229,21 @@ class Subscribing:
             self._session.user,
             topic_filter,
             is_durable=self._session.is_durable,
-            is_no_local=options.no_local,
+            options=options,
         )
         subscriber = self._subscribers.get(topic_filter)
         if subscriber is not None:
-            subscriber.options = options
+            subscriber.options, subscriber.is_retired = options, False
             self._deliveries.encode_by_core(subscriber)
             return
-        own = split_share(topic_filter).topic_filter
-        subscriber = Subscriber(self._deliveries, own, options)
+        subscriber = Subscriber(self._deliveries, topic_filter, options)
+        self._hub.sys_topics.watch(queue, split_share(topic_filter).topic_filter)
+        await self._begin(queue, subscriber)
+
+    async def _begin(self, queue: Queue, subscriber: Subscriber) -> None:
+        """Open the consumer of a subscription."""
+        topic_filter = subscriber.topic_filter
         subscriber.consumer = await self._consume(queue, topic_filter, subscriber)
-        self._hub.sys_topics.watch(queue, own)
         self._subscribers[topic_filter] = subscriber
         if not self._connection.is_open:
             self.close()
@@ -300,16 +324,102 @@ class Subscribing:
             if topic_filter not in self._session.subscriptions:
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
-            subscriber = self._subscribers.pop(topic_filter, None)
-            if subscriber is not None:
-                self._close(subscriber)
-            keys += self._hub.sessions.unsubscribed(self._session, topic_filter)
+            keys += await self._end(topic_filter)
             codes.append(ReasonCode.SUCCESS)
         await self._hub.sessions.save(self._session)
         await self._hub.queues.wait_removed(keys)
         return tuple(codes)
 
+    async def _end(self, topic_filter: str) -> list[str]:
+        """End a subscription; return keys for `wait_removed`. The session is saved behind it.
+
+        A message that others of the client want too stands in its queue alone: such a queue stays
+        until it is empty, and takes nothing meanwhile.
+
+        Durability: the session says that before the queue takes nothing.
+        """
+        session, sessions = self._session, self._hub.sessions
+        self._deliveries.overlaps.changed()
+        queue = self._hub.queues.find(session.client_id, topic_filter)
+        options = session.subscriptions[topic_filter]
+        subscriber = self._subscribers.get(topic_filter)
+        if queue is not None and not self._is_empty(queue):
+            await asyncio.sleep(0)  # a packet may end very many, and each looks at all others
+            is_needed = self._deliveries.overlaps.are_there(topic_filter, options)
+        else:
+            is_needed = False
+        if queue is not None and is_needed:
+            sessions.retire(session, topic_filter)
+            await sessions.save(session)
+            await self._hub.queues.retire(queue)
+            if subscriber is not None:
+                subscriber.is_retired = True
+                self._deliveries.encode_by_core(subscriber)
+            self._drain_later()
+            return []
+        if subscriber is not None:
+            del self._subscribers[topic_filter]
+            self._close(subscriber)
+        return sessions.unsubscribed(session, topic_filter)
+
+    # --- queues of subscriptions that ended -----------------------------------------------------
+
+    def _is_empty(self, queue: Queue) -> bool:
+        """Return whether a queue has no message, not even one that was given out."""
+        counters = self._core.queue_statistics(queue.id)
+        return counters.head == counters.tail and not counters.paged
+
+    def _drain_later(self) -> None:
+        self._connection.set_timer("retired", _DRAIN_S, lambda: self._cycle.spawn(self._drain()))
+
+    async def _drain(self) -> None:
+        """Empty the queues of subscriptions that ended, and drop those that are empty.
+
+        Durability: one that is back after a power loss is dropped on the next connection.
+        """
+        session, keys = self._session, []
+        async with self._hub.sessions.lock(session.client_id):
+            for topic_filter, options in list(session.retired.items()):
+                if not self._connection.is_open:
+                    return
+                if not await self._is_draining(topic_filter, options):
+                    keys += self._hub.sessions.drained(session, topic_filter)
+            if keys:
+                await self._hub.sessions.save(session)
+                await self._hub.queues.wait_removed(keys)
+            if session.retired and self._connection.is_open:
+                self._drain_later()
+
+    async def _is_draining(self, topic_filter: str, options: Options) -> bool:
+        """Return whether the queue of a subscription that ended gives messages; else it can go."""
+        queue = self._hub.queues.find(self._session.client_id, topic_filter)
+        subscriber = self._subscribers.get(topic_filter)
+        if queue is None or self._is_empty(queue):
+            if subscriber is not None:
+                del self._subscribers[topic_filter]
+                self._close(subscriber)
+            return False
+        if subscriber is None:
+            await self._hub.queues.retire(queue)
+            ended = Subscriber(self._deliveries, topic_filter, options, is_retired=True)
+            try:
+                await self._begin(queue, ended)
+            except NotPermitted:
+                return False
+            except VespiaryError as error:  # it may go well the next time
+                _log_left(self._session, topic_filter, error)
+        return True
+
 
 def _suback_code(error: VespiaryError) -> ReasonCode:
     code = reason_of(error)
     return code if code.is_failure else ReasonCode.UNSPECIFIED_ERROR
+
+
+def _log_left(session: MqttSession, topic_filter: str, error: VespiaryError) -> None:
+    log.warning(
+        "what an ended subscription has left waits client=%r filter=%r reason=%r",
+        session.client_id,
+        topic_filter,
+        str(error),
+    )

@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Final
 
 from vespiary_broker.engine.names import Sender
-from vespiary_broker.engine.queue_traits import traits_of_user
+from vespiary_broker.engine.queue_traits import RETIRED, traits_of_user
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
 from vespiary_spec.settings import Permission, RoutingType
@@ -63,7 +64,7 @@ class SubscriptionQueues:
         return self._registry.queues.get(self.name(client_id, topic_filter))
 
     async def make(
-        self, sender: Sender, user: str, topic_filter: str, *, is_durable: bool, is_no_local: bool
+        self, sender: Sender, user: str, topic_filter: str, *, is_durable: bool, options: Options
     ) -> Queue:
         """Return the queue of a subscription, made if it is not there.
 
@@ -72,7 +73,7 @@ class SubscriptionQueues:
             user: Its user.
             topic_filter: Its filter.
             is_durable: Whether it survives a restart; a shared one always does.
-            is_no_local: Whether it does not take what the client sends itself.
+            options: What the client wants of it.
 
         Raises:
             NotPermitted: The user may not consume there, or may not make it.
@@ -84,9 +85,8 @@ class SubscriptionQueues:
         # Before it is made: it would take messages that nobody gets.
         self._registry.permissions.check(user, Permission.CONSUME, address)
         is_shared = bool(split_share(topic_filter).name)
-        traits = traits_of_user(user)
-        if is_no_local:
-            traits = replace(traits, is_no_local=True)
+        rank = None if is_alone(topic_filter, options) else options.qos
+        traits = replace(traits_of_user(user), is_no_local=options.no_local, rank=rank)
         queue = await self._registry.create_queue(
             self.name(sender.client_id, topic_filter),
             address,
@@ -96,10 +96,16 @@ class SubscriptionQueues:
             client_id="" if is_shared else sender.client_id,
             traits=traits,
         )
-        if queue.traits.is_no_local is not is_no_local:
-            changed = replace(queue.traits, is_no_local=is_no_local)
-            await self._registry.change_traits(queue, changed)
+        changed = replace(queue.traits, is_no_local=options.no_local, rank=rank)
+        await self._registry.change_traits(queue, changed)
         return queue
+
+    async def retire(self, queue: Queue) -> None:
+        """Have the queue of a subscription take nothing any more; it gives what it has.
+
+        Durability: on return it takes nothing after a power loss either.
+        """
+        await self._registry.change_traits(queue, replace(queue.traits, rank=RETIRED))
 
     def drop(self, client_id: str, topic_filter: str) -> list[str]:
         """Delete the queue of a subscription unless it has consumers.

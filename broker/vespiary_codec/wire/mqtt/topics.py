@@ -110,6 +110,25 @@ def matches(topic_filter: str, topic: str) -> bool:
     )
 
 
+def can_both_match(one: str, other: str) -> bool:
+    """Return whether there is a topic that two filters take.
+
+    What `matches` says of topics that begin with `$` is not looked at.
+
+    Args:
+        one: A valid filter, without `$share/NAME/`.
+        other: Likewise.
+    """
+    levels, others = one.split("/"), other.split("/")
+    for level, own in zip(levels, others, strict=False):
+        if "#" in (level, own):
+            return True
+        if level != own and "+" not in (level, own):
+            return False
+    rest = levels[len(others) :] or others[len(levels) :]
+    return rest in ([], ["#"])
+
+
 def _check_size(text: str, limits: MqttLimits, what: str, code: ReasonCode) -> None:
     size, levels = len(text.encode()), text.count("/") + 1
     if size > limits.topic_bytes:

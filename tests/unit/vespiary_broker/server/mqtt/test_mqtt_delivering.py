@@ -248,7 +248,7 @@ async def test_no_wildcard_takes_the_brokers_own_topics(rig: MqttRig) -> None:
     stomp = rig.peer()
     await stomp.login()
     stomp.send(b"SEND\ndestination:/topic/$own.x\n\nx\0SEND\ndestination:/topic/own.x\n\ny\0")
-    assert [each.payload for each in await reader.received()] == [b"y", b"y"]
+    assert [each.payload for each in await reader.received()] == [b"y"]
 
 
 @on_rig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vespiary_broker.engine.names import Sender
+from vespiary_broker.server.mqtt.options import Options
 from vespiary_codec.wire.mqtt import (
     Disconnect,
     Property,
@@ -154,7 +155,7 @@ async def test_no_queue_is_made_for_who_may_not_consume(rig: MqttRig) -> None:
     rule(rig, secret=allowed("consume"))
     with pytest.raises(NotPermitted):
         await rig.hub.queues.make(
-            Sender("c"), "anonymous", "secret", is_durable=True, is_no_local=False
+            Sender("c"), "anonymous", "secret", is_durable=True, options=Options(1)
         )
     assert not rig.engine.registry.queues
 
