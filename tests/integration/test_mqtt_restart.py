@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
 
 from vespiary_codec.wire.mqtt import (
     Property,
@@ -24,7 +25,7 @@ from vespiary_codec.wire.mqtt import (
     Version,
 )
 from vespiary_testkit.broker_process import BrokerProcess
-from vespiary_testkit.mqtt_client import FOR_EVER_S, PROTOCOLS, MqttClient
+from vespiary_testkit.mqtt_client import FOR_EVER_S, PROTOCOLS, MqttClient, properties
 from vespiary_testkit.mqtt_wire import MqttWire
 from vespiary_testkit.waiting import wait_for
 
@@ -214,6 +215,73 @@ def durable_is_there(broker: BrokerProcess, name: str) -> bool:
     """Return whether a client has a session; ends it."""
     with MqttWire(broker.port()) as client:
         return client.connect(name, clean_start=False).session_present
+
+
+# --- wills ----------------------------------------------------------------------------------------
+
+
+def dying(broker: BrokerProcess, name: str, delay_s: int = 0, **options: object) -> MqttClient:
+    """Return a connected client that has a will, which names it."""
+    client = MqttClient(broker.port(), name, "5", is_clean=False, **options)  # type: ignore[arg-type]
+    of_5 = {"WillDelayInterval": delay_s} if delay_s else {}
+    said = properties(PacketTypes.WILLMESSAGE, of_5)
+    client.own.will_set(f"wills/{name}", name, 1, retain=True, properties=said)
+    client.connect()
+    return client
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_wills_survive_the_end_of_the_broker(broker: BrokerProcess, end: End) -> None:
+    receiver = durable(broker, "receiver", "5")
+    receiver.subscribe("wills/#", 1)
+    receiver.disconnect()
+    gone = dying(broker, "away", 3, expiry_s=FOR_EVER_S)
+    gone.cut()
+    back = dying(broker, "back", 3, expiry_s=FOR_EVER_S)
+    back.cut()
+    connected = [
+        dying(broker, "at-once", expiry_s=FOR_EVER_S),
+        dying(broker, "in-time", 1000, expiry_s=3),
+        dying(broker, "later", 1000, expiry_s=FOR_EVER_S),
+    ]
+    dying(broker, "good-bye", expiry_s=FOR_EVER_S).disconnect()
+    with MqttClient(broker.port(), "settled") as client:
+        client.settle()  # what the good-bye has withdrawn is durable
+    again(broker, end)
+    back.own.will_clear()
+    assert back.connect(broker.port()).is_present
+    receiver.connect(broker.port())
+    wanted = {b"at-once", b"in-time", b"away"}
+    assert set(receiver.payloads(3)) == wanted
+    receiver.settle()  # its acknowledgements are durable
+    again(broker, end)  # what was sent is not sent again
+    with MqttClient(broker.port(), "late") as late:
+        late.subscribe("wills/#", 1)
+        assert set(late.payloads(3)) == wanted
+    receiver.connect(broker.port())
+    with MqttClient(broker.port(), "sender") as sender:
+        sender.publish("wills/last", "last")
+    assert receiver.payloads() == [b"last"]
+    receiver.disconnect()
+    back.disconnect()
+    for client in (*connected, gone):
+        client._close()
+
+
+def test_wills_of_sessions_that_end_with_the_broker_are_sent_as_it_stops(
+    broker: BrokerProcess,
+) -> None:
+    receiver = durable(broker, "receiver", "5")
+    receiver.subscribe("wills/#", 1)
+    receiver.disconnect()
+    clients = [dying(broker, f"c{number}") for number in range(20)]
+    broker.stop()
+    broker.start()
+    receiver.connect(broker.port())
+    assert set(receiver.payloads(20)) == {b"c%d" % number for number in range(20)}
+    receiver.disconnect()
+    for client in clients:
+        client._close()
 
 
 # --- QoS 2 step by step ---------------------------------------------------------------------------

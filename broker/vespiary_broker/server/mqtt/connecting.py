@@ -3,8 +3,8 @@
 Owns the meaning of the CONNECT packet. Owner: the connection.
 
 Order: the password is checked, an earlier connection of the client id is ended, a session that is
-to be forgotten goes, a new one that is to stay is written down, then CONNACK leaves; then what the
-session has subscribed to is opened again.
+to be forgotten goes, a new one that is to stay is written down, and its will, then CONNACK leaves;
+then what the session has subscribed to is opened again.
 
 Source: MQTT 5.0 §3.1, §3.2 and §3.14.
 """
@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.engine.names import Sender
-from vespiary_broker.engine.publishing import Target
-from vespiary_broker.engine.transactions import Outgoing, publish
 from vespiary_broker.server.mqtt.authenticating import Authentication
 from vespiary_broker.server.mqtt.delivering import PACKET_BYTES_MAX, ClientLimits, Deliveries
 from vespiary_broker.server.mqtt.publishing import Publishing
 from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession
 from vespiary_broker.server.mqtt.subscribing import Subscribing
-from vespiary_broker.server.mqtt.wills import Will
+from vespiary_broker.server.mqtt.wills import Will, wait_s
 from vespiary_codec.wire.mqtt import (
     Auth,
     Connack,
@@ -187,6 +185,16 @@ class Connecting:
             except VespiaryError:
                 self._hub.left(session)
                 raise
+            if login.will is not None and session.is_durable:
+                try:
+                    await self._hub.wills.keep(login.will)
+                except VespiaryError:
+                    self._hub.left(session)
+                    raise
+                if not self._connection.is_open:  # it was never told that it is connected
+                    self._hub.wills.drop(login.will)
+                    self._hub.left(session)
+                    return None
             session.client = self._handler
             self._handler.logged_in(login, self._keep_alive_s(packet))
             answer = self._connack(packet, session, is_present=is_present)
@@ -205,6 +213,7 @@ class Connecting:
     ) -> tuple[MqttSession, bool]:
         """Return the session of a client, and whether it was there."""
         sessions, hub = self._hub.sessions, self._hub
+        await hub.load_wills()
         known = sessions.get(client_id)
         if known is not None and known.user != user:
             raise RemoteProtocolError(
@@ -318,18 +327,7 @@ class Connecting:
         said = Publish(will.topic, will.payload, will.qos, will.retain, properties=kept)
         publishing.outgoing(said)  # to refuse what cannot be published
 
-        async def prepare() -> None:
-            if will.retain:
-                await self._hub.retained.ready()
-
-        def stage(message: Outgoing, target: Target) -> int:
-            if will.retain:
-                at_once = Publish(will.topic, will.payload, 0, retain=True)
-                return publishing.stage_with_notes(at_once, message, target)
-            registry = self._cycle.engine.registry
-            return publish(self._cycle.core, registry.large_bodies, message, target)
-
-        return Will(session.client_id, lambda: publishing.outgoing(said), stage, delay_s, prepare)
+        return Will(session.client_id, session.user, said, delay_s)
 
     def _connack(self, packet: Connect, session: MqttSession, *, is_present: bool) -> Connack:
         """Return the answer to a CONNECT that was accepted."""
@@ -370,7 +368,8 @@ class Connecting:
                     ReasonCode.PROTOCOL_ERROR,
                 )
             login.session.expiry_s = self._bounded(expiry_s)
-        if packet.reason_code is ReasonCode.SUCCESS:
+        if packet.reason_code is ReasonCode.SUCCESS and login.will is not None:
+            self._hub.wills.drop(login.will)
             login.will = None
 
     def leave(self, login: Login) -> None:
@@ -382,10 +381,7 @@ class Connecting:
         if session.client is self._handler:
             self._hub.left(session)
         if login.will is not None and not self._cycle.failure:
-            delay_s = login.will.delay_s
-            if session.expiry_s != NEVER_S:
-                delay_s = min(delay_s, session.expiry_s)
-            self._hub.wills.leave(login.will, delay_s)
+            self._hub.wills.leave(login.will, wait_s(login.will, session))
             login.will = None
 
     def _end_counting(self) -> None:

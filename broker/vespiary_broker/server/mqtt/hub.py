@@ -76,7 +76,7 @@ class MqttHub:
         notes = NoteQueues(cycle.core, registry, load_slab, self._wait)
         self.exactly_once = ExactlyOnce(notes)
         self.retained = Retained(notes, self.topics, self._give_way)
-        self.wills = Wills(cycle)
+        self.wills = Wills(cycle, self.topics, notes, self.retained)
         self.sessions = MqttSessions(bindings, self.queues, _now_ms, self.exactly_once.forget)
         self.sys_topics = SysTopics(
             cycle,
@@ -95,8 +95,13 @@ class MqttHub:
             ValueError: A session is not what this version writes; names its key.
         """
         self.sessions.restore()
+        self._cycle.spawn(self.load_wills())
         self._scan = self._cycle.loop.call_later(_SCAN_S, self._expire)
         self._telling = self._cycle.loop.call_later(PERIOD_S, self._tell)
+
+    async def load_wills(self) -> None:
+        """Take up the wills that a former run has left; nobody connects before that."""
+        await self.wills.load(self.sessions, _now_ms())
 
     def statistics(self) -> MqttStatistics:
         """Return what there is now."""
@@ -114,7 +119,7 @@ class MqttHub:
         self.sys_topics.send_all()
 
     def close(self) -> None:
-        """Stop watching; wills that wait are not sent: their clients have time to come back."""
+        """Stop watching; wills that wait go on waiting after the next start."""
         for timer in (self._scan, self._telling):
             if timer is not None:
                 timer.cancel()

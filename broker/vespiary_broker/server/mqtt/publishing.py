@@ -16,14 +16,13 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.engine.core import ADDRESS_LINE_BYTES_MAX, ANSWER_BYTES
-from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
-from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
-from vespiary_broker.engine.names import Destination, Sender
+from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing, refer_to
 from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent
-from vespiary_broker.server.mqtt.messages import PROTOCOL, stored_lines
+from vespiary_broker.server.mqtt.messages import stored_lines
+from vespiary_broker.server.mqtt.outgoing import outgoing_of
 from vespiary_broker.server.mqtt.reasons import explained, reason_of, sentence_for
 from vespiary_broker.server.mqtt.sessions import MqttSession
 from vespiary_codec.wire.mqtt import (
@@ -39,10 +38,8 @@ from vespiary_codec.wire.mqtt import (
 )
 from vespiary_codec.wire.mqtt import encode as encode_packet
 from vespiary_codec.wire.mqtt.packet_types import PacketType
-from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
 from vespiary_spec.errors import LimitExceeded, VespiaryError
-from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -286,33 +283,7 @@ class Publishing:
         Raises:
             RemoteProtocolError: Clients may not publish to its topic.
         """
-        topics, registry = self._hub.topics, self._registry
-        if packet.topic.startswith("$"):
-            raise RemoteProtocolError(
-                Violation.TOPIC_NAME,
-                f"topics that begin with $ are the broker's own: {packet.topic[:60]!r}",
-                ReasonCode.NOT_AUTHORIZED,
-            )
-        address = topics.address_of(packet.topic)
-        # A queue of other protocols takes part; what does not exist yet becomes a topic.
-        kind = None if address in registry.addresses else RoutingType.MULTICAST
-        settings = registry.settings_for(address)
-        now_ms = self._cycle.engine.fates.clock_ms()
-        lines = stored_lines(
-            address, packet.qos, retain=packet.retain, properties=packet.properties, topics=topics
-        )
-        times = times_of_send(_times(packet.properties, now_ms).get, settings, now_ms)
-        if times != NO_TIMES:
-            self._cycle.engine.fates.special_sent()
-        is_grouped = b"\nJMSXGroupID:" in lines
-        return Outgoing(
-            destination=Destination(address, None, kind, self._session.user, self._sender),
-            properties=ingress_stamp(stamp(lines, times), settings, now_ms),
-            body=packet.payload,
-            is_persistent=packet.qos > 0,
-            is_special=times != NO_TIMES or is_grouped,
-            protocol=PROTOCOL,
-        )
+        return outgoing_of(self._cycle, self._hub.topics, packet, self._session.user, self._sender)
 
     def _stage_for(self, packet: Publish) -> Any:
         """Return what stages a message that is retained or of QoS 2; None for all others."""
@@ -361,19 +332,3 @@ class Publishing:
         code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if is_told else ReasonCode.SUCCESS
         answer = Pubcomp(packet.packet_id, code)
         self._confirm(encode_packet(answer, self._version))
-
-
-def _times(properties: Properties, now_ms: int) -> dict[str, str]:
-    """Return what properties say of times, as headers of STOMP say it."""
-    found: dict[str, str] = {}
-    pairs = properties.get(Property.USER_PROPERTY, ())
-    assert not isinstance(pairs, int | str | bytes)
-    for pair in pairs:
-        assert isinstance(pair, tuple)
-        found.setdefault(*pair)
-    found.pop("expires", None)
-    found.pop("JMSExpiration", None)
-    interval_s = properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-    if isinstance(interval_s, int):
-        found["expires"] = str(now_ms + interval_s * 1000)
-    return found
