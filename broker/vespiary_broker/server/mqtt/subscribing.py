@@ -117,14 +117,29 @@ class Subscribing:
     async def resume(self) -> None:
         """Open what the session has subscribed to on an earlier connection.
 
+        What the client may not consume from any more ends; MQTT has no packet that says so.
+
         Raises:
             VespiaryError: A queue is not there and cannot be made.
+
+        Durability: what has ended is not back after a power loss.
         """
-        async with self._hub.sessions.lock(self._session.client_id):
-            for topic_filter, options in list(self._session.subscriptions.items()):
-                if self._connection.is_open and topic_filter not in self._subscribers:
+        session, keys = self._session, []
+        async with self._hub.sessions.lock(session.client_id):
+            for topic_filter, options in list(session.subscriptions.items()):
+                if not self._connection.is_open:
+                    return
+                if topic_filter in self._subscribers:
+                    continue
+                try:
                     await self._open(topic_filter, options)
-        if self._session.retired:
+                except NotPermitted as error:
+                    _log_ended(session, topic_filter, error)
+                    self._deliveries.overlaps.changed()
+                    keys += self._hub.sessions.unsubscribed(session, topic_filter)
+                    await self._hub.sessions.save(session)
+            await self._hub.queues.wait_removed(keys)
+        if session.retired:
             await self._drain()
 
     def close(self) -> None:
@@ -419,6 +434,15 @@ def _suback_code(error: VespiaryError) -> ReasonCode:
 def _log_left(session: MqttSession, topic_filter: str, error: VespiaryError) -> None:
     log.warning(
         "what an ended subscription has left waits client=%r filter=%r reason=%r",
+        session.client_id,
+        topic_filter,
+        str(error),
+    )
+
+
+def _log_ended(session: MqttSession, topic_filter: str, error: NotPermitted) -> None:
+    log.warning(
+        "a subscription ended that its client may not have client=%r filter=%r reason=%r",
         session.client_id,
         topic_filter,
         str(error),

@@ -190,3 +190,33 @@ async def test_what_the_broker_keeps_of_mqtt_is_for_no_client(rig: MqttRig) -> N
     rule(rig)
     for permission in Permission:
         assert not permissions.is_permitted("anonymous", permission, own[0])
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_a_durable_session_goes_on_without_what_it_may_not_have_any_more(
+    rig: MqttRig,
+) -> None:
+    client = await rig.connected(properties=NEVER)
+    for topic_filter in ("news", "secret", "$share/g/secret/a"):
+        await client.subscribe(topic_filter)
+    client.lose()
+    await rig.flush()
+    writer = await rig.connected("w")
+    for topic in ("secret", "news"):
+        writer.send(Publish(topic, topic.encode(), 1, packet_id=1))
+    await rig.flush()
+    rule(rig, secret=allowed("consume"), secret_a=allowed("consume"))
+    again = rig.client()
+    answer = await again.login("c", clean_start=False, properties=NEVER)
+    assert answer.session_present
+    await rig.flush()
+    (got,) = again.early + again.packets()
+    assert isinstance(got, Publish)
+    assert got.payload == b"news"
+    again.send(Puback(got.packet_id))
+    await rig.flush()
+    assert not again.is_ended
+    assert list(rig.bindings.snapshot()["mqtt-session/c"]["subscriptions"]) == ["news"]
+    assert [name for name in rig.engine.registry.queues if "mqtt" not in name] == ["c.news"]
+    writer.send(Publish("news", b"more", 1, packet_id=2))
+    assert [each.payload for each in await again.received()] == [b"more"]
