@@ -405,6 +405,17 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             maximum=1_000_000,
         ),
     ] = 10_000
+    handshakes_allowed: Annotated[
+        int,
+        setting(
+            "TLS handshakes at one time, some 60 KiB each. Further clients wait until one is done, "
+            "or has lasted for two seconds: then the one that has lasted longest is cut off. The "
+            "newest of those that wait is next.",
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 500
     proxy_protocol: Annotated[
         bool,
         setting(

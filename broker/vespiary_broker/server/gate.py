@@ -5,8 +5,8 @@ the header and no byte behind it, so that the TLS handshake finds its first byte
 at what is forwarded. Called by `listener`; owner: the event loop.
 
 The loop's own TLS server would not say how much comes in without content (see `tls_meter`), nor
-count handshakes that are half open. So TLS is begun on a connection in clear, once it has sent
-something: what was read until then is handed to the handshake first.
+bound handshakes that are half open (`handshakes`). So TLS is begun on a connection in clear, once
+it has sent its whole first message (`client_hello`), which is handed to the handshake first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
+from vespiary_broker.server.client_hello import HELLO_BYTES, is_hello_whole
 from vespiary_broker.server.proxy_header import (
     BYTES_FIRST,
     check_begin,
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
 
-HELLO_BYTES: Final = 4 * 1024
-"""What is read before the handshake begins; most clients' first message is smaller."""
 UNREAD_BYTES_MAX: Final = 64 * 1024
 """Records that wait while a connection is not read."""
+_FOR_EVER_S: Final = 10 * 365 * 24 * 3600.0
+"""For the loop's clock of a handshake: the gate has its own."""
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +55,10 @@ class Gate(asyncio.BufferedProtocol):
         self._listener = listener
         self._context = context
         self._is_forwarded = listener.acceptor.proxy_protocol
-        self._first = bytearray(BYTES_FIRST if self._is_forwarded else HELLO_BYTES)
+        self._first = bytearray(BYTES_FIRST if self._is_forwarded else 0)
         self._rest = bytearray()
         self._received = 0
+        self._hello = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._handshake: asyncio.Task[None] | None = None
@@ -75,17 +77,19 @@ class Gate(asyncio.BufferedProtocol):
             self._timer = self._cycle.loop.call_later(seconds, self._expire, seconds)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
-        """Return room for what is missing of the header, and no more."""
+        """Return room for what is missing of the header, and no more; then for the hello."""
+        if not self._is_forwarded:
+            return self._cycle.buffer.view[: HELLO_BYTES - len(self._hello)]
         if self._received < len(self._first):
             return memoryview(self._first)[self._received :]
         return memoryview(self._rest)[self._received - len(self._first) :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take a part of the header, or the beginning of a handshake."""
-        self._received += nbytes
         if not self._is_forwarded:
-            self._pass(bytes(self._first[: self._received]))
+            self._take_hello(bytes(self._cycle.buffer.view[:nbytes]))
             return
+        self._received += nbytes
         try:
             if self._received < BYTES_FIRST:
                 check_begin(bytes(self._first[: self._received]))
@@ -94,23 +98,41 @@ class Gate(asyncio.BufferedProtocol):
                 self._rest = bytearray(rest_bytes(bytes(self._first)))
             if self._received == BYTES_FIRST + len(self._rest):
                 self.peer = peer_of(bytes(self._first), bytes(self._rest)) or self.peer
-                self._pass(b"")
+                self._pass()
         except VespiaryError as error:
             self._refuse(error)
 
-    def _pass(self, hello: bytes) -> None:
-        """Let the connection through."""
-        transport = self._transport
-        assert transport is not None
+    def _pass(self) -> None:
+        """Let a connection through that is in clear; go on with TLS otherwise."""
+        assert self._transport is not None
+        self._is_forwarded = False
+        self._first = self._rest = bytearray()
         if self._context is None:
             self._leave()
-            self._listener.adopt(self._cycle, transport, hello, peer=self.peer)
-        else:
-            transport.pause_reading()  # what follows is the handshake's
-            self._first = self._rest = bytearray()
-            self._handshake = self._cycle.loop.create_task(
-                self._shake_hands(transport, self._context, hello)
-            )
+            self._listener.adopt(self._cycle, self._transport, b"", peer=self.peer)
+
+    def _take_hello(self, data: bytes) -> None:
+        """Begin the handshake, or wait for a place, once its first message is whole."""
+        assert self._transport is not None
+        self._hello += data
+        if is_hello_whole(self._hello):
+            self._transport.pause_reading()  # what follows is the handshake's
+            self._listener.handshakes.request(self, self._cycle.loop)
+
+    def begin(self) -> None:
+        """Begin the handshake."""
+        assert self._transport is not None
+        assert self._context is not None
+        hello, self._hello = self._hello, b""
+        self._handshake = self._cycle.loop.create_task(
+            self._shake_hands(self._transport, self._context, hello)
+        )
+
+    def give_way(self) -> None:
+        """End a handshake that lasts, for one that waits."""
+        self._cycle.count_error("tls-handshake-slow")
+        log.debug("TLS handshake cut off, others wait peer=%s", self.peer)
+        self.close()
 
     async def _shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, hello: bytes
@@ -121,7 +143,7 @@ class Gate(asyncio.BufferedProtocol):
             loop.start_tls(
                 *(transport, early, context),
                 server_side=True,
-                ssl_handshake_timeout=self._listener.acceptor.handshake_timeout or None,
+                ssl_handshake_timeout=_FOR_EVER_S,  # `_expire` ends it
             )
         )
         # Right behind the first step of the handshake, and before the ones that this has ordered.
@@ -173,8 +195,6 @@ class Gate(asyncio.BufferedProtocol):
         self.close()
 
     def _expire(self, seconds: int) -> None:
-        if self._handshake is not None:
-            return  # it has a clock of its own
         if self._is_forwarded:
             self._refuse(LimitExceeded(f"no header of the PROXY protocol within {seconds} seconds"))
         else:
@@ -183,7 +203,7 @@ class Gate(asyncio.BufferedProtocol):
     def close(self) -> None:
         """End it."""
         self._leave()
-        if self._handshake is not None:
+        if self._handshake is not None and not self._handshake.done():
             self._handshake.cancel()
         elif self._transport is not None:
             self._transport.abort()
@@ -194,6 +214,7 @@ class Gate(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         self._listener.leave(self)
+        self._listener.handshakes.end(self, self._cycle.loop)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vespiary_broker.server.certificates import Certificate, user_of_certificate
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.gate import Gate
+from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError, LimitExceeded
@@ -83,6 +84,7 @@ class Listener:
     Attributes:
         certificate: The certificate that connections to come are shown, of several the one that
             ends first; None without TLS.
+        handshakes: Its TLS handshakes.
         certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
 
     Args:
@@ -116,6 +118,7 @@ class Listener:
         if large is not None:
             self.scanned_payload_bytes = min(record_bytes_max, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
+        self.handshakes = Handshakes(acceptor.handshakes_allowed)
         self._gates: set[Gate] = set()
         self.certificate: Certificate | None = None
         self.certificate_refused = ""

@@ -1,0 +1,127 @@
+"""Places for TLS handshakes: who has one, who waits, and who gives way, on a clock by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from vespiary_broker.server.handshakes import TURN_S, Handshakes
+
+
+class HandClock:
+    """A loop whose time stands still until it is moved on."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self._timers: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[..., None], *args: Any) -> object:
+        self._timers.append((self.now_s + delay_s, call, args))
+        return self
+
+    def move_on(self, seconds: float) -> None:
+        end_s = self.now_s + seconds
+        while due := [each for each in self._timers if each[0] <= end_s]:
+            first = min(due, key=lambda each: each[0])
+            self._timers.remove(first)
+            self.now_s = first[0]
+            first[1](*first[2])
+        self.now_s = end_s
+
+    @property
+    def timers(self) -> int:
+        return len(self._timers)
+
+
+class Client:
+    def __init__(self) -> None:
+        self.state = "waits"
+
+    def begin(self) -> None:
+        assert self.state == "waits"
+        self.state = "began"
+
+    def give_way(self) -> None:
+        assert self.state == "began"
+        self.state = "cut"
+
+
+class World:
+    def __init__(self, allowed: int) -> None:
+        self.clock = HandClock()
+        self.loop = cast(asyncio.AbstractEventLoop, self.clock)
+        self.places = Handshakes(allowed)
+
+    def come(self) -> Client:
+        client = Client()
+        self.places.request(client, self.loop)
+        return client
+
+    def finish(self, client: Client) -> None:
+        self.places.end(client, self.loop)
+
+
+def states(*clients: Client) -> list[str]:
+    return [client.state for client in clients]
+
+
+def test_a_place_that_is_free_is_had_at_once() -> None:
+    world = World(2)
+    first, second = world.come(), world.come()
+    assert states(first, second) == ["began", "began"]
+    assert world.clock.timers == 0, "nobody waits, nothing is looked at"
+
+
+def test_of_those_that_wait_the_newest_is_next() -> None:
+    world = World(1)
+    first, second, third = world.come(), world.come(), world.come()
+    assert states(first, second, third) == ["began", "waits", "waits"]
+    world.finish(first)
+    assert states(second, third) == ["waits", "began"]
+    world.finish(third)
+    assert second.state == "began"
+
+
+def test_one_that_goes_while_it_waits_gets_no_place() -> None:
+    world = World(1)
+    first, second, third = world.come(), world.come(), world.come()
+    world.finish(third)
+    world.finish(first)
+    assert states(second, third) == ["began", "waits"]
+
+
+def test_one_that_lasts_gives_way_to_one_that_waits() -> None:
+    world = World(2)
+    first = world.come()
+    world.clock.move_on(1)
+    second, third = world.come(), world.come()
+    world.clock.move_on(TURN_S - 1.2)
+    assert states(first, second, third) == ["began", "began", "waits"], "it has its turn"
+    world.clock.move_on(0.4)
+    assert states(first, second, third) == ["cut", "began", "began"]
+    assert world.places.given_way == 1
+    world.clock.move_on(60)
+    assert states(second, third) == ["began", "began"], "nobody waits for their places"
+    assert world.clock.timers == 0
+
+
+def test_as_many_give_way_as_wait() -> None:
+    world = World(10)
+    lasting = [world.come() for _ in range(10)]
+    waiting = [world.come() for _ in range(3)]
+    world.clock.move_on(TURN_S + 0.2)
+    assert states(*lasting) == ["cut"] * 3 + ["began"] * 7
+    assert states(*waiting) == ["began"] * 3
+
+
+def test_thousands_that_do_not_go_on_keep_nobody_out() -> None:
+    world = World(100)
+    for _ in range(10_000):
+        world.come()
+    honest = world.come()
+    world.clock.move_on(TURN_S + 0.2)
+    assert honest.state == "began"
