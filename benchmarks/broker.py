@@ -20,6 +20,7 @@ from benchmarks import usage
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
+_DISK_FULL = "no journal file can be made"
 
 
 class BrokerError(Exception):
@@ -146,7 +147,10 @@ def running_broker(
     try:
         port, http_port, ready = _wait_until_ready(process, lines, log)
         ready_s = time.monotonic() - begin
-        yield RunningBroker(process.pid, port, ready, ready_s, tuple(line), http_port)
+        try:
+            yield RunningBroker(process.pid, port, ready, ready_s, tuple(line), http_port)
+        finally:
+            check_disk(log)
         _stop(process, log)
     finally:
         if process.poll() is None:
@@ -155,6 +159,24 @@ def running_broker(
         reader.join()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def check_disk(log: Path) -> None:
+    """Refuse the figures of a run whose producers waited for the disk.
+
+    Args:
+        log: The broker's.
+
+    Raises:
+        BrokerError: They did; it has the broker's sentence, with disk usage against allowed.
+    """
+    lines = log.read_text(errors="replace").splitlines()
+    blocked = next((line for line in lines if _DISK_FULL in line), None)
+    if blocked is not None:
+        raise BrokerError(
+            "the disk was too full, so producers waited and the figures count for nothing; make "
+            f"room, name another --directory, or add --set max-disk-usage=100: {blocked.strip()}"
+        )
 
 
 def _stop(process: "subprocess.Popen[bytes]", log: Path) -> None:

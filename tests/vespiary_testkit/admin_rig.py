@@ -260,7 +260,9 @@ class MemoryBroker:
         self.data_directory = Path("/data")
         self.report: Report | None = None
         self.not_ready_reason = ""
-        self.failed_reason = ""
+        self.failed_reason = self.blocked_reason = ""
+        self.journal_waiters = 0
+        self.large = LARGE
         self.is_started = True
         self.users = dict(users or {})
         self.own_logins = Logins(lambda: self.users, is_anonymous_allowed=True)
@@ -327,6 +329,7 @@ class MemoryBroker:
             duplicates_discarded=4,
             duplicate_ids=5,
             messages_dropped=0,
+            journal_waiters=self.journal_waiters,
             paging=PAGING,
             mqtt=MqttStatistics(
                 sessions=5,
@@ -359,7 +362,7 @@ class MemoryBroker:
                 queues_deleted=9,
             ),
             memory=MEMORY,
-            large=LARGE,
+            large=self.large,
         )
 
     def image_statistics(self) -> ImageStatistics:

@@ -5,7 +5,8 @@ error as a problem. Must never answer without having checked who asks; the probe
 all. Called by `server`; owner: the event loop.
 
     /healthz   200 while the process and its loop live and the journal is not fenced
-    /readyz    200 while the broker takes messages, else 503 and the reason
+    /readyz    200 while the broker takes messages, else 503 and the reason; a second line says
+               why producers wait for the disk
     /metrics   Prometheus; open to this machine, else with a login
     /api/v1    the API; /api/v1/openapi.json describes it
     /          a page for people
@@ -202,7 +203,10 @@ class Site:
         return _probe(reason, "alive")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _probe(self._broker.not_ready_reason, "ready")
+        """A full disk is no reason: consumers have to come to make room. It is said, though."""
+        blocked = self._broker.blocked_reason
+        good = f"ready\nproducers wait: {blocked}" if blocked else "ready"
+        return _probe(self._broker.not_ready_reason, good)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         async with self._scrape:  # many at once would hold many copies

@@ -122,6 +122,7 @@ def broker_record(broker: Broker) -> records.Broker:
         not_ready_reason=statistics.not_ready_reason,
         journal_failed_reason=broker.failed_reason,
         journal_blocked_reason=raw.journal.blocked_reason or "",
+        journal_blocked_producers=statistics.journal_waiters,
         uptime_s=statistics.uptime_s,
         data_directory=str(broker.data_directory),
         engine=raw.journal.engine,

@@ -252,6 +252,11 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         ("listener", "protocol"),
         [((listener, protocol), count) for listener, protocol, count in scrape.connections],
     )
+    yield _gauge(
+        "journal_blocked_producers",
+        "Producers that wait because no journal file can be made.",
+        statistics.journal_waiters,
+    )
     yield _counter("connections_opened", "Connections ever made.", statistics.connections_total)
     yield _labelled(
         CounterMetricFamily,

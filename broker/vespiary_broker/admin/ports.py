@@ -362,6 +362,10 @@ class Broker(Protocol):
         """The sentence of the failure that fenced the journal; empty while it works."""
 
     @property
+    def blocked_reason(self) -> str:
+        """Why producers wait for the disk, as one sentence; empty while there is room."""
+
+    @property
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
 

@@ -63,6 +63,7 @@ class Broker(Record, frozen=True):
             more; empty while they work.
         journal_blocked_reason: Why producers wait for room in the journal, as one sentence; empty
             while there is room.
+        journal_blocked_producers: Producers that wait for that room.
         uptime_s: Seconds since it became ready.
         data_directory: Its data folder.
         engine: Effective journal engine: ASYNCIO, IO_URING, NIO or MEMORY.
@@ -102,6 +103,7 @@ class Broker(Record, frozen=True):
     messages_unrouted: int
     journal_failed_reason: str = ""
     journal_blocked_reason: str = ""
+    journal_blocked_producers: int = 0
     large_messages: LargeMessages | None = None
     paging: Paging | None = None
 

@@ -75,6 +75,7 @@ class Statistics(records.Record, frozen=True):
         fates: What became of dead letters, expired, delayed and scheduled messages.
         slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that filters kept out of every queue.
+        journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
@@ -100,6 +101,7 @@ class Statistics(records.Record, frozen=True):
     transactions: Transactions
     duplicates_discarded: int
     duplicate_ids: int
+    journal_waiters: int
     naming: Naming
     memory: memory_records.Memory
     large: records.LargeMessages | None = None

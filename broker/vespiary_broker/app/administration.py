@@ -188,6 +188,12 @@ class Administration:
         """The sentence of the failure that fenced a journal; empty while they work."""
         return "" if self._failure is None else str(self._failure)
 
+    @property
+    def blocked_reason(self) -> str:
+        """Why producers wait for the disk, as one sentence; empty while there is room."""
+        blocked = None if self._journal is None else self._journal.blocked
+        return "" if blocked is None else str(blocked)
+
     def statistics(self) -> states.BrokerStatistics:
         """Return the state of the whole broker."""
         assert self._cycle is not None

@@ -226,6 +226,7 @@ class BrokerStatistics:
         slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that filters kept out of every queue.
         journal: The message journal.
+        journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
         large: Large messages; None without persistence.
@@ -252,6 +253,7 @@ class BrokerStatistics:
     slow_consumers: SlowConsumerStatistics
     messages_unrouted: int
     journal: JournalStatistics
+    journal_waiters: int
     naming: NamingStatistics
     memory: MemoryState
     large: LargeMessageStatistics | None = None
@@ -402,6 +404,7 @@ def broker_statistics(
         slow_consumers=engine.slow_consumers.statistics(),
         messages_unrouted=engine.registry.switches.unrouted,
         journal=journal,
+        journal_waiters=cycle.journal_waiters,
         naming=NamingStatistics(
             addresses_max=registry.limits.addresses_max,
             queues_max=registry.limits.queues_max,

@@ -121,6 +121,12 @@ COMMANDS: Final = (
         "Distributed transactions in doubt: list, decide, forget.",
     ),
     CommandEntry(
+        "status",
+        "status:status",
+        ADMINISTRATION,
+        "Say whether a broker takes messages.",
+    ),
+    CommandEntry(
         "configuration",
         "configuring:configuration",
         ADMINISTRATION,

@@ -78,6 +78,7 @@ class Cycle:
         self._journal = journal
         self._is_scheduled = False
         self._blocked: set[Connection] = set()
+        self._space_waiters = 0
         self._recheck: list[Connection] = []
         self._space: asyncio.Future[None] | None = None
         self.producers = BlockedProducers(engine.memory)
@@ -223,6 +224,13 @@ class Cycle:
         """Why no journal file can be made, if addresses have policies for that; else None."""
         return self._journal.blocked if self.engine.full_disk.has_policies else None
 
+    @property
+    def journal_waiters(self) -> int:
+        """Those who wait because no journal file can be made; 0 while there is room."""
+        if self._journal.blocked is None:
+            return 0
+        return len(self._blocked) + self._space_waiters
+
     def on_blocked(self) -> None:
         """Let policies decide about those that wait for room: the disk is full."""
         if self.large is None or self.large.full is None:
@@ -277,8 +285,12 @@ class Cycle:
             self._space = self.loop.create_future()
         self._journal.request_space()
         self.touch()
-        with self.watching(connection) if connection is not None else nullcontext():
-            await asyncio.shield(self._space)
+        self._space_waiters += 1
+        try:
+            with self.watching(connection) if connection is not None else nullcontext():
+                await asyncio.shield(self._space)
+        finally:
+            self._space_waiters -= 1
 
     def watching(self, connection: Connection) -> AbstractContextManager[None]:
         """Have a connection that is not read cut off when its client closes, in a `with` block."""

@@ -86,3 +86,22 @@ def test_a_missing_broker_says_what_to_do(tmp_path: Path) -> None:
         running_broker(tmp_path / "data", command=["/nonexistent/vespiary"]),
     ):
         pytest.fail("it never was ready")
+
+
+def test_figures_of_producers_that_waited_for_the_disk_are_refused(tmp_path: Path) -> None:
+    command = _program(
+        tmp_path,
+        "import json, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "print('WARNING no journal file can be made, producers will wait: 91.9 % used', "
+        "file=sys.stderr, flush=True)\n"
+        "print(json.dumps({'event': 'listening', 'name': 'all', 'port': 8}))\n"
+        "print(json.dumps({'event': 'ready', 'seconds': 0.5, 'durability': 'D2',\n"
+        "    'engine': 'NIO'}), flush=True)\n"
+        "time.sleep(60)\n",
+    )
+    with (
+        pytest.raises(BrokerError, match=r"disk was too full.*max-disk-usage=100.*91\.9 % used"),
+        running_broker(tmp_path / "data", command=command),
+    ):
+        pass

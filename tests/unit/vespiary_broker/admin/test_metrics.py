@@ -150,11 +150,13 @@ async def test_a_fallback_and_a_fence_show():
         blocked_reason="full",
         ownership=LeaseState(7, 3.0, 4.5, "confirms wait"),
     )
+    broker.journal_waiters = 4
     found = await values_of(broker)
     assert "vespiary_journal_info{asked_engine=ASYNCIO,durability=D2,engine=NIO}" in found
     assert found["vespiary_journal_engine_is_fallback"] == 1
     assert found["vespiary_journal_fenced"] == 1
     assert found["vespiary_journal_blocked"] == 1
+    assert found["vespiary_journal_blocked_producers"] == 4
     assert found["vespiary_journal_ownership_epoch"] == 7
     assert found["vespiary_journal_ownership_age_seconds"] == 4.5
     assert found["vespiary_journal_ownership_waiting"] == 1

@@ -1,0 +1,68 @@
+"""`vespiary status` against the real HTTP listener on a broker in memory."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from vespiary_broker.cli.program import run_program
+from vespiary_testkit.admin_rig import LARGE, AdminRig, MemoryBroker, admin_rig, journal_statistics
+
+FULL = "no journal file can be made: a new journal file would pass max-disk-usage (got 91 %)"
+
+
+@pytest.fixture
+def rig() -> Iterator[AdminRig]:
+    broker = MemoryBroker()
+    broker.large = replace(LARGE, waiting=0)
+    with admin_rig(broker) as rig:
+        yield rig
+
+
+def ask(rig: AdminRig, *arguments: str) -> int:
+    return run_program(["status", *arguments, "--api", f"http://127.0.0.1:{rig.port}"])
+
+
+def ready(rig: AdminRig) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{rig.port}/readyz") as answer:
+        return bytes(answer.read())
+
+
+def test_a_broker_that_is_well(rig: AdminRig, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(rig) == 0
+    shown = capsys.readouterr().out
+    assert "listener    all on 127.0.0.1:61616 (stomp), 1 connections" in shown
+    assert "ready       producers and consumers go on" in shown
+    assert ready(rig) == b"ready\n"
+
+
+def test_a_full_disk_is_told(rig: AdminRig, capsys: pytest.CaptureFixture[str]) -> None:
+    rig.broker.journal = journal_statistics(blocked_reason=FULL)
+    rig.broker.blocked_reason, rig.broker.journal_waiters = FULL, 3
+    assert ask(rig) == 1
+    shown = capsys.readouterr().out
+    assert f"disk full   3 producers wait, consumers go on: {FULL}" in shown
+    assert "ready " not in shown
+    assert ask(rig, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["journalBlockedReason"], found["journalBlockedProducers"]) == (FULL, 3)
+    # Consumers have to come to make room, so the broker stays in its Service.
+    assert ready(rig) == f"ready\nproducers wait: {FULL}\n".encode()
+
+
+def test_large_messages_that_wait_are_told(
+    rig: AdminRig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.broker.large = LARGE
+    assert ask(rig) == 1
+    assert "disk full   1 large messages wait for room" in capsys.readouterr().out
+
+
+def test_a_broker_that_is_not_ready(rig: AdminRig, capsys: pytest.CaptureFixture[str]) -> None:
+    rig.broker.not_ready_reason = "it is stopping"
+    assert ask(rig) == 1
+    assert "not ready   it is stopping" in capsys.readouterr().out
