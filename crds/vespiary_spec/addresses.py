@@ -107,6 +107,29 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
             default_text="-1",
         ),
     ] = None
+    producer_message_rate: Annotated[
+        int | None,
+        setting(
+            "Messages a second that all clients together may send to the address. Beyond it those "
+            "who send there are read more slowly, and nothing is dropped. What may come in a "
+            "second may come at once. 0 has all of them wait; -1 is any number.",
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
+    producer_byte_rate: Annotated[
+        int | None,
+        setting(
+            "The same in bytes of properties and bodies.",
+            unit=Unit.BYTES_PER_SECOND,
+            change=Change.RELOAD,
+            minimum=1024,
+            special=-1,
+            default_text="-1",
+        ),
+    ] = None
     address_full_policy: Annotated[
         AddressFullPolicy | None,
         setting(
@@ -153,6 +176,8 @@ ADDRESS_DEFAULTS = AddressSettings(
     id_cache_size=-1,
     max_size_bytes=-1,
     max_size_messages=-1,
+    producer_message_rate=-1,
+    producer_byte_rate=-1,
     address_full_policy=AddressFullPolicy.PAGE,
     max_size_bytes_reject_threshold=-1,
     disk_full_policy=DiskFullPolicy.BLOCK,

@@ -57,6 +57,16 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             has_no_rule=True,
         ),
     ] = -1
+    producer_message_rate: Annotated[
+        int,
+        setting(
+            "Messages a second that all connections of the user together may send; as "
+            "`producer-byte-rate`. 0 has all of them wait; -1 is any number.",
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+        ),
+    ] = -1
 
 
 class LimitSettings(NamingSettings, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

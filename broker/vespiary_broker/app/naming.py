@@ -60,6 +60,7 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
                 sessions_max=entry.max_sessions,
                 queues_max=entry.max_queues,
                 bytes_per_s=entry.producer_byte_rate,
+                messages_per_s=entry.producer_message_rate,
             )
             for entry in configuration.resource_limit_settings
         },

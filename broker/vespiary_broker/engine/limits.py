@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from vespiary_broker.engine.naming import EVERYBODY, NamingRules
 from vespiary_broker.engine.rates import Rates
+from vespiary_broker.engine.send_rates import SendRates
 from vespiary_spec.errors import LimitExceeded
 
 
@@ -43,7 +44,8 @@ class Limits:
 
     Attributes:
         subscriptions: How many there are; who opens and ends them counts.
-        rates: How fast users may send.
+        rates: How fast users may send, in bytes.
+        sends: How fast messages may come, by address and by user.
 
     Args:
         rules: What they are.
@@ -51,6 +53,7 @@ class Limits:
 
     def __init__(self, rules: NamingRules) -> None:
         self.rates = Rates()
+        self.sends = SendRates()
         self.change(rules)
         self.subscriptions = 0
         self.refused = 0
@@ -64,6 +67,7 @@ class Limits:
         self.subscriptions_max = rules.subscriptions_max
         self._by_user = rules.users
         self.rates.change(rules.users)
+        self.sends.change(rules.users)
 
     def is_full(self, addresses: int) -> bool:
         """Return whether there is no room for one more address beside so many."""

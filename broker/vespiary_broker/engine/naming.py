@@ -25,11 +25,13 @@ class UserLimit:
         sessions_max: Most sessions at a time.
         queues_max: Most queues that it has made.
         bytes_per_s: Bytes a second that its connections may send.
+        messages_per_s: Messages a second that they may send.
     """
 
     sessions_max: int = -1
     queues_max: int = -1
     bytes_per_s: int = -1
+    messages_per_s: int = -1
 
 
 async def no_pause() -> None:

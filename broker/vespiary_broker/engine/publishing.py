@@ -103,7 +103,11 @@ def _target(registry: Registry, destination: Destination, route: Route) -> Targe
             )
             if not route.places_max:
                 return instead
-    is_plain = not (settings.send_to_dla_on_no_route or has_stamps(settings))
+    is_plain = not (
+        settings.send_to_dla_on_no_route
+        or has_stamps(settings)
+        or registry.limits.sends.is_limited(destination, settings)
+    )
     return Target(
         seen.next_handle(),
         seen.is_teachable and is_plain,

@@ -13,6 +13,7 @@ from vespiary_broker.engine.address_memory import AddressState, Verdict
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target
 from vespiary_broker.engine.transactions import Outgoing, Transaction
+from vespiary_broker.server.pace import Pace
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 class FullAddresses:
     """Full addresses, as one connection meets them.
 
+    Attributes:
+        pace: The waits for those that are sent to too fast.
+
     Args:
         connection: The connection.
         cycle: What all connections share.
     """
 
     def __init__(self, connection: Connection, cycle: Cycle) -> None:
+        self.pace = Pace(connection, cycle)
         self._connection = connection
         self._cycle = cycle
         self._memory = cycle.engine.memory
@@ -75,7 +80,9 @@ class FullAddresses:
         return True
 
     async def admit_all(self, transaction: Transaction) -> list[int]:
-        """Wait until the addresses of a transaction's messages have room; take out what is dropped.
+        """Wait until a transaction's messages may go to their addresses; take out what is dropped.
+
+        They wait for room, and for a rate.
 
         A transaction that acknowledges messages of a full address need not wait for that one: it
         makes room itself, and might wait for ever.
@@ -89,6 +96,7 @@ class FullAddresses:
         Raises:
             AddressFull: One of its messages is refused, and so all of it; nothing was dropped.
         """
+        await self.pace.rest_all(transaction)
         taken = (one for one in transaction.acknowledgements if one.consumer.view is None)
         freed = {member.consumer.queue.address.name for member in taken}
         while self._connection.is_open:

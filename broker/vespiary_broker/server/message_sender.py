@@ -61,6 +61,7 @@ class MessageSender:
         self, connection: Connection, cycle: Cycle, drop_bodies: Callable[[list[int]], None]
     ) -> None:
         self.full_addresses = FullAddresses(connection, cycle)
+        self._pace = self.full_addresses.pace
         self._connection = connection
         self._cycle = cycle
         self._core = cycle.core
@@ -85,10 +86,14 @@ class MessageSender:
         target = find_target(self._registry, message.destination)
         if target is None or not self.full_addresses.is_open(target, message.destination):
             return None
+        if self._pace.is_held(message):
+            return None
         try:
-            return Sent(Outcome.SENT, target, (stage or self.stage)(message, target))
+            places = (stage or self.stage)(message, target)
         except NoRoom:
             return None
+        self._pace.charge(message)
+        return Sent(Outcome.SENT, target, places)
 
     async def send(
         self, message: Outgoing, stage: Stage | None = None, *, is_in_flight: bool = False
@@ -109,6 +114,7 @@ class MessageSender:
         Durability: as of `try_send`.
         """
         registry = self._registry
+        await self._pace.rest(message)
         while self._connection.is_open:
             target = find_target(registry, message.destination)
             if target is None:
@@ -120,11 +126,14 @@ class MessageSender:
                 if verdict is Verdict.WAIT:
                     continue  # it has waited: destination and room may be others now
             try:
-                return Sent(Outcome.SENT, target, (stage or self.stage)(message, target))
+                places = (stage or self.stage)(message, target)
             except NoRoom:
                 if self.is_dropped(message) or self.full_addresses.is_dropped_without_room(message):
                     return Sent(Outcome.DROPPED)
                 await self._cycle.space(self._connection)
+                continue
+            self._pace.charge(message)
+            return Sent(Outcome.SENT, target, places)
         return Sent(Outcome.GONE)
 
     async def _admit(self, message: Outgoing, *, is_in_flight: bool) -> Verdict:
