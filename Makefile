@@ -26,7 +26,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstri
 C_SOURCES := $(wildcard native/src/*.c)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 
-.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-protocols bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -107,6 +107,9 @@ bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribe
 
 bench-protocols: $(VENV)/.dev ## measure STOMP, MQTT and AMQP, from each to each, with TLS, and ten thousand idle connections
 	$(BIN)/python -m benchmarks.protocols
+
+bench-attacks: $(VENV)/.dev ## measure what hostile clients cost a side flow: latency and memory
+	$(BIN)/python -m benchmarks.protocols.attacks
 
 bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core and through Spark
 	$(BIN)/python -m benchmarks.pipeline

@@ -45,7 +45,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
 class RunningBroker(msgspec.Struct, frozen=True):
     """A broker that is ready.
 
-    `ready_s` counts from before the process was made until its `ready` line was read.
+    `ready_s` counts from before the process was made until its `ready` line was read; `ports` are
+    those of its listeners, by name.
     """
 
     pid: int
@@ -54,6 +55,7 @@ class RunningBroker(msgspec.Struct, frozen=True):
     ready_s: float
     command: tuple[str, ...]
     http_port: int = 0
+    ports: dict[str, int] = {}
 
     def usage(self) -> usage.Usage:
         """Return what the broker's process has used so far."""
@@ -74,8 +76,8 @@ def _read_lines(process: "subprocess.Popen[bytes]", lines: "queue.Queue[bytes | 
 
 def _wait_until_ready(
     process: "subprocess.Popen[bytes]", lines: "queue.Queue[bytes | None]", log: Path
-) -> tuple[int, int, Ready]:
-    port = http_port = 0
+) -> tuple[dict[str, int], Ready]:
+    ports: dict[str, int] = {}
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
@@ -91,13 +93,10 @@ def _wait_until_ready(
         except msgspec.DecodeError:
             continue  # another event, or a line for people
         if isinstance(event, Ready):
-            if port == 0:
+            if not {"all", "stomp"} & set(ports):
                 raise BrokerError("`ready` came without a listener named all or stomp")
-            return port, http_port, event
-        if event.name == "http":
-            http_port = event.port
-        if event.name == "all" or (event.name == "stomp" and port == 0):
-            port = event.port
+            return ports, event
+        ports[event.name] = event.port
 
 
 @contextmanager
@@ -145,10 +144,11 @@ def running_broker(
     reader = threading.Thread(target=_read_lines, args=(process, lines), name="broker-events")
     reader.start()
     try:
-        port, http_port, ready = _wait_until_ready(process, lines, log)
+        ports, ready = _wait_until_ready(process, lines, log)
         ready_s = time.monotonic() - begin
+        port, http_port = ports.get("all") or ports["stomp"], ports.get("http", 0)
         try:
-            yield RunningBroker(process.pid, port, ready, ready_s, tuple(line), http_port)
+            yield RunningBroker(process.pid, port, ready, ready_s, tuple(line), http_port, ports)
         finally:
             check_disk(log)
         _stop(process, log)
