@@ -372,7 +372,7 @@ def test_messages_that_need_not_survive_are_paged_and_not_restored(
 def test_what_need_not_survive_leaves_memory_to_pages_and_to_the_journal(
     rig: CoreRig, pages: PageFiles
 ) -> None:
-    """Its slabs are never evicted: nothing but a page, which needs slabs and a record, frees them."""
+    """Its slabs are never evicted: only a page, which needs slabs and a record, frees them."""
 
     def fill() -> int:
         sent = 0
