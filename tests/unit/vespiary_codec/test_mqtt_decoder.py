@@ -157,6 +157,14 @@ def test_a_client_reads_what_servers_send() -> None:
         MqttDecoder(role="client")
 
 
+@pytest.mark.parametrize("octet", ["00", "01", "02"])
+def test_a_client_of_mqtt_3_1_reads_nothing_from_a_reserved_byte(octet: str) -> None:
+    """MQTT 3.1 §3.2: the first byte of CONNACK is not used; it has no flag of a session."""
+    assert read(octets(f"20 02 {octet} 00"), role="client", version=V3_1) == Connack()
+    refusal = read(octets(f"20 02 {octet} 05"), role="client", version=V3_1)
+    assert refusal == Connack(ReasonCode.NOT_AUTHORIZED)
+
+
 def test_a_length_may_have_more_bytes_than_it_needs() -> None:
     assert read(octets("c0 80 80 00"), version=V5) == Pingreq()
 

@@ -200,6 +200,8 @@ def _client_id(fields: Fields, version: Version, limits: MqttLimits, *, clean_st
 
 def _connack(fields: Fields, context: Context) -> Connack:
     flags = fields.number(1, "the acknowledge flags")
+    if context.version is Version.V3_1:
+        flags = 0  # the byte is not used there (MQTT 3.1 §3.2)
     if flags & 0xFE:
         raise _error(Violation.RESERVED_BITS, "a reserved acknowledge flag is set")
     if context.version is Version.V5:
