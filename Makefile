@@ -10,6 +10,7 @@ WORKERS ?= 2
 # With more, tests that have a namespace of their own run beside one another (docs/decisions/0034).
 E2E_WORKERS ?= 1
 FUZZ_INPUTS ?= 1000000
+FUZZ_SECONDS ?= 60
 # Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
 # A machine that fails everything (no space, no AIO) says so after these many failures, not after hours.
 FAILURES_MAX ?= 25
@@ -24,9 +25,20 @@ ONCE := $(foreach name,amqp_go amqp_page amqp_rhea certificate_logins client_pag
 	permissions proxy_protocol tls_clients tls_page websocket_clients websocket_page websocket_protocols,--ignore=tests/integration/test_$(name).py)
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
+C_HEADERS := $(wildcard native/src/*.h)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
+# The fuzzers of the scanners (native/fuzz): guided by the coverage of what scans, and of what it keeps and is taught.
+FUZZ_SCANNERS := stomp mqtt
+FUZZ_GUIDES := $(notdir $(basename $(wildcard native/src/*_scan.c))) stomp_switch taught
+FUZZ_CORE := $(patsubst native/src/%.c,native/fuzz/bin/core/%.o,$(C_SOURCES))
+FUZZ_OWN := $(patsubst native/fuzz/%.c,native/fuzz/bin/%.o,$(wildcard native/fuzz/*.c))
+FUZZ_HEADERS := $(C_HEADERS) $(wildcard native/fuzz/*.h) native/tests/check.h
+FUZZ_FLAGS := $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src
+# Each input has cores of its own: less memory to begin with, and used again (native/fuzz/recycled_memory.c).
+FUZZ_CORE_FLAGS := -DSCRATCH_BYTES=256 $(foreach call,mmap munmap madvise,-D$(call)=recycled_$(call))
+FUZZ_CC ?= $(shell .ci/clang --find)
 
-.PHONY: help run test test-jms late mutants campaign fuzz check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test test-jms late mutants campaign fuzz corpus scanners check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven clang spark gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -81,14 +93,20 @@ late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with
 	done; \
 	if [ -n "$$failed" ]; then echo "make late: failed:$$failed" >&2; exit 1; fi
 
-fuzz: $(VENV)/.dev ## bent bytes for the decoder of each protocol, FUZZ_INPUTS each (default: a million), two at a time
-	@printf '%s\n' stomp mqtt amqp | PYTHONPATH=tests xargs -P 2 -I {} \
-		$(BIN)/python tests/fuzz/test_{}_decoder_fuzz.py --random $(FUZZ_INPUTS)
+fuzz: $(VENV)/.dev ## bent bytes for the decoder of each protocol and, with clang, for the scanners of C; FUZZ_INPUTS each (default: a million)
+	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
+	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs random --inputs $(FUZZ_INPUTS) --processes $(WORKERS)
+
+corpus: $(VENV)/.dev ## look for new inputs by coverage, FUZZ_SECONDS for each target, and commit to tests/fuzz/corpus what reaches more
+	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
+	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs grow --seconds $(FUZZ_SECONDS) --processes $(WORKERS)
+	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs keep
 
 mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
 	$(PYTEST) $(SPREAD) tests/mutants
 
-campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults (up to two hours; bounds: docs/internals/proofs.md)
+campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults, fuzzing by coverage (up to two hours; bounds: docs/internals/proofs.md)
+	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
 	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.campaign all
 
 check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
@@ -140,6 +158,9 @@ java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install
 maven: ## make sure that the tests of JMS find a JDK of version 17 or newer and Maven; as root on Debian, install them
 	@.ci/maven
 
+clang: ## make sure that the scanners of C can be fuzzed (clang with libFuzzer); as root on Debian, install it
+	@.ci/clang >/dev/null
+
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
 	$(BIN)/python -m vespiary_spec.gen
 
@@ -158,14 +179,34 @@ gen-check: $(VENV)/.dev
 	$(BIN)/python -m vespiary_spec.gen --check
 
 c-warnings:
-	@for source in $(C_SOURCES) benchmarks/stompload.c benchmarks/protocolload.c $(wildcard benchmarks/load/*.c) benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
+	@for source in $(C_SOURCES) native/fuzz/scanner_*.c native/fuzz/libfuzzer.c benchmarks/stompload.c benchmarks/protocolload.c $(wildcard benchmarks/load/*.c) benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
 
-native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(wildcard native/src/*.h)
+native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(C_HEADERS)
 	@mkdir -p native/tests/bin
-	$${CC:-cc} $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src $< $(C_SOURCES) -o $@
+	$${CC:-cc} $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src $< $(MORE_SOURCES) $(C_SOURCES) -o $@
+
+# It replays what the fuzzers keep, without clang.
+native/tests/bin/test_corpus: MORE_SOURCES := native/fuzz/scanner_target.c native/fuzz/scanner_protocols.c
+native/tests/bin/test_corpus: native/fuzz/scanner_target.c native/fuzz/scanner_protocols.c native/fuzz/scanner_target.h
+
+scanners: $(FUZZ_SCANNERS:%=native/fuzz/bin/%_scanner)
+
+native/fuzz/bin/%_scanner: native/fuzz/bin/scanners
+	ln -f $< $@
+
+native/fuzz/bin/scanners: $(FUZZ_OWN) $(FUZZ_CORE)
+	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined $^ -o $@
+
+native/fuzz/bin/core/%.o: native/src/%.c $(FUZZ_HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $(FUZZ_FLAGS) $(FUZZ_CORE_FLAGS) $(if $(filter $*,$(FUZZ_GUIDES)),-fsanitize=fuzzer-no-link) -c $< -o $@
+
+native/fuzz/bin/%.o: native/fuzz/%.c $(FUZZ_HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $(FUZZ_FLAGS) -c $< -o $@
 
 native-test: $(C_TESTS)
 	@for test in $(C_TESTS); do echo "$$test"; $$test || exit 1; done
 
 clean: ## remove what was built (not ./data)
-	rm -rf $(VENV) build dist *.egg-info native/tests/bin benchmarks/bin native/vespiary_native/_native*.so
+	rm -rf $(VENV) build dist *.egg-info native/tests/bin native/fuzz/bin benchmarks/bin native/vespiary_native/_native*.so

@@ -9,6 +9,9 @@
 #include "state.h"
 
 enum { VERSION_RAW = 0, RAW_HEADER = 28, PROTOCOL_STOMP = 1 };
+#ifndef SCRATCH_BYTES
+#define SCRATCH_BYTES ((uint64_t)512 * 1024) /* to begin with; fuzzers, which make a core for each input, have less */
+#endif
 enum { DRAINED = 0, LIMIT = 1, ABSENT = 2, LARGE = 3, SPECIAL = 4, PAGED = 5, WORN = 6, STORED = 7 };
 
 /* --- MESSAGE --------------------------------------------------------------------------------------------------- */
@@ -175,7 +178,7 @@ int scratch_room(vespiary_core *core, uint64_t used, uint64_t more)
 {
     if (used + more <= core->scratch_capacity)
         return 0;
-    uint64_t wider = core->scratch_capacity ? core->scratch_capacity * 2 : 512 * 1024;
+    uint64_t wider = core->scratch_capacity ? core->scratch_capacity * 2 : SCRATCH_BYTES;
     while (wider < used + more)
         wider *= 2;
     uint8_t *made = realloc(core->scratch, wider);

@@ -1,10 +1,7 @@
 """Fuzz target of the MQTT decoder.
 
-As a test it runs a bounded number of inputs. As a program it runs until stopped, guided by coverage
-if atheris is installed, else at random:
-
-    python tests/fuzz/test_mqtt_decoder_fuzz.py [CORPUS_DIR] [atheris options]
-    python tests/fuzz/test_mqtt_decoder_fuzz.py --random COUNT [SEED]
+As a test it runs a bounded number of inputs, and what is kept in its corpus; as a program any
+number, at random or guided by coverage (`vespiary_testkit.fuzz_target`).
 
 Whatever the bytes, these hold: only RemoteProtocolError comes out; how the bytes are cut changes
 neither the packets nor the error; nothing beyond the limits is kept; a packet that was read can be
@@ -53,6 +50,7 @@ from vespiary_codec.wire.mqtt import (
     encode,
 )
 from vespiary_codec.wire.mqtt.properties import Kind, may_repeat
+from vespiary_testkit.fuzz_target import FuzzTarget, corpus, in_pieces, main
 
 LIMITS = MqttLimits(
     packet_bytes=400, before_login_bytes=400, topic_bytes=40, topic_levels=6, user_properties=3,
@@ -102,8 +100,7 @@ def check(data: bytes) -> None:
     role, version = SETTINGS[data[0] % len(SETTINGS)]
     stream = data[2:]
     whole = run([stream], role, version)
-    step = data[1] % 7 + 1
-    assert run([stream[i : i + step] for i in range(0, len(stream), step)], role, version) == whole
+    assert run(in_pieces(data[1], stream), role, version) == whole
     for spoken, packet in whole[0]:
         assert spoken is not None
         check_packet(packet, role, spoken)
@@ -259,30 +256,18 @@ def test_likely_streams() -> None:
     assert set(Violation) - violations <= {Violation.TOPIC_LEVELS, Violation.NOTHING_ASKED}
 
 
-def main(arguments: list[str]) -> int:
-    """Fuzz until stopped, or for a number of random inputs."""
-    if arguments[1:2] != ["--random"]:
-        try:
-            import atheris
-        except ImportError:
-            print("atheris is not installed; use --random COUNT [SEED]", file=sys.stderr)
-            return 2
-        atheris.instrument_all()
-        atheris.Setup(arguments, check)
-        atheris.Fuzz()
-        return 0
-    seed = int(arguments[3]) if len(arguments) > 3 else random.randrange(2**32)
-    source = random.Random(seed)
-    for number in range(int(arguments[2])):
-        data = random_input(source)
-        try:
-            check(data)
-        except Exception:
-            print(f"seed {seed}, input {number}: {data!r}", file=sys.stderr)
-            raise
-    print(f"{arguments[2]} inputs, seed {seed}: no finding")
-    return 0
+WORDS = [
+    *PROPERTY_BYTES, b"\0\x01a", b"\0\x04MQTT\x04", b"\0\x04MQTT\x05", b"\0\x06MQIsdp\x03",
+    b"\xc0\0", b"\x80\x01",
+    b"\x30\x04\0\x01ax", b"\x32\x06\0\x01a\0\x01x", b"\x62\x02\0\x01", b"\x82\x06\0\x01\0\x01a\x01",
+]  # fmt: skip
+TARGET = FuzzTarget("mqtt_decoder", check, random_input, WORDS, "vespiary_codec.wire.mqtt")
+
+
+def test_what_is_kept() -> None:
+    for data in corpus(TARGET.name):
+        check(data)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(TARGET, sys.argv))

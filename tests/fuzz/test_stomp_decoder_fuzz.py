@@ -1,10 +1,7 @@
 """Fuzz target of the STOMP decoder.
 
-As a test it runs a bounded number of inputs. As a program it runs until stopped, guided by coverage
-if atheris is installed, else at random:
-
-    python tests/fuzz/test_stomp_decoder_fuzz.py [CORPUS_DIR] [atheris options]
-    python tests/fuzz/test_stomp_decoder_fuzz.py --random COUNT [SEED]
+As a test it runs a bounded number of inputs, and what is kept in its corpus; as a program any
+number, at random or guided by coverage (`vespiary_testkit.fuzz_target`).
 
 Whatever the bytes, these hold: only RemoteProtocolError comes out; how the bytes are cut changes
 neither the events nor the error; nothing beyond the limits is kept; a frame that was read can be
@@ -34,6 +31,7 @@ from vespiary_codec.wire.stomp import (
     parse_properties,
     properties_for_version,
 )
+from vespiary_testkit.fuzz_target import FuzzTarget, corpus, in_pieces, main
 
 LIMITS = StompLimits(
     header_count=6,
@@ -113,10 +111,7 @@ def check(data):
     role, version = SETTINGS[data[0] % len(SETTINGS)]
     stream = data[2:]
     whole = run([stream], role, version)
-    step = data[1] % 7 + 1
-    assert run([stream[i : i + step] for i in range(0, len(stream), step)], role, version) == whole
-    middle = data[1] * len(stream) // 256
-    assert run([stream[:middle], stream[middle:]], role, version) == whole
+    assert run(in_pieces(data[1], stream), role, version) == whole
     for spoken, frame in whole[0]:
         check_frame(frame, role, spoken)
 
@@ -238,31 +233,15 @@ def test_likely_streams():
     assert violations == set(Violation) - {Violation.INVALID_VALUE}
 
 
-def main(arguments):
-    """Fuzz until stopped, or for a number of random inputs."""
-    if arguments[1:2] != ["--random"]:
-        try:
-            import atheris
-        except ImportError:
-            print("atheris is not installed; use --random COUNT [SEED]", file=sys.stderr)
-            return 2
-        atheris.instrument_all()
-        atheris.Setup(arguments, check)
-        atheris.Fuzz()
-        return 0
-    count = int(arguments[2])
-    seed = int(arguments[3]) if len(arguments) > 3 else random.randrange(2**32)
-    source = random.Random(seed)
-    for number in range(count):
-        data = random_input(source)
-        try:
-            check(data)
-        except Exception:
-            print(f"seed {seed}, input {number}: {data!r}", file=sys.stderr)
-            raise
-    print(f"{count} inputs, seed {seed}: no finding")
-    return 0
+TARGET = FuzzTarget(
+    "stomp_decoder", check, random_input, [*TOKENS, *VALUES, *RARE], "vespiary_codec.wire.stomp"
+)
+
+
+def test_what_is_kept():
+    for data in corpus(TARGET.name):
+        check(data)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(TARGET, sys.argv))

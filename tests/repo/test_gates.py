@@ -31,7 +31,9 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("failing", ["check", "test", "fuzz", "e2e", "", "tools", "java", "maven"])
+@pytest.mark.parametrize(
+    "failing", ["check", "test", "fuzz", "e2e", "", "tools", "java", "maven", "clang"]
+)
 def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(_ROOT / ".ci/run", tmp_path / ".ci/run")
@@ -39,8 +41,14 @@ def test_ci_runs_every_step_and_fails_for_any(tmp_path: Path, failing: str) -> N
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = _run(tmp_path, ".ci/run", PATH=path)
     made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
-    assert made == ["tools", "java", "maven", "check", "test", "fuzz", "e2e"]
-    is_bad = failing not in ("", "tools", "java", "maven")  # such tests are skipped, and say so
+    assert made == ["tools", "java", "maven", "clang", "check", "test", "fuzz", "e2e"]
+    is_bad = failing not in (
+        "",
+        "tools",
+        "java",
+        "maven",
+        "clang",
+    )  # such tests are skipped, and say so
     assert done.returncode == (1 if is_bad else 0)
     assert (f"failed: {failing}" in done.stderr) == is_bad
 

@@ -4,8 +4,8 @@ Each part runs until its count or its time is reached, prints what it did, and f
 sentence with the line that repeats it; the exit code is 1 if there was one. Parts use as many
 processes as they are given, two if nothing is said. Bounded by the environment:
 VESPIARY_CAMPAIGN_SEED, VESPIARY_CAMPAIGN_SECONDS (for each part), VESPIARY_CAMPAIGN_IMAGES,
-VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_EXAMPLES, VESPIARY_CAMPAIGN_SOAK_SECONDS, and
-VESPIARY_CAMPAIGN_PROCESSES.
+VESPIARY_CAMPAIGN_CYCLES, VESPIARY_CAMPAIGN_EXAMPLES, VESPIARY_CAMPAIGN_SOAK_SECONDS,
+VESPIARY_CAMPAIGN_FUZZ_SECONDS, and VESPIARY_CAMPAIGN_PROCESSES.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from vespiary_testkit.fuzz_runs import DECODERS, grow, scanners
 from vespiary_testkit.mutant_catalogue import MUTANTS
 from vespiary_testkit.power_cut_checks import SeedCheck, Tally, check_images
 
@@ -176,7 +177,9 @@ def soaks(seconds: int) -> list[Job]:
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["all", "cuts", "kills", "machine", "faults", "soak"])
+    parser.add_argument(
+        "part", choices=["all", "cuts", "kills", "machine", "faults", "soak", "fuzz"]
+    )
     parser.add_argument("--seed", type=int, help="repeat this one seed (cuts)")
     asked = parser.parse_args(arguments)
     if asked.part == "cuts" and asked.seed is not None:
@@ -197,6 +200,9 @@ def main(arguments: list[str] | None = None) -> int:
     for part, its_jobs in jobs.items():
         if asked.part in ("all", part):
             is_good &= run_jobs(its_jobs, processes, seconds)
+    if asked.part in ("all", "fuzz"):
+        fuzz_s = _number("FUZZ_SECONDS", 600)
+        is_good &= grow(fuzz_s, processes, seed, [*DECODERS, *scanners()])
     return 0 if is_good else 1
 
 
