@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 18u
+#define VESPIARY_ABI 19u
 
 /* cdef-begin */
 

@@ -42,12 +42,15 @@ typedef struct {
 typedef struct {
     bool is_open, is_ready, is_listed;
     bool is_mqtt;    /* ready for vespiary_core_scan_mqtt */
+    bool is_amqp;    /* ready for vespiary_core_scan_amqp */
     uint8_t version; /* of STOMP: 10, 11, 12; of MQTT: 3, 4, 5 */
     uint32_t header_lines_max, header_line_max, headers_max, body_max;
-    uint32_t packet_max, unanswered_max; /* of MQTT */
+    uint32_t packet_max; /* of MQTT; of AMQP: of a frame */
+    uint32_t unanswered_max; /* of MQTT */
     sent_message *sent; /* of MQTT, by packet id: messages of QoS 1 that were sent (mqtt_send.c) */
     uint32_t sent_capacity, sent_at, sent_used, sent_out; /* at: where ids go on; out: used and not reserved */
     uint32_t window; /* so many may be out */
+    struct amqp_state *amqp; /* amqp.h; NULL: no session is known */
     taught *table;
     uint32_t table_count, table_capacity, last_taught;
     uint8_t *output; /* receipts that wait or may go */

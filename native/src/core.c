@@ -127,6 +127,7 @@ static void connection_clear(connection *c)
     free(c->table);
     free(c->output);
     free(c->sent);
+    amqp_free(c);
     *c = (connection){.notes_pending = c->notes_pending};
 }
 

@@ -209,6 +209,12 @@ int64_t vespiary_core_sent_count(vespiary_core *core, uint32_t handle);
 int vespiary_core_reserve_packet_id(vespiary_core *core, uint32_t handle, uint32_t packet_id, int is_reserved);
 int vespiary_core_take_puback(vespiary_core *core, uint32_t handle, uint32_t packet_id); /* 1 taken, 0 not one of C's */
 int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *out, uint64_t room); /* how many */
+/* AMQP: see vespiary_native/abc_amqp.py */
+int vespiary_core_set_ready_amqp(vespiary_core *core, uint32_t handle, uint32_t frame_bytes, uint32_t body_bytes);
+int vespiary_core_scan_amqp(vespiary_core *core, uint32_t handle, uint32_t buffer, uint64_t start, uint64_t end,
+                            vespiary_result *out);
+int vespiary_core_set_amqp_window(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t transfers);
+int vespiary_core_forget_amqp_session(vespiary_core *core, uint32_t handle, uint32_t channel);
 /* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
 int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);

@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
+ * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, amqp_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
  * connections.h has what belongs to connections; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *
@@ -561,6 +561,9 @@ int stage_send(vespiary_core *core, uint32_t handle, const route *to, const mess
 bool switch_takes(const vespiary_core *core, uint32_t to); /* whether what waits goes through it, if anything does */
 int switch_keep(vespiary_core *core, uint32_t to, const switched_send *what);
 int stage_puback(vespiary_core *core, uint32_t handle, piece id); /* id: the two bytes of a packet id */
+
+/* amqp_scan.c */
+void amqp_free(connection *c); /* what is kept of its sessions */
 
 /* delivery.c */
 const uint8_t *properties_of(const entry *item, const uint8_t *record);

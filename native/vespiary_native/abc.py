@@ -85,6 +85,7 @@ from typing import Protocol
 
 from vespiary_codec.journal.record import RecordType as RecordType
 from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
+from vespiary_native.abc_amqp import CoreAmqp as CoreAmqp
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_counts import CoreCounts as CoreCounts
@@ -115,6 +116,7 @@ from vespiary_native.values import WriteRequest as WriteRequest
 
 class Core(
     CoreAccounts,
+    CoreAmqp,
     CoreBranches,
     CoreCounts,
     CoreInspection,

@@ -15,6 +15,7 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
+from vespiary_native.abc_amqp import AmqpLimits
 from vespiary_native.abc_mqtt import (
     ADDRESS_LINE_BYTES_MAX,
     ANSWER_BYTES,
@@ -34,6 +35,7 @@ __all__ = [
     "AccountLimits",
     "AccountStatistics",
     "AckMode",
+    "AmqpLimits",
     "Core",
     "DeliverStatus",
     "ExtentFacts",

@@ -26,6 +26,7 @@ from vespiary_native.abc import (
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.accounts import AccountCalls
+from vespiary_native.twin.amqp import TwinAmqp
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
@@ -51,6 +52,7 @@ DESTINATIONS_MAX = 4096
 class TwinCore(
     AccountCalls,
     Routes,
+    TwinAmqp,
     TwinCounts,
     TwinInspection,
     TwinMqtt,

@@ -19,6 +19,7 @@ from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.abc_mqtt import MqttEncoding
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_native.twin.accounts import Account
+from vespiary_native.twin.amqp_sessions import AmqpSession
 from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
 from vespiary_native.twin.mqtt_packets import SentMessages
@@ -369,11 +370,13 @@ class Connection:
         is_open: Not closed.
         is_ready: Logged in: the fast path is on.
         is_mqtt: It is one of MQTT, and logged in.
+        is_amqp: It is one of AMQP, and logged in.
         version: 10, 11 or 12; of MQTT 3, 4 or 5.
-        packet_bytes_max: Largest packet of MQTT.
+        packet_bytes_max: Largest packet of MQTT, or frame of AMQP.
         unanswered_max: Messages of QoS 1 that may wait for an answer.
         topics: What is known of messages to a topic, by QoS.
         sent: Packet ids of MQTT that the core gave out.
+        sessions: Those of AMQP that are known, by channel.
         safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
@@ -400,6 +403,7 @@ class Connection:
         "header_line_max",
         "header_lines_max",
         "headers_max",
+        "is_amqp",
         "is_mqtt",
         "is_open",
         "is_partial",
@@ -414,6 +418,7 @@ class Connection:
         "safe_bytes",
         "scanned",
         "sent",
+        "sessions",
         "shape",
         "shape_misses",
         "shape_patience",
@@ -432,9 +437,10 @@ class Connection:
         self.version = 0
         self.safe_bytes = 0
         self.header_lines_max = self.header_line_max = self.headers_max = self.body_max = 0
-        self.is_mqtt = False
+        self.is_mqtt = self.is_amqp = False
         self.packet_bytes_max = self.unanswered_max = 0
         self.sent = SentMessages()
+        self.sessions: dict[int, AmqpSession] = {}
         self.topics: dict[bytes, tuple[SendPlan, SendPlan]] = {}
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}

@@ -127,6 +127,17 @@ def test_a_sign_of_life() -> None:
     assert encode_frame(Frame(3)) == octets("00000008 02 00 0003")
 
 
+def test_the_rest_behind_an_event_is_handed_out() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(b"AMQP\0\1\0\0" + b"\0\0\0\x08\2\0\0\0" + b"\0\0")
+    assert isinstance(decoder.next_event(), ProtocolHeader)
+    assert decoder.take_rest() == b"\0\0\0\x08\2\0\0\0\0\0"
+    assert decoder.take_rest() == b""
+    assert decoder.next_event() is NEED_DATA
+    decoder.feed(b"\0\0\0\x08\2\0\0\1")
+    assert decoder.next_event() == Frame(1)
+
+
 def test_a_transfer_has_its_payload_behind_it() -> None:
     frame = Frame(1, Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), b"\0Sx\xff")
     assert events([AMQP, OPEN, encode_frame(frame)])[-1] == frame

@@ -19,6 +19,7 @@ import enum
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from vespiary_broker.engine.core import AmqpLimits as ScanLimits
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.engine.names import QUEUE_SEPARATOR, Destination, Sender, parse_destination
 from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
@@ -30,19 +31,18 @@ from vespiary_broker.server.amqp.conditions import (
     told,
 )
 from vespiary_broker.server.amqp.idle import IdleClocks
+from vespiary_broker.server.amqp.intake import Intake
 from vespiary_broker.server.amqp.login import SaslLayer, refusal_frame
 from vespiary_broker.server.amqp.publishing import Publisher
 from vespiary_broker.server.amqp.session import AmqpSession
 from vespiary_broker.server.amqp.transacting import TransactionBook
 from vespiary_broker.server.protocol_handler import Refusal, Work, sentence_of
 from vespiary_codec.wire.amqp import (
-    NEED_DATA,
     AmqpLimits,
     Begin,
     Close,
     Error,
     Frame,
-    FrameDecoder,
     Layer,
     Open,
     ProtocolHeader,
@@ -121,7 +121,15 @@ class AmqpHandler:
         self.publisher = Publisher(connection, cycle)
         self.storing: set[LargeWriter] = set()
         self._nodes: dict[int, Queue] = {}
-        self._decoder = FrameDecoder(self.limits)
+        self._intake = Intake(
+            cycle.core, cycle.buffer, self, self.limits, cycle.engine.registry.switches
+        )
+        # What every turn asks for is bound once.
+        self.read_view = self._intake.read_view
+        self.drop = self._intake.drop
+        self.block = connection.block
+        self.note_partial = connection.note_partial
+        self.fail_frame = connection.fail_frame
         self._state = _State.HEADER
         self._sasl = SaslLayer(connection, cycle, listener, self._let_in)
         self._sessions: dict[int, AmqpSession] = {}
@@ -129,7 +137,6 @@ class AmqpHandler:
         self._is_header_sent = self._is_open_sent = False
         self._is_counted = False
         self._is_leaving = False
-        self._is_dropped = False
 
     # --- what the connection asks -----------------------------------------------------------------
 
@@ -166,47 +173,27 @@ class AmqpHandler:
     @property
     def partial_bytes(self) -> int:
         """Bytes received of a frame that is not complete."""
-        return self._decoder.buffered_bytes
+        return self._intake.partial_bytes
 
     def begin(self, data: bytes) -> None:
         """Take the first bytes of the connection."""
-        self._decoder.feed(data)
-        self.resume()
-
-    def read_view(self) -> memoryview:
-        """Return where the next bytes are to be read to."""
-        return self.cycle.buffer.view
+        self._intake.begin(data)
+        self.flush()
 
     def take(self, nbytes: int) -> None:
-        """Take what was read."""
-        self._decoder.feed(self.cycle.buffer.view[:nbytes])
-        self.resume()
+        """Take what was read to `read_view`."""
+        self._intake.take(nbytes)
+        self.flush()
 
     def resume(self) -> None:
-        """Take the frames that are there."""
-        connection = self.connection
-        event: Any = None
-        while connection.is_taking and not self._is_dropped:
-            try:
-                event = self._decoder.next_event()
-            except WireError as error:
-                connection.refuse_error(error)
-                return
-            if event is NEED_DATA:
-                break
-            connection.perform(lambda one=event: self._handle(one), event)  # type: ignore[misc]
+        """Go on with what was received before the connection stopped taking frames."""
+        self._intake.resume()
         self.flush()
-        if connection.is_open:
-            connection.note_partial(event is NEED_DATA and self._decoder.is_mid_frame)
 
     def flush(self) -> None:
         """Confirm what was taken, when it is durable."""
         for session in self._sessions.values():
             session.flush()
-
-    def drop(self) -> None:
-        """Forget what was received and not taken."""
-        self._is_dropped = True
 
     def close(self) -> None:
         """Give back everything that the client holds."""
@@ -243,6 +230,41 @@ class AmqpHandler:
     def large_start(self, consumer: Consumer, given: LargeDelivery) -> None:
         """Send a large message in transfers, among others."""
         any(session.stream(consumer, given) for session in self._sessions.values())
+
+    # --- what the intake asks ---------------------------------------------------------------------
+
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+        return self.connection.handle
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        return self.connection.peer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames are still taken, if not now."""
+        return self.connection.is_open
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether the next frame may be taken now."""
+        return self.connection.is_taking
+
+    @property
+    def takes_blocked(self) -> bool:
+        """Whether a policy decides about frames that find no room."""
+        return self.connection.takes_blocked
+
+    def take_frame(self, frame: ProtocolHeader | Frame) -> None:
+        """Handle a frame; reading waits if it needs time."""
+        self.connection.perform(lambda: self._handle(frame), frame)
+
+    def refuse_error(self, error: VespiaryError) -> None:
+        """End the connection for what the client did wrong."""
+        self.connection.refuse_error(error)
 
     # --- the layers -------------------------------------------------------------------------------
 
@@ -304,7 +326,7 @@ class AmqpHandler:
     def _let_in(self, principal: Principal) -> None:
         """Go on with AMQP: the login is done."""
         self.principal = principal
-        self._decoder.expect_header()
+        self._intake.expect_header()
         self._state = _State.HEADER
 
     def _send_header(self) -> None:
@@ -339,6 +361,9 @@ class AmqpHandler:
         self.channel_max = min(asked.channel_max, self.settings.channel_max)
         self._state = _State.OPEN
         self.connection.logged_in()
+        self._intake.opened()
+        limits = ScanLimits(self.limits.frame_bytes, self.listener.scanned_payload_bytes)
+        self.cycle.core.set_ready_amqp(self.connection.handle, limits)
         self._send_open()
         idle_in_s = self.settings.amqp_idle_timeout / 1000
         IdleClocks(self.connection, (asked.idle_time_out or 0) / 1000, idle_in_s)

@@ -164,6 +164,13 @@ class FrameDecoder:
             self._begin = 0
         self._buffer += data
 
+    def take_rest(self) -> bytes:
+        """Return the bytes that no event has taken, which are somebody else's from now on."""
+        rest = bytes(self._buffer[self._begin :])
+        self._buffer.clear()
+        self._begin = 0
+        return rest
+
     def next_event(self) -> ProtocolHeader | Frame | NeedData:
         """Return the next header or frame, or `NEED_DATA` if it is not whole yet.
 
