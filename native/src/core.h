@@ -82,6 +82,10 @@ typedef struct {
     uint32_t queue_id, packet_id;
 } vespiary_sent;
 
+typedef struct {
+    uint32_t channel, handle, messages;
+} vespiary_taken;
+
 typedef struct { /* without padding: Python unpacks an array of these at once */
     uint64_t sequence;
     uint8_t is_returned, is_held, is_aside, zero;
@@ -215,6 +219,14 @@ int vespiary_core_scan_amqp(vespiary_core *core, uint32_t handle, uint32_t buffe
                             vespiary_result *out);
 int vespiary_core_set_amqp_window(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t transfers);
 int vespiary_core_forget_amqp_session(vespiary_core *core, uint32_t handle, uint32_t channel);
+int vespiary_core_set_amqp_credit(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t link_handle,
+                                  uint32_t messages, int is_settled);
+int vespiary_core_forget_amqp_link(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t link_handle);
+/* `ranges`: six numbers each, as AmqpRange has them. 1 taught, 0 there is no room for more. */
+int vespiary_core_teach_amqp(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t link_handle,
+                             const uint8_t *key, uint32_t key_length, const uint8_t *stored, uint32_t stored_length,
+                             uint32_t route, int is_persistent, int is_escaped, const uint32_t *ranges, uint32_t count);
+int vespiary_core_taken_amqp(vespiary_core *core, uint32_t handle, vespiary_taken *out, uint32_t room); /* how many */
 /* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
 int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);

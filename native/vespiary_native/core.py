@@ -26,6 +26,7 @@ from vespiary_native.abc import (
     Relocation,
     WriteRequest,
 )
+from vespiary_native.abc_amqp import LINKS_MAX
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_amqp import NativeAmqp
@@ -86,6 +87,7 @@ class NativeCore(
         self._file_id = ffi.new("uint64_t *")
         self._ids = ffi.new(f"uint32_t[{_BATCH}]")
         self._large = ffi.new("vespiary_large *")
+        self._taken = ffi.new(f"vespiary_taken[{LINKS_MAX}]")
         self._statistics = ffi.new("vespiary_queue_statistics *")
         self._counters = ffi.cast("uint64_t *", self._statistics)  # its fields, all of one type
         self._look = ffi.new("vespiary_look *")

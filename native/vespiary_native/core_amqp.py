@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vespiary_native.abc_amqp import AmqpLimits
+from vespiary_native.abc_amqp import LINKS_MAX, AmqpLesson, AmqpLimits, AmqpTaken
 from vespiary_native.answers import check
 from vespiary_native.core_switching import SCAN_STATUS
 from vespiary_native.loader import lib
@@ -18,6 +18,7 @@ class NativeAmqp:
 
     _core: Any
     _result: Any
+    _taken: Any
 
     def set_ready_amqp(self, connection: int, limits: AmqpLimits) -> None:
         """See `CoreAmqp.set_ready_amqp`."""
@@ -44,3 +45,37 @@ class NativeAmqp:
         """See `CoreAmqp.forget_amqp_session`."""
         bad = lib.vespiary_core_forget_amqp_session(self._core, connection, channel)
         check(bad, "forget_amqp_session")
+
+    # --- messages in ------------------------------------------------------------------------------
+    def teach_amqp(self, connection: int, channel: int, handle: int, lesson: AmqpLesson) -> bool:
+        """See `CoreAmqp.teach_amqp`."""
+        key, stored, route, is_persistent, is_escaped, ranges = lesson
+        numbers = [int(number) for each in ranges for number in each]
+        taught = lib.vespiary_core_teach_amqp(
+            self._core, connection, channel, handle, key, len(key), stored, len(stored),
+            route, is_persistent, is_escaped, numbers, len(ranges),
+        )  # fmt: skip
+        return bool(check(taught, "teach_amqp"))
+
+    def set_amqp_credit(
+        self, connection: int, channel: int, handle: int, messages: int, *, settled: bool
+    ) -> None:
+        """See `CoreAmqp.set_amqp_credit`."""
+        bad = lib.vespiary_core_set_amqp_credit(
+            self._core, connection, channel, handle, messages, settled
+        )
+        check(bad, "set_amqp_credit")
+
+    def forget_amqp_link(self, connection: int, channel: int, handle: int) -> None:
+        """See `CoreAmqp.forget_amqp_link`."""
+        bad = lib.vespiary_core_forget_amqp_link(self._core, connection, channel, handle)
+        check(bad, "forget_amqp_link")
+
+    def taken_amqp(self, connection: int) -> list[AmqpTaken]:
+        """See `CoreAmqp.taken_amqp`."""
+        out = self._taken  # there are no more links than it has room for
+        count = lib.vespiary_core_taken_amqp(self._core, connection, out, LINKS_MAX)
+        if not count:
+            return []
+        check(count, "taken_amqp")
+        return [AmqpTaken(out[i].channel, out[i].handle, out[i].messages) for i in range(count)]

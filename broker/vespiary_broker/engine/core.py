@@ -15,7 +15,15 @@ from vespiary_native.abc import (
     ScanStatus,
 )
 from vespiary_native.abc_accounts import AccountLimits, AccountStatistics
-from vespiary_native.abc_amqp import AmqpLimits
+from vespiary_native.abc_amqp import (
+    ENCODED_ID,
+    LESSON_BYTES_MAX,
+    TIME_BYTES,
+    AmqpLesson,
+    AmqpLimits,
+    AmqpRange,
+    AmqpTaken,
+)
 from vespiary_native.abc_mqtt import (
     ADDRESS_LINE_BYTES_MAX,
     ANSWER_BYTES,
@@ -30,12 +38,18 @@ from vespiary_native.values_pages import ExtentFacts
 __all__ = [
     "ADDRESS_LINE_BYTES_MAX",
     "ANSWER_BYTES",
+    "ENCODED_ID",
+    "LESSON_BYTES_MAX",
     "PACKET_ID_FIRST",
     "RUNS_MAX",
+    "TIME_BYTES",
     "AccountLimits",
     "AccountStatistics",
     "AckMode",
+    "AmqpLesson",
     "AmqpLimits",
+    "AmqpRange",
+    "AmqpTaken",
     "Core",
     "DeliverStatus",
     "ExtentFacts",

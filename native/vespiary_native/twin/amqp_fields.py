@@ -94,6 +94,10 @@ class Fields:
         self.is_odd |= code not in _BOOLEANS
         return _BOOLEANS.get(code, False)
 
+    def is_null(self) -> bool:
+        """Read a field that should be null; return whether it is."""
+        return self._code() == _NULL
+
     def binary(self) -> bytes | None:
         """Read a binary; None: it is null."""
         code = self._code()

@@ -19,7 +19,7 @@ from vespiary_native.abc import AckMode, LargeBody, QueueStatistics
 from vespiary_native.abc_mqtt import MqttEncoding
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_native.twin.accounts import Account
-from vespiary_native.twin.amqp_sessions import AmqpSession
+from vespiary_native.twin.amqp_sessions import AmqpLink, AmqpSession
 from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
 from vespiary_native.twin.mqtt_packets import SentMessages
@@ -377,6 +377,7 @@ class Connection:
         topics: What is known of messages to a topic, by QoS.
         sent: Packet ids of MQTT that the core gave out.
         sessions: Those of AMQP that are known, by channel.
+        taken: Messages that were taken of links of AMQP.
         safe_bytes: Headers of no more than this are within all limits, their number aside.
         taught: Routes by destination.
         plans: SEND frames seen, by their header lines.
@@ -423,6 +424,7 @@ class Connection:
         "shape_misses",
         "shape_patience",
         "switched_max",
+        "taken",
         "taught",
         "topics",
         "unanswered_max",
@@ -441,6 +443,7 @@ class Connection:
         self.packet_bytes_max = self.unanswered_max = 0
         self.sent = SentMessages()
         self.sessions: dict[int, AmqpSession] = {}
+        self.taken: dict[AmqpLink, int] = {}
         self.topics: dict[bytes, tuple[SendPlan, SendPlan]] = {}
         self.taught: dict[bytes, Route] = {}
         self.plans: dict[bytes, SendPlan | None] = {}

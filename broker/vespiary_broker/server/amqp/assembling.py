@@ -147,6 +147,11 @@ class Delivery:
                 Violation.NOT_UTF8, "the string that is the body is not valid UTF-8"
             ) from None
 
+    @property
+    def key(self) -> bytes:
+        """The message before its body, once it was taken whole from one transfer; else empty."""
+        return self._repeats.key_of(self._pieces[0]) if len(self._pieces) == 1 else b""
+
     def message(self) -> Taken:
         """Return the message, all of which is there.
 

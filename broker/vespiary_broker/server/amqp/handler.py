@@ -57,7 +57,7 @@ from vespiary_spec.settings import RoutingType
 from vespiary_spec.version import VERSION
 
 if TYPE_CHECKING:
-    from vespiary_broker.engine.core import LargeDelivery
+    from vespiary_broker.engine.core import AmqpTaken, LargeDelivery
     from vespiary_broker.engine.queues import Consumer, Queue
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
@@ -261,6 +261,11 @@ class AmqpHandler:
     def take_frame(self, frame: ProtocolHeader | Frame) -> None:
         """Handle a frame; reading waits if it needs time."""
         self.connection.perform(lambda: self._handle(frame), frame)
+
+    def taken(self, taken: list[AmqpTaken]) -> None:
+        """Count what the core has taken."""
+        for channel, handle, messages in taken:
+            self._sessions[channel].taken(handle, messages)
 
     def refuse_error(self, error: VespiaryError) -> None:
         """End the connection for what the client did wrong."""

@@ -6,7 +6,9 @@ number of frames. Owner: its connection.
 
 from __future__ import annotations
 
-from vespiary_broker.engine.core import Core
+from typing import Protocol
+
+from vespiary_broker.engine.core import AmqpTaken, Core
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.server import intake
 from vespiary_broker.server.buffers import SharedBuffer
@@ -21,6 +23,13 @@ from vespiary_codec.wire.amqp import (
 from vespiary_codec.wire.amqp.frames import NeedData
 
 
+class AmqpTaker(Taker[Frame | ProtocolHeader], Protocol):
+    """What this intake needs of its connection."""
+
+    def taken(self, taken: list[AmqpTaken]) -> None:
+        """Count what the core has taken."""
+
+
 class Intake(intake.Intake[Frame | ProtocolHeader]):
     """The bytes that one connection received.
 
@@ -33,12 +42,13 @@ class Intake(intake.Intake[Frame | ProtocolHeader]):
     """
 
     _decoder: FrameDecoder
+    _taker: AmqpTaker
 
     def __init__(
         self,
         core: Core,
         shared: SharedBuffer,
-        taker: Taker[Frame | ProtocolHeader],
+        taker: AmqpTaker,
         limits: AmqpLimits,
         switches: Switches,
     ) -> None:
@@ -76,7 +86,12 @@ class Intake(intake.Intake[Frame | ProtocolHeader]):
     # --- what a frame is --------------------------------------------------------------------------
 
     def _scan_core(self, buffer: int, position: int, end: int) -> tuple[int, int, int]:
-        return self._core.scan_amqp(self._taker.handle, buffer, position, end)
+        handle = self._taker.handle
+        answer = self._core.scan_amqp(handle, buffer, position, end)
+        taken = self._core.taken_amqp(handle)
+        if taken:  # counted before a frame behind it is handled
+            self._taker.taken(taken)
+        return answer
 
     def _next_frame(self) -> Frame | ProtocolHeader | None:
         try:

@@ -16,7 +16,7 @@ from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.storing import PROTOCOL, Taken
-from vespiary_broker.server.message_sender import MessageSender, Outcome
+from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -85,13 +85,13 @@ class Publisher:
             protocol=PROTOCOL,
         )
 
-    def try_send(self, message: Outgoing) -> bool:
-        """Send a message if that needs no waiting; False: `send_later` does it.
+    def try_send(self, message: Outgoing) -> Sent | None:
+        """Send a message if that needs no waiting; None: `send_later` does it.
 
         Raises:
             VespiaryError: It may not be sent.
         """
-        return self._sender.try_send(message) is not None
+        return self._sender.try_send(message)
 
     async def send_later(self, message: Outgoing, *, is_in_flight: bool) -> bool:
         """Send a message once destination and room are there, or do what a policy says.

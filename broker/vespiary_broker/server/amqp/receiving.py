@@ -14,15 +14,17 @@ Source: AMQP 1.0 (OASIS, 2012) §2.6.7, §2.6.12 and §3.4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.address_memory import AddressState
+from vespiary_broker.engine.core import AmqpLesson
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.transactions import Outgoing, refer_to
 from vespiary_broker.server.amqp.assembling import Delivery
 from vespiary_broker.server.amqp.conditions import Condition, Refused, error_of
 from vespiary_broker.server.amqp.links import Link
 from vespiary_broker.server.amqp.storing import Repeats, Taken
+from vespiary_broker.server.amqp.teaching import Lessons
 from vespiary_broker.server.amqp.terminus import jms_kind
 from vespiary_broker.server.amqp.transfers import serial_distance
 from vespiary_broker.server.protocol_handler import Work
@@ -42,6 +44,9 @@ from vespiary_spec.errors import AddressFull, VespiaryError
 if TYPE_CHECKING:
     from vespiary_broker.engine.queues import Queue
     from vespiary_broker.server.amqp.session import AmqpSession
+
+LENGTH_BYTES_MAX: Final = 4
+"""Bytes that say how long the value of a body is."""
 
 
 class IncomingLink(Link):
@@ -78,6 +83,9 @@ class IncomingLink(Link):
         self._delivery: Delivery | None = None
         self._repeats = Repeats(session.handler.limits)
         self._second: dict[int, None] = {}  # accepted; the sender settles them
+        self._lessons = Lessons(session.handler.limits, self._teach)
+        self._is_taught = False  # the core knows the link
+        self._core_credit = 0  # and may take so many messages
         self._is_waiting = False
         self.is_open = True
 
@@ -98,9 +106,10 @@ class IncomingLink(Link):
         if state is not None:
             self._is_waiting = True
             self.session.cycle.spawn(self._wait(state))
-            return
-        self._credit = self._credits
-        self._send_credit()
+        else:
+            self._credit = self._credits
+            self._send_credit()
+        self._tell_core()
 
     def _full_state(self) -> AddressState | None:
         if self._destination is None:
@@ -131,6 +140,44 @@ class IncomingLink(Link):
         if flow.echo:
             self._send_credit()
 
+    # --- the core's part --------------------------------------------------------------------------
+
+    def _teach(self, lesson: AmqpLesson) -> None:
+        """Have the core take messages like one that was sent, if all of them are taken at once."""
+        handler = self.session.handler
+        if self.asked.rcv_settle_mode == 1:
+            return
+        most = len(lesson.key) + LENGTH_BYTES_MAX + handler.listener.scanned_payload_bytes
+        if min(most, handler.limits.frame_bytes) > handler.settings.max_message_size:
+            return  # a message may be too large for the link, and is not seen to be
+        core, connection = self.session.cycle.core, self.session.connection
+        if core.teach_amqp(connection.handle, self.session.channel, self.handle, lesson):
+            self._is_taught = True
+            self.session.tell_window()
+
+    def _tell_core(self) -> None:
+        """Give the core the credit of the link, or none while Python has to see each transfer."""
+        if not self._is_taught:
+            return
+        is_plain = self.is_open and self._delivery is None and not self._is_waiting
+        credit = self._credit if is_plain else 0
+        if credit != self._core_credit:
+            self._core_credit = credit
+            self.session.cycle.core.set_amqp_credit(
+                self.session.connection.handle,
+                self.session.channel,
+                self.handle,
+                credit,
+                settled=self.asked.snd_settle_mode == 1,
+            )
+
+    def taken(self, messages: int) -> None:
+        """Count messages that the core has taken."""
+        self._core_credit -= messages
+        self._credit -= messages
+        self._count = (self._count + messages) % 2**32
+        self._used()
+
     # --- transfers --------------------------------------------------------------------------------
 
     def transfer(self, transfer: Transfer, payload: bytes) -> Work:
@@ -141,6 +188,8 @@ class IncomingLink(Link):
             self._drop_delivery()
             self.refuse(error)
             return None
+        finally:
+            self._tell_core()
 
     def _take(self, transfer: Transfer, payload: bytes) -> Work:
         delivery = self._delivery
@@ -214,8 +263,10 @@ class IncomingLink(Link):
                 work = self._send_large(delivery, message)
             elif isinstance(delivery.state, TransactionalState):
                 self._add_member(delivery, message)
-            elif self._publisher.try_send(message):
+            elif (sent := self._publisher.try_send(message)) is not None:
                 self._accept(delivery)
+                if sent.target is not None:
+                    self._lessons.note(delivery.key, taken, message, sent.target)
             else:
                 work = self._send_later(delivery, message)
         except VespiaryError as error:
@@ -353,6 +404,7 @@ class IncomingLink(Link):
     def _used(self) -> None:
         if self._credit <= self._low and not self.is_refused:
             self._fill_up()
+        self._tell_core()
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -375,6 +427,12 @@ class IncomingLink(Link):
             return
         self.is_open = False
         self._drop_delivery()
+        if self._is_taught:
+            self._is_taught = False
+            session = self.session
+            session.cycle.core.forget_amqp_link(
+                session.connection.handle, session.channel, self.handle
+            )
         self.session.cycle.producers.end(self)
         if self._node is not None:
             self.session.handler.drop_node(self._node)

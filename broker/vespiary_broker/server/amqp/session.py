@@ -90,6 +90,8 @@ class AmqpSession:
         self._is_ended = False
         self._next_incoming = asked.next_outgoing_id
         self._window_left = WINDOW_FRAMES
+        self._core_window = 0  # transfers that the core may take
+        self._is_core_told = False  # it knows the session
         self._next_outgoing = 0
         self._next_delivery = 0
         self._waiting: deque[bytes] = deque()
@@ -125,6 +127,9 @@ class AmqpSession:
         for link in links.values():
             link.close(is_counted=is_counted)
         self.unsettled.clear()
+        if self._is_core_told:
+            self._is_core_told = False
+            self.cycle.core.forget_amqp_session(self.connection.handle, self.channel)
         self._let_go_on()
 
     # --- frames -----------------------------------------------------------------------------------
@@ -257,15 +262,7 @@ class AmqpSession:
     # --- transfers from the client ----------------------------------------------------------------
 
     def _transfer(self, transfer: Transfer, payload: bytes) -> Work:
-        self._next_incoming = (self._next_incoming + 1) & _ID_MASK
-        self._window_left -= 1
-        if self._window_left < 0:
-            raise SessionRefused(
-                Condition.WINDOW_VIOLATION, f"more than {WINDOW_FRAMES} transfers came at once"
-            )
-        if self._window_left < WINDOW_FRAMES // 2:
-            self._window_left = WINDOW_FRAMES
-            self.send_flow()
+        self._came(1)
         link = self._links.get(transfer.handle)
         if link is None:
             raise _unattached(transfer.handle)
@@ -277,6 +274,36 @@ class AmqpSession:
                 f"a transfer comes on the link {link.name[:100]!a}, whose sender is the broker",
             )
         return link.transfer(transfer, payload)
+
+    def _came(self, transfers: int) -> None:
+        """Count transfers; give the client its window again when it has used half of it."""
+        self._next_incoming = (self._next_incoming + transfers) & _ID_MASK
+        self._window_left -= transfers
+        if self._window_left < 0:
+            raise SessionRefused(
+                Condition.WINDOW_VIOLATION, f"more than {WINDOW_FRAMES} transfers came at once"
+            )
+        if self._window_left < WINDOW_FRAMES // 2:
+            self._window_left = WINDOW_FRAMES
+            self.send_flow()
+        if self._is_core_told:
+            self.tell_window()
+
+    def tell_window(self) -> None:
+        """Give the core the window, for links that it was taught."""
+        if self._is_ended or self._window_left == self._core_window:
+            return
+        self._is_core_told = True
+        self._core_window = self._window_left
+        self.cycle.core.set_amqp_window(self.connection.handle, self.channel, self._core_window)
+
+    def taken(self, handle: int, messages: int) -> None:
+        """Count messages that the core has taken of one of its links."""
+        self._core_window -= messages
+        self._came(messages)
+        link = self._links.get(handle)
+        if isinstance(link, IncomingLink):
+            link.taken(messages)
 
     def accepted(self, delivery_id: int, *, is_settled: bool) -> None:
         """Note a delivery that was taken; told when that is durable (`flush`).

@@ -65,11 +65,12 @@ _OMITTED_CHARACTERS: Final = 1000
 _TIMES: Final = ("x-opt-delivery-time", "x-opt-delivery-delay")
 _JMS: Final = "x-opt-jms-"
 """Of the library of JMS, for itself: what they say of body and destinations is told otherwise."""
-_BEFORE_BODY: Final = (
+BEFORE_BODY: Final = (
     Section.MESSAGE_ANNOTATIONS,
     Section.PROPERTIES,
     Section.APPLICATION_PROPERTIES,
 )
+"""What is kept of the sections before the body."""
 _OWN_NAMES: Final = frozenset(
     {
         "destination", "persistent", "priority", "expires", "reply-to", "correlation-id", "type",
@@ -92,6 +93,7 @@ _LONG_HEADS: Final = {
     b"\0\x53\x77\xb1": (Section.AMQP_VALUE, 0xB1),
 }
 _BODY_HEADS: Final = (b"\0\x53\x75", b"\0\x53\x77")
+BODY_HEAD_BYTES: Final = 4
 _LONG_HEAD_BYTES: Final = 4 + 4
 _EMPTY_DATA: Final = b"\0\x53\x75\xa0\0"
 _TIME_MS_MAX: Final = 2**53
@@ -234,6 +236,17 @@ class Repeats:
         self._limits = limits
         self._before = b""
         self._last: Taken | None = None
+
+    def key_of(self, data: bytes) -> bytes:
+        """Return the message that was taken last up to and with the format code of its body.
+
+        Args:
+            data: The message.
+
+        Returns:
+            Empty if its body is not one value at its end.
+        """
+        return data[: len(self._before) + BODY_HEAD_BYTES] if self._last is not None else b""
 
     def take(self, data: bytes) -> Taken:
         """Return a message (see `take`).
@@ -417,7 +430,7 @@ def _taken(
     values: dict[Section, Any] = {}
     before = footer = b""
     for one, value in found:
-        if one.section in _BEFORE_BODY:
+        if one.section in BEFORE_BODY:
             before += data[one.begin : one.end]
         elif one.section is Section.FOOTER:
             footer = data[one.begin : one.end]
