@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Length of the character at `at`, of `left` bytes, 1 or more; with `is_valid` false of the longest begin of one (Unicode 15,
  * §3.9, table 3-7 and "U+FFFD Substitution of Maximal Subparts"). */
@@ -32,8 +33,17 @@ static inline uint32_t utf8_step(const uint8_t *at, uint64_t left, bool *is_vali
 static inline bool is_utf8(const uint8_t *at, uint64_t length)
 {
     bool is_valid = true;
-    for (uint64_t i = 0; i < length && is_valid;)
+    for (uint64_t i = 0; i < length && is_valid;) {
+        uint64_t next;
+        if (length - i >= sizeof next) { /* mostly it is ASCII */
+            memcpy(&next, at + i, sizeof next);
+            if (!(next & 0x8080808080808080u)) {
+                i += sizeof next;
+                continue;
+            }
+        }
         i += utf8_step(at + i, length - i, &is_valid);
+    }
     return is_valid;
 }
 

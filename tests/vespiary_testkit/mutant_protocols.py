@@ -12,6 +12,7 @@ from vespiary_testkit.mutant import Mutant
 _SERVER: Final = "broker/vespiary_broker/server/"
 _MQTT: Final = "tests/unit/vespiary_broker/server/mqtt/"
 _AMQP: Final = "tests/unit/vespiary_broker/server/amqp/"
+_CORE_AMQP: Final = "tests/unit/vespiary_native/test_core_amqp.py::"
 
 PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -38,6 +39,14 @@ PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "        self.connection.write(encode_frame(Frame(channel, body)))\n",
         _AMQP + "test_receiving.py::test_accepted_comes_behind_the_flush",
     ),
+    Mutant(
+        "lessons outlive their link",
+        "A link of AMQP whose handle is used again sends to the address of the one before.",
+        _SERVER + "amqp/receiving.py",
+        "        if self._is_taught:\n            self._is_taught = False\n",
+        "        if False:\n            self._is_taught = False\n",
+        _AMQP + "test_teaching.py::test_a_handle_that_is_used_again_has_no_lessons",
+    ),
 )
 
 NATIVE_PROTOCOLS: Final[tuple[Mutant, ...]] = (
@@ -49,5 +58,37 @@ NATIVE_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "    if (!receipt.data)",
         "    if (!receipt.data)",
         "tests/unit/vespiary_native/test_core_mqtt.py::test_pubacks_leave_behind_the_flush_in_order",
+    ),
+    Mutant(
+        "accepted by the core before the flush",
+        "The core accepts a message of AMQP as if nothing of its connection were unwritten.",
+        "native/src/amqp_scan.c",
+        "    if (block)\n        c->last_block = block;\n    s->window--;",
+        "    s->window--;",
+        _CORE_AMQP + "test_dispositions_leave_behind_the_flush_by_run",
+    ),
+    Mutant(
+        "dispositions that wait for nothing",
+        "What the core has accepted never leaves, as nobody notes what it waits for.",
+        "native/src/amqp_scan.c",
+        "        worse = output_waits(core, handle, false);\n",
+        "        worse = 0;\n",
+        _CORE_AMQP + "test_dispositions_leave_behind_the_flush_by_run",
+    ),
+    Mutant(
+        "a lesson outlives its route",
+        "A message of AMQP goes where a route leads that got the number of a closed one.",
+        "native/src/amqp_scan.c",
+        "to->generation != known->generation || ",
+        "",
+        _CORE_AMQP + "test_a_closed_route_is_not_used_nor_what_has_its_handle_then",
+    ),
+    Mutant(
+        "a run over a gap",
+        "The core accepts deliveries of AMQP that it has not taken, between two that it has.",
+        "native/src/amqp_scan.c",
+        " && of->first + of->count == delivery) {\n        of->count++;",
+        ") {\n        of->count = delivery - of->first + 1;",
+        _CORE_AMQP + "test_dispositions_leave_behind_the_flush_by_run",
     ),
 )
