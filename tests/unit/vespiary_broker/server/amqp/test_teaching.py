@@ -25,9 +25,10 @@ from vespiary_codec.wire.amqp import (
     TransactionalState,
     Transfer,
     encode_frame,
+    encode_section,
 )
 from vespiary_codec.wire.amqp.composites import write
-from vespiary_codec.wire.amqp.values import Symbol, Timestamp, UByte, UInt, ULong
+from vespiary_codec.wire.amqp.values import Byte, Symbol, Timestamp, UByte, UInt, ULong
 from vespiary_native.abc import AckMode
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
 from vespiary_testkit.amqp_peer import AmqpPeer, amqp_acceptor, message, with_rig
@@ -258,6 +259,12 @@ async def test_the_window_is_given_again_as_the_core_uses_it(rig: ServerRig) -> 
     assert given.incoming_window == 2048
     assert peer.all(End) == []
     assert ready(rig) == 2051
+    frames = rig.cycle.frames
+    for _ in range(4):
+        burst(peer, 1000)
+        await rig.flush()
+    assert rig.cycle.frames == frames  # and the core has it too
+    assert len(peer.all(Disposition)) >= 4
 
 
 def burst(peer: AmqpPeer, count: int) -> None:
@@ -379,8 +386,16 @@ def jms(prefix: str, number: int) -> dict[str, Any]:
     return {"message_id": f"{prefix}{number:04d}", "creation_time": Timestamp(number + 1000)}
 
 
+def with_annotations(data: bytes, annotations: bytes) -> bytes:
+    """Return a message with annotations behind its header."""
+    end = 5 + data[4] if data[3] == 0xC0 else 4  # a list of one byte's size, or an empty one
+    return data[:end] + annotations + data[end:]
+
+
 def stream(pick: random.Random) -> list[bytes]:
     """Return messages of which many are like the one before."""
+    annotations = {Symbol("x-opt-jms-msg-type"): Byte(5)}
+    annotated = encode_section(Section.MESSAGE_ANNOTATIONS, annotations)
     found: list[bytes] = []
     kinds: list[dict[str, Any]] = [
         {},
@@ -398,6 +413,7 @@ def stream(pick: random.Random) -> list[bytes]:
         kind = dict(pick.choice(kinds))
         prefix = pick.choice(["ID:a:1:", "ID:", "", "AMQP_", "x_", "ID:é:", "ID:\\"])
         is_jms, is_text = pick.random() < 0.5, pick.random() < 0.5
+        is_annotated = pick.random() < 0.3
         section = pick.choice([Section.DATA, Section.AMQP_VALUE])
         size = pick.choice([0, 3, 250, 256, 700])
         for _ in range(pick.choice([1, 2, 10, 20])):
@@ -405,7 +421,11 @@ def stream(pick: random.Random) -> list[bytes]:
             more = jms(prefix, number) if is_jms else {}
             text = "é" * (size // 2) + f"{number % 7}"
             body = text if is_text and section is Section.AMQP_VALUE else text.encode()
-            found.append(message(body, section=section, **(kind | more)))
+            found.append(
+                with_annotations(
+                    message(body, section=section, **(kind | more)), annotated * is_annotated
+                )
+            )
     return found
 
 
