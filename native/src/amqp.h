@@ -3,6 +3,7 @@
 #define VESPIARY_AMQP_H
 
 #include "amqp_fields.h"
+#include "amqp_send.h"
 #include "state.h"
 
 enum { RANGES_MAX = 4, LESSONS_MAX = 16 };
@@ -38,6 +39,7 @@ typedef struct {
 typedef struct {
     uint32_t window; /* transfers of the client that the core may take */
     number_map links; /* amqp_link by handle */
+    amqp_outgoing out;
 } amqp_session;
 
 /* What it keeps of a connection from the first session on. */
@@ -64,5 +66,8 @@ typedef struct {
 } amqp_frame;
 
 enum { AMQP_TAKEN = 0, AMQP_LEFT = 1 }; /* what becomes of a frame; else -errno */
+
+/* amqp_send.c: take what a client says of deliveries, or leave it. */
+int amqp_take_disposition(vespiary_core *core, connection *c, uint32_t channel, amqp_fields *f);
 
 #endif

@@ -136,4 +136,19 @@ static inline piece amqp_binary(amqp_fields *f)
 /* Whether all fields were read, and as they have to be. */
 static inline bool amqp_read_all(const amqp_fields *f) { return !f->is_odd && !f->left && f->at == f->end; }
 
+/* Whether the next field is the outcome accepted, whatever its empty list looks like. */
+static inline bool amqp_accepted(amqp_fields *f)
+{
+    uint8_t code;
+    amqp_fields inside;
+    if (!f->left || f->at >= f->end)
+        return false;
+    const uint8_t *behind = amqp_composite(f->at, f->end, &code, &inside);
+    if (!behind || code != AMQP_ACCEPTED || !amqp_read_all(&inside))
+        return false;
+    f->left--;
+    f->at = behind;
+    return true;
+}
+
 #endif

@@ -84,6 +84,7 @@ static void session_free(connection *c, amqp_session *s)
         if (s->links.values[i])
             link_free(c, s->links.values[i]);
     map_free(&s->links);
+    free(s->out.sent);
     free(s);
 }
 

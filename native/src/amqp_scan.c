@@ -199,6 +199,8 @@ static int take(vespiary_core *core, uint32_t handle, const amqp_frame *f, run *
     const uint8_t *payload = amqp_composite(f->at + f->body, f->at + f->length, &code, &fields);
     if (payload && code == AMQP_TRANSFER)
         return take_transfer(core, handle, f, &fields, payload, confirmed);
+    if (payload == f->at + f->length && code == AMQP_DISPOSITION)
+        return amqp_take_disposition(core, &core->connections[handle], f->channel, &fields);
     return AMQP_LEFT;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "amqp_send.h"
 #include "state.h"
 
 int grow_array(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes)
@@ -176,6 +177,7 @@ void vespiary_core_free(vespiary_core *core)
         free(core->consumers[i].prefix);
         free(core->consumers[i].order);
         free(core->consumers[i].mqtt);
+        free(core->consumers[i].amqp);
     }
     for (uint32_t i = 0; i < core->routes_count; i++)
         free(core->routes[i].queues);

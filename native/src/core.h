@@ -86,6 +86,11 @@ typedef struct {
     uint32_t channel, handle, messages;
 } vespiary_taken;
 
+typedef struct {
+    uint64_t sequence;
+    uint32_t id, consumer;
+} vespiary_amqp_sent;
+
 typedef struct { /* without padding: Python unpacks an array of these at once */
     uint64_t sequence;
     uint8_t is_returned, is_held, is_aside, zero;
@@ -227,6 +232,15 @@ int vespiary_core_teach_amqp(vespiary_core *core, uint32_t handle, uint32_t chan
                              const uint8_t *key, uint32_t key_length, const uint8_t *stored, uint32_t stored_length,
                              uint32_t route, int is_persistent, int is_escaped, const uint32_t *ranges, uint32_t count);
 int vespiary_core_taken_amqp(vespiary_core *core, uint32_t handle, vespiary_taken *out, uint32_t room); /* how many */
+/* AMQP, messages out: see vespiary_native/abc_amqp_sending.py */
+int vespiary_core_encode_amqp(vespiary_core *core, uint32_t consumer, uint32_t channel, uint32_t link_handle,
+                              uint32_t frame_bytes, int is_settled, int is_stored);
+int vespiary_core_set_amqp_link_credit(vespiary_core *core, uint32_t consumer, uint32_t messages);
+int vespiary_core_set_amqp_room(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t frames);
+int64_t vespiary_core_next_amqp_delivery(vespiary_core *core, uint32_t handle, uint32_t channel);
+/* How many there are; with room for them they are taken. */
+int64_t vespiary_core_take_amqp_sent(vespiary_core *core, uint32_t handle, uint32_t channel, uint32_t first,
+                                     uint32_t last, vespiary_amqp_sent *out, uint64_t room);
 /* What the last scan left to a switch, as vespiary_core_look hands it out; and their routes. */
 int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_t **data);
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out);

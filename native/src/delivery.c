@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amqp_send.h"
 #include "counts.h"
 #include "mqtt.h"
 #include "state.h"
@@ -208,17 +209,36 @@ static int32_t nothing(vespiary_core *core, queue *q)
 /* How a message goes out. */
 typedef struct {
     mqtt_packet packet;
-    bool is_mqtt;
+    amqp_transfer transfer;
+    bool is_mqtt, is_amqp;
     bool is_settled; /* it is acknowledged when it is given */
     int packet_id;   /* 0: it needs none */
 } outgoing;
 
 enum { TO_GIVE = 0, NOT_NOW = 1 };
 
-/* Plan how a message goes out. NOT_NOW: it does not, and *status says why; or -ENOMEM. */
-static int plan_message(vespiary_core *core, consumer *by, const entry *item, uint64_t sequence, const uint8_t *record,
-                        bool is_stored, int32_t *status, outgoing *plan)
+/* Plan how a message goes out by a link of AMQP, as plan_message does. */
+static int plan_transfer(consumer *by, amqp_outgoing *of, const entry *item, const uint8_t *record, bool is_stored,
+                         int32_t *status, outgoing *plan)
 {
+    plan->is_mqtt = false;
+    plan->packet_id = 0;
+    plan->is_amqp = amqp_plan(by->amqp, item, record, &plan->transfer);
+    plan->is_settled = plan->is_amqp && by->amqp->is_settled;
+    if (!by->amqp->is_stored && plan->is_amqp == is_stored) {
+        *status = is_stored ? LIMIT : STORED;
+        return NOT_NOW;
+    }
+    return plan->is_amqp ? amqp_next_id(of) : TO_GIVE;
+}
+
+/* Plan how a message goes out. NOT_NOW: it does not, and *status says why; or -ENOMEM. */
+static int plan_message(vespiary_core *core, consumer *by, amqp_outgoing *of, const entry *item, uint64_t sequence,
+                        const uint8_t *record, bool is_stored, int32_t *status, outgoing *plan)
+{
+    if (by->amqp)
+        return plan_transfer(by, of, item, record, is_stored, status, plan);
+    plan->is_amqp = false;
     plan->is_mqtt = by->mqtt && mqtt_plan(by->mqtt, item, sequence, record, &plan->packet);
     plan->is_settled = by->mode == 0 || (plan->is_mqtt && !plan->packet.qos);
     plan->packet_id = 0;
@@ -258,7 +278,8 @@ static entry *next_to_give(vespiary_core *core, queue *q, uint64_t *sequence, co
 }
 
 /* Hand a message over that was encoded; false: there is no room for what has to be journalled with that. */
-static bool hand_over(vespiary_core *core, consumer *by, entry *item, uint64_t sequence, const outgoing *plan)
+static bool hand_over(vespiary_core *core, consumer *by, amqp_outgoing *of, entry *item, uint64_t sequence,
+                      const outgoing *plan)
 {
     uint32_t handle = (uint32_t)(by - core->consumers);
     queue *q = by->queue;
@@ -268,12 +289,24 @@ static bool hand_over(vespiary_core *core, consumer *by, entry *item, uint64_t s
     if (plan->packet_id)
         sent_put(&core->connections[by->connection], handle, sequence);
     uint64_t block = 0;
-    if (!plan->is_settled || acknowledge(core, by, sequence, &block) >= 0)
+    if (!plan->is_settled || acknowledge(core, by, sequence, &block) >= 0) {
+        if (plan->is_amqp && plan->is_settled)
+            of->next_id++;
+        else if (plan->is_amqp)
+            amqp_sent(of, handle, sequence);
+        amqp_gave(by, of);
         return true;
+    }
     by->held--; /* no room for the acknowledgement: the message is given when there is */
     q->delivering--;
     entry_put_first(q, sequence, item);
     return false;
+}
+
+/* Whether a consumer may be given one more. */
+static bool has_credit(const consumer *by, const amqp_outgoing *of)
+{
+    return by->mode == 0 || (by->held < by->credit && amqp_takes(by, of));
 }
 
 static int deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, uint64_t max_bytes, bool is_stored,
@@ -283,6 +316,7 @@ static int deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, 
         return -EINVAL;
     consumer *by = &core->consumers[handle];
     queue *q = by->queue;
+    amqp_outgoing *of = amqp_outgoing_of(core, by);
     uint64_t used = 0, sequence = 0;
     uint32_t count = 0;
     out->status = LIMIT;
@@ -290,13 +324,13 @@ static int deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, 
         out->status = next_entry(q, &sequence) ? SPECIAL : nothing(core, q);
         max_messages = 0;
     }
-    while (count < max_messages && (by->mode == 0 || by->held < by->credit)) {
+    while (count < max_messages && has_credit(by, of)) {
         const uint8_t *record;
         entry *item = next_to_give(core, q, &sequence, &record, &out->status);
         if (!item)
             break;
         outgoing plan;
-        int bad = plan_message(core, by, item, sequence, record, is_stored, &out->status, &plan);
+        int bad = plan_message(core, by, of, item, sequence, record, is_stored, &out->status, &plan);
         if (bad == NOT_NOW)
             break;
         if (!bad)
@@ -308,12 +342,13 @@ static int deliver(vespiary_core *core, uint32_t handle, uint32_t max_messages, 
         if (bad)
             return bad;
         uint8_t *at = core->scratch + used;
-        uint8_t *end = plan.is_mqtt ? mqtt_encode(at, by->mqtt, &plan.packet, (uint32_t)plan.packet_id)
-                                    : encode_message(at, by, item, sequence, record);
+        uint8_t *end = plan.is_mqtt   ? mqtt_encode(at, by->mqtt, &plan.packet, (uint32_t)plan.packet_id)
+                       : plan.is_amqp ? amqp_encode(at, by->amqp, &plan.transfer, of->next_id, sequence)
+                                      : encode_message(at, by, item, sequence, record);
         uint64_t length = (uint64_t)(end - at);
         if (count && used + length > max_bytes)
             break;
-        if (!hand_over(core, by, item, sequence, &plan))
+        if (!hand_over(core, by, of, item, sequence, &plan))
             break;
         used += length;
         count++;
@@ -344,6 +379,7 @@ int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *seq
         return -EINVAL;
     consumer *by = &core->consumers[handle];
     queue *q = by->queue;
+    amqp_outgoing *of = amqp_outgoing_of(core, by);
     uint64_t used = 0, block = 0;
     uint32_t count = 0, at = 0;
     int bad = 0;
@@ -354,7 +390,7 @@ int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *seq
         if (!is_free(item))
             continue;
         out->status = LIMIT;
-        if (by->mode != 0 && by->held >= by->credit)
+        if (!has_credit(by, of))
             break;
         const uint8_t *record = record_memory(core, item);
         if (!record) {
@@ -379,6 +415,7 @@ int vespiary_core_give(vespiary_core *core, uint32_t handle, const uint64_t *seq
             if (count_ahead(core, q, sequence, item))
                 break; /* no room for the count */
             entry_given(q, by, handle, item, sequence);
+            amqp_gave(by, of);
         } else if (message_finish(core, q, sequence, item, &block)) {
             break; /* no room for the acknowledgement: it stays where it is */
         }
@@ -412,9 +449,10 @@ int vespiary_core_next_large(const vespiary_core *core, uint32_t handle, vespiar
 static int give_body(vespiary_core *core, uint32_t handle, vespiary_large *out, const uint8_t **head)
 {
     consumer *by = &core->consumers[handle];
+    amqp_outgoing *of = amqp_outgoing_of(core, by);
     entry *item = queue_entry(by->queue, out->sequence);
     const uint8_t *record = record_memory(core, item);
-    if (!record || (by->mode != 0 && by->held >= by->credit))
+    if (!record || !has_credit(by, of))
         return 0;
     int bad = scratch_room(core, 0, frame_room(by, item));
     if (!bad && by->mode == 1)
@@ -427,6 +465,7 @@ static int give_body(vespiary_core *core, uint32_t handle, vespiary_large *out, 
     if (count_ahead(core, by->queue, out->sequence, item))
         return 0;
     entry_given(by->queue, by, handle, item, out->sequence);
+    amqp_gave(by, of);
     return 1;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amqp_send.h"
 #include "crc32c.h"
 #include "counts.h"
 #include "mqtt.h"
@@ -495,9 +496,11 @@ int64_t vespiary_core_close_consumer(vespiary_core *core, uint32_t handle, int c
     int64_t done = by->held ? give_range_back(core, by, by->held_from, by->queue->tail, counted != 0) : 0;
     by->queue->consumers--;
     sent_orphan(&core->connections[by->connection], handle);
+    amqp_drop_sent(core, by);
     free(by->prefix);
     free(by->order);
     free(by->mqtt);
+    free(by->amqp);
     *by = (consumer){.is_open = false};
     handle_freed(&core->consumers_free, handle);
     return done;

@@ -180,6 +180,8 @@ typedef struct {
 
 typedef struct extent extent;
 typedef struct mqtt_encoding mqtt_encoding;
+typedef struct amqp_out_link amqp_out_link;
+typedef struct amqp_outgoing amqp_outgoing;
 
 typedef struct {
     uint32_t id;
@@ -233,6 +235,7 @@ typedef struct {
     uint64_t given_last; /* sequence of the message given last */
     uint64_t *order;
     uint32_t order_first, order_end, order_capacity;
+    amqp_out_link *amqp; /* of AMQP: its link (amqp_send.h) */
     mqtt_encoding *mqtt; /* how `deliver` encodes its messages (mqtt.h); NULL: by `version` */
     char *prefix; /* "MESSAGE\nsubscription:S\nmessage-id:Q-" */
     uint32_t prefix_length, subscription_at, subscription_length; /* where S stands in the prefix */

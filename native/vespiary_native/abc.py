@@ -86,6 +86,7 @@ from typing import Protocol
 from vespiary_codec.journal.record import RecordType as RecordType
 from vespiary_native.abc_accounts import CoreAccounts as CoreAccounts
 from vespiary_native.abc_amqp import CoreAmqp as CoreAmqp
+from vespiary_native.abc_amqp_sending import CoreAmqpSending as CoreAmqpSending
 from vespiary_native.abc_blocks import BlockVerifier as BlockVerifier
 from vespiary_native.abc_branches import CoreBranches as CoreBranches
 from vespiary_native.abc_counts import CoreCounts as CoreCounts
@@ -117,6 +118,7 @@ from vespiary_native.values import WriteRequest as WriteRequest
 class Core(
     CoreAccounts,
     CoreAmqp,
+    CoreAmqpSending,
     CoreBranches,
     CoreCounts,
     CoreInspection,

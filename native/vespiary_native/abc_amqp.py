@@ -1,4 +1,4 @@
-"""The part of the core's contract for AMQP 1.0's fast path, in and out.
+"""The part of the core's contract for AMQP 1.0's fast path in; the way out is `abc_amqp_sending`.
 
 Owns the Protocol; `abc.Core` has it. Both implementations keep it. A connection is one of AMQP from
 `set_ready_amqp` on, behind `open`; then it is scanned by `scan_amqp` alone.
@@ -121,6 +121,11 @@ class CoreAmqp(Protocol):
         the call: one disposition (settled, accepted) for each run of ids one behind the other in
         one session, as the codec writes them.
 
+        A disposition is plain that settles deliveries as accepted: role receiver, settled true, and
+        the state accepted. What the core has sent of them (`abc_amqp_sending`) is acknowledged. If
+        its range has others it is a FRAME nevertheless, of which that much was done; and one that
+        is BLOCKED may have been done in part.
+
         Returns:
             (`ScanStatus`, position up to which all was taken, detail) as `scan_stomp` does. ODD is
             a frame that is larger than allowed or smaller than its head, whose body begins in front
@@ -182,10 +187,3 @@ class CoreAmqp(Protocol):
 
     def taken_amqp(self, connection: int) -> list[AmqpTaken]:
         """Return what was taken since the last call, once per link, in the order of their first."""
-
-    # --- messages out -----------------------------------------------------------------------------
-    # encode_amqp(consumer, AmqpEncoding | None)
-    # set_amqp_link_credit(consumer, messages)
-    # set_amqp_room(connection, channel, frames)
-    # next_amqp_delivery(connection, channel) -> int
-    # take_amqp_sent(connection, channel, first, last) -> list[AmqpSent]

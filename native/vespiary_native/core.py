@@ -30,6 +30,7 @@ from vespiary_native.abc_amqp import LINKS_MAX
 from vespiary_native.answers import DELIVER_STATUS, check
 from vespiary_native.core_accounts import NativeAccounts
 from vespiary_native.core_amqp import NativeAmqp
+from vespiary_native.core_amqp_sending import NativeAmqpSending
 from vespiary_native.core_counts import NativeCounts
 from vespiary_native.core_mqtt import NativeMqtt
 from vespiary_native.core_pages import NativePages
@@ -46,6 +47,7 @@ _BATCH = 1024  # ids fetched with one call
 class NativeCore(
     NativeAccounts,
     NativeAmqp,
+    NativeAmqpSending,
     NativeCounts,
     NativeInspection,
     NativeMqtt,

@@ -140,8 +140,9 @@ class CoreRig:
         return ScanStatus(status), position, detail
 
     def consume(self, mode: AckMode = AckMode.INDIVIDUAL, credit: int = 100, **named: Any) -> int:
-        named = {"subscription": b"s", "version": 12} | named
-        return self.core.open_consumer(self.connection, 1, mode, credit, **named)
+        named = {"subscription": b"s", "version": 12, "queue": 1} | named
+        queue = named.pop("queue")
+        return self.core.open_consumer(self.connection, queue, mode, credit, **named)
 
     def deliver(self, consumer: int, number: int = 1000) -> list[bytes]:
         _, count, frames = self.core.deliver(consumer, number, 10**6)

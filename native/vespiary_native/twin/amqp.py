@@ -19,7 +19,8 @@ from vespiary_native.abc_amqp import (
     AmqpLimits,
     AmqpTaken,
 )
-from vespiary_native.twin.amqp_fields import TRANSFER, Fields, read_composite
+from vespiary_native.twin.amqp_fields import DISPOSITION, TRANSFER, Fields, read_composite
+from vespiary_native.twin.amqp_sending import take_disposition
 from vespiary_native.twin.amqp_sessions import AmqpLink, AmqpSession, Lesson, check_lesson
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Connection
@@ -146,7 +147,7 @@ def _find(connection: Connection, view: memoryview, at: int, end: int) -> Frame 
 def _take(
     staging: Staging, connection: Connection, confirmed: Confirmed, frame: Frame
 ) -> ScanStatus:
-    """Take a frame; FRAME and BLOCKED: nothing was done."""
+    """Take a frame; FRAME and BLOCKED: it is not done with."""
     found = read_composite(frame.view, frame.body_at, frame.end)
     if found is None:
         return ScanStatus.FRAME
@@ -154,6 +155,8 @@ def _take(
     if code == TRANSFER:
         payload = bytes(frame.view[at : frame.end])
         return _take_transfer(staging, connection, confirmed, frame.channel, fields, payload)
+    if code == DISPOSITION and at == frame.end:
+        return take_disposition(staging, connection, frame.channel, fields)
     return ScanStatus.FRAME
 
 

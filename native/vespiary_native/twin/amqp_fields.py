@@ -107,6 +107,15 @@ class Fields:
         self.is_odd |= size is None
         return None if size is None else self._bytes(int.from_bytes(size, "big"))
 
+    def accepted(self) -> bool:
+        """Read the outcome accepted, whatever its empty list looks like; False: it is another."""
+        found = read_composite(self._view, self._at, self._end) if self._left else None
+        if found is None or found[0] != ACCEPTED or not found[1].is_read:
+            return False
+        self._left -= 1
+        self._at = found[2]
+        return True
+
 
 def read_list(view: memoryview, at: int, end: int) -> tuple[Fields, int] | None:
     """Begin to read a list.

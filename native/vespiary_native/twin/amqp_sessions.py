@@ -22,7 +22,8 @@ from vespiary_native.abc_amqp import (
 )
 
 if TYPE_CHECKING:
-    from vespiary_native.twin.state import Route
+    from vespiary_native.twin.amqp_transfers import Outgoing
+from vespiary_native.twin.state import Route
 
 _BODY_HEAD_BYTES: Final = 4
 _BODY_HEADS: Final = tuple(
@@ -200,8 +201,10 @@ class AmqpSession:
     Attributes:
         window: Transfers of the client that the core may take.
         links: Those that are known, by handle.
+        out: What it sends.
     """
 
     def __init__(self) -> None:
         self.window = 0
         self.links: dict[int, AmqpLink] = {}
+        self.out = Outgoing()

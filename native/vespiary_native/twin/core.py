@@ -27,6 +27,7 @@ from vespiary_native.memory import AlignedBuffer
 from vespiary_native.twin import compaction, delivery, stomp
 from vespiary_native.twin.accounts import AccountCalls
 from vespiary_native.twin.amqp import TwinAmqp
+from vespiary_native.twin.amqp_sending import TwinAmqpSending
 from vespiary_native.twin.branches import Branches
 from vespiary_native.twin.counting import TwinCounts
 from vespiary_native.twin.inspection import TwinInspection
@@ -53,6 +54,7 @@ class TwinCore(
     AccountCalls,
     Routes,
     TwinAmqp,
+    TwinAmqpSending,
     TwinCounts,
     TwinInspection,
     TwinMqtt,
@@ -527,6 +529,9 @@ class TwinCore(
         returned = delivery.give_back(self._staging, known, sorted(known.held), is_counted=counted)
         known.queue.consumers -= 1
         known.connection.sent.orphan(known)
+        session = known.outgoing
+        if session is not None:
+            session.drop(known)
         of_queue = known.connection.consumers[known.queue.queue_id]
         of_queue.remove(known)
         if not of_queue:

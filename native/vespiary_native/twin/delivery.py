@@ -13,13 +13,13 @@ from vespiary_codec.stored_message import STORED_HEAD, STORED_VERSION
 from vespiary_codec.wire.stomp.frames import Version
 from vespiary_codec.wire.stomp.properties import NATIVE, properties_for_version
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody, LargeDelivery, NoRoom
+from vespiary_native.twin.amqp_transfers import Delivery, Transfer, plan_transfer
 from vespiary_native.twin.extents import NOWHERE
 from vespiary_native.twin.mqtt_packets import Plan, plan_message
 from vespiary_native.twin.staging import Staging
 from vespiary_native.twin.state import Consumer, Message, Queue
 
 _VERSIONS: Final[dict[int, Version]] = {10: "1.0", 11: "1.1", 12: "1.2"}
-NO_LIMIT: Final = 1 << 62
 _ESCAPED: Final = RecordFlag.ESCAPED.value
 _LARGE: Final = RecordFlag.LARGE.value
 _SPECIAL: Final = RecordFlag.SPECIAL.value
@@ -36,12 +36,11 @@ def deliver(
 ) -> tuple[DeliverStatus, int, bytes]:
     """Take and encode the next messages (see `abc.Core.deliver`).
 
-    `is_stored` is for those that are not encoded as MQTT (`CoreMqtt.deliver_stored`).
+    `is_stored` is for those that are not encoded as MQTT or AMQP (`CoreMqtt.deliver_stored`).
     """
-    queue, held = consumer.queue, consumer.held
+    queue = consumer.queue
     entries = queue.entries
     is_auto = consumer.mode is AckMode.AUTO
-    credit = NO_LIMIT if is_auto else consumer.credit
     is_ahead = staging.counting.is_ahead
     parts: list[bytes | memoryview] = []
     count = used = 0
@@ -50,7 +49,7 @@ def deliver(
     if queue.has_special:  # what is next may not be what is to be given first
         status = DeliverStatus.SPECIAL if next_sequence(queue) else _nothing(staging, queue)
         return status, 0, b""
-    while count < max_messages and len(held) < credit:
+    while count < max_messages and consumer.has_credit:
         sequence = _next_to_give(staging, queue)
         if isinstance(sequence, DeliverStatus):
             status = sequence
@@ -58,15 +57,24 @@ def deliver(
         message = entries[sequence]
         view = message[0].view
         assert view is not None
+        plan: Plan | Transfer | None
         plan, packet_id, is_settled = None, 0, is_auto
-        if consumer.encoding is not None:
+        if consumer.amqp is not None:
+            why_not, plan, packet_id = _planned_transfer(
+                consumer, sequence, message, view, is_stored=is_stored
+            )
+            if why_not is not None:
+                status = why_not
+                break
+            is_settled = plan is not None and plan.encoding.is_settled
+        elif consumer.encoding is not None:
             why_not, plan, packet_id = _planned(
                 consumer, sequence, message, view, is_stored=is_stored
             )
             if why_not is not None:
                 status = why_not
                 break
-            is_settled = plan is not None and not plan.qos
+            is_settled = isinstance(plan, Plan) and not plan.qos
         frame: tuple[bytes | memoryview, ...]
         if plan is not None:
             frame = plan.encode(view, packet_id)
@@ -82,12 +90,15 @@ def deliver(
             is_any_settled = True
             if not _finish_given(staging, queue, sequence, message):
                 break
+            consumer.given()
         else:
             if not staging.counting.ahead(queue, sequence, message):
                 break
             hold(consumer, sequence, message)
-            if packet_id:
+            if isinstance(plan, Plan) and packet_id:
                 consumer.connection.sent.put(consumer, sequence)
+        if isinstance(plan, Transfer):
+            _note_sent(consumer, sequence, is_settled=is_settled)
         parts += frame
         used += length
         count += 1
@@ -133,6 +144,27 @@ def _planned(
         return None, plan, 0
     packet_id = consumer.connection.sent.next()
     return None if packet_id else DeliverStatus.LIMIT, plan, packet_id
+
+
+def _planned_transfer(
+    consumer: Consumer, sequence: int, message: Message, view: memoryview, *, is_stored: bool
+) -> tuple[DeliverStatus | None, Transfer | None, int]:
+    """Plan how a message goes by a link of AMQP; returns what `_planned` does."""
+    link, session = consumer.amqp, consumer.outgoing
+    assert link is not None
+    assert session is not None
+    plan = plan_transfer(consumer, link, sequence, message, view)
+    if not link.encoding.is_stored and (plan is not None) is is_stored:
+        return DeliverStatus.LIMIT if is_stored else DeliverStatus.STORED, plan, 0
+    return None, plan, session.peek_id() if plan is not None else 0
+
+
+def _note_sent(consumer: Consumer, sequence: int, *, is_settled: bool) -> None:
+    session = consumer.outgoing
+    assert session is not None
+    delivery_id = session.take_id()
+    if not is_settled:
+        session.sent[delivery_id] = Delivery(consumer, sequence)
 
 
 def _is_worn(queue: Queue, sequence: int) -> bool:
@@ -229,10 +261,9 @@ def next_large(queue: Queue) -> LargeBody | None:
 
 def give_large(staging: Staging, consumer: Consumer, sequence: int) -> LargeDelivery | None:
     """Give a deliverable message, if it is large (see `abc.Core.take_large`)."""
-    queue, held = consumer.queue, consumer.held
+    queue = consumer.queue
     large = queue.large.get(sequence)
-    has_credit = consumer.mode is AckMode.AUTO or len(held) < consumer.credit
-    if large is None or not has_credit:
+    if large is None or not consumer.has_credit:
         return None
     message = queue.entries[sequence]
     slab, at, properties_bytes, _, flags, _, _ = message
@@ -263,6 +294,7 @@ def hold(consumer: Consumer, sequence: int, message: Message) -> None:
         queue.taken.add(sequence)
     queue.delivering += 1
     consumer.held[sequence] = message
+    consumer.given()
 
 
 def next_sequence(queue: Queue) -> int:

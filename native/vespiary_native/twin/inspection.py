@@ -118,7 +118,7 @@ class TwinInspection(Tables):
         queue = by.queue
         message = queue.entries[sequence]
         view = message[0].view
-        if by.mode is not AckMode.AUTO and len(by.held) >= by.credit:
+        if not by.has_credit:
             return DeliverStatus.LIMIT, None
         if view is None:
             queue.waits_for_slab = True

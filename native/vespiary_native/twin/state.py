@@ -20,6 +20,7 @@ from vespiary_native.abc_mqtt import MqttEncoding
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_native.twin.accounts import Account
 from vespiary_native.twin.amqp_sessions import AmqpLink, AmqpSession
+from vespiary_native.twin.amqp_transfers import Link, Outgoing
 from vespiary_native.twin.extents import NOWHERE, Extent, Extents
 from vespiary_native.twin.image import Slab
 from vespiary_native.twin.mqtt_packets import SentMessages
@@ -507,10 +508,12 @@ class Consumer:
         prefix: `MESSAGE` and the headers up to the sequence in `message-id`.
         ack_prefix: What stands between the sequences of `message-id` and `ack`; None without `ack`.
         encoding: How `deliver` encodes its messages as packets of MQTT; None: it does not.
+        amqp: Its link of AMQP; None: it has none.
     """
 
     __slots__ = (
         "ack_prefix",
+        "amqp",
         "connection",
         "credit",
         "encoding",
@@ -541,10 +544,39 @@ class Consumer:
         self.version = version
         self.held: dict[int, Message] = {}
         self.encoding: MqttEncoding | None = None
+        self.amqp: Link | None = None
         self.subscription = subscription
         self.prefix = b"MESSAGE\nsubscription:%b\nmessage-id:%d-" % (subscription, queue.queue_id)
         has_ack = version == 12 and mode is not AckMode.AUTO
         self.ack_prefix = b"\nack:%d-" % queue.queue_id if has_ack else None
+
+    @property
+    def outgoing(self) -> Outgoing | None:
+        """What the session of its link sends; None: it has no link, or that is not known."""
+        if self.amqp is None:
+            return None
+        session = self.connection.sessions.get(self.amqp.encoding.channel)
+        return None if session is None else session.out
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it may be given one more; those of AUTO always may."""
+        if self.mode is AckMode.AUTO:
+            return True
+        if len(self.held) >= self.credit:
+            return False
+        if self.amqp is None:
+            return True
+        session = self.outgoing
+        return session is not None and session.room > 0 and self.amqp.credit > 0
+
+    def given(self) -> None:
+        """Take note that it was given one more."""
+        if self.amqp is not None:
+            session = self.outgoing
+            assert session is not None
+            session.room -= 1
+            self.amqp.credit -= 1
 
     def held_up_to(self, sequence: int) -> list[int]:
         """Return what an ACK or NACK of a held message means, in the order of giving."""

@@ -106,7 +106,8 @@ def head_of(
     if native is not None:
         section, code, before, _ = native
         if annotations or any(mark in lines for mark in _BROKERS):
-            before = _annotated(before, lines, annotations or {})
+            added = _annotations_of(_headers_in(lines)) | (annotations or {})
+            before = _annotated(before, added) if added else before
         return header + before + _value_head(section, code, body_bytes)
     return header + _converted(lines, message, queue_id, annotations or {}, body_bytes)
 
@@ -194,12 +195,11 @@ def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int) -> by
 # --- annotations that the broker adds -------------------------------------------------------------
 
 
-def _annotated(before: bytes, lines: bytes, changes: dict[Any, Any]) -> bytes:
+def _annotated(before: bytes, added: dict[Any, Any]) -> bytes:
     """Return the sections before a body with annotations added to them.
 
     They stay as they came if this side cannot write again what their sender wrote.
     """
-    added = _annotations_of(_headers_in(lines)) | changes
     decoder = Decoder(before)
     kept: dict[Any, Any] = {}
     rest = before
