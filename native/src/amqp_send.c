@@ -258,7 +258,10 @@ int vespiary_core_set_amqp_link_credit(vespiary_core *core, uint32_t handle, uin
 {
     if (handle >= core->consumers_count || !core->consumers[handle].is_open || !core->consumers[handle].amqp)
         return -EINVAL;
-    core->consumers[handle].amqp->credit = messages;
-    queue_ready(core, core->consumers[handle].queue);
+    consumer *by = &core->consumers[handle];
+    bool is_more = messages > by->amqp->credit;
+    by->amqp->credit = messages;
+    if (is_more)
+        queue_ready(core, by->queue);
     return 0;
 }

@@ -64,7 +64,7 @@ class CoreAmqpSending(Protocol):
         """
 
     def set_amqp_link_credit(self, consumer: int, messages: int) -> None:
-        """Set how many messages a link takes, 0 to 2**32 - 1; its queue is ready then."""
+        """Set how many messages a link takes, 0 to 2**32 - 1; with more its queue is ready."""
 
     def set_amqp_room(self, connection: int, channel: int, frames: int) -> None:
         """Set how many transfers a session takes, 0 to 2**32 - 1.

@@ -24,6 +24,7 @@ from vespiary_native.abc_amqp import (
     AmqpRange,
     AmqpTaken,
 )
+from vespiary_native.abc_amqp_sending import AmqpEncoding
 from vespiary_native.abc_mqtt import (
     ADDRESS_LINE_BYTES_MAX,
     ANSWER_BYTES,
@@ -46,6 +47,7 @@ __all__ = [
     "AccountLimits",
     "AccountStatistics",
     "AckMode",
+    "AmqpEncoding",
     "AmqpLesson",
     "AmqpLimits",
     "AmqpRange",

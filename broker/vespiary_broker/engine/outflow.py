@@ -136,8 +136,8 @@ class Outflow:
             count: Messages that it was given.
         """
         # AUTO has no limit of its own: there was no room for the acknowledgements. Nor have those
-        # of MQTT, whose window was asked for before.
-        is_unlimited = consumer.mode is AckMode.AUTO or consumer.is_core_encoding
+        # of MQTT, whose window was asked for before; a link of AMQP may have no credit as well.
+        is_unlimited = consumer.mode is AckMode.AUTO or consumer.is_core_settling
         if not count and (is_unlimited or self.is_counting_ahead):
             self.starve(consumer.queue.id)
 
@@ -157,7 +157,10 @@ class Outflow:
         self.messages_out += count
         consumer.queue.delivered += count
         consumer.given += count
-        if consumer.encode is not None and not is_encoded:
+        if is_encoded:
+            if consumer.on_encoded is not None:
+                consumer.on_encoded(count)
+        elif consumer.encode is not None:
             frames = consumer.encode(frames)
         if self.is_counting_ahead and consumer.view is None:
             self.core.receipt(consumer.output.handle, frames)

@@ -56,7 +56,10 @@ class Consumer:
         claims: What open transactions acknowledge of its messages: `claims` reads and writes it.
         encode: Turns messages as they are stored (`vespiary_codec.stored_message`) into what goes
             to its connection; None: the core encodes them itself.
-        is_core_encoding: Whether the core encodes those nevertheless that it can (`encode_mqtt`).
+        is_core_encoding: Whether the core encodes those nevertheless that it can (`encode_mqtt`,
+            `encode_amqp`).
+        is_core_settling: Whether the core acknowledges some of them as it gives them.
+        on_encoded: Called with how many messages the core has encoded; None: nobody counts.
         user: Who consumes; empty is nobody.
         is_trusted: Whether it is the broker's own, which needs no permission.
     """
@@ -77,6 +80,8 @@ class Consumer:
     claims: dict[Claims, int] = field(default_factory=dict)
     encode: Callable[[bytes], bytes] | None = None
     is_core_encoding: bool = False
+    is_core_settling: bool = False
+    on_encoded: Callable[[int], None] | None = None
     user: str = ""
     is_trusted: bool = False
 

@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.engine.subscriptions import forbidden_consumers
+from vespiary_broker.server.amqp.annotations import ChangedAnnotations
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
@@ -70,7 +71,7 @@ class Cycle:
         self.partial: set[Connection] = set()
         self.errors: Counter[str] = Counter()
         self.frames = 0
-        self.annotations: dict[tuple[int, int], dict[Any, Any]] = {}  # that clients of AMQP changed
+        self.annotations = ChangedAnnotations()
         self.connections_total = 0
         self.failure = ""
         self.is_stopping = False

@@ -86,8 +86,10 @@ class TwinAmqpSending(Tables):
         known = self._consumer(consumer)
         if known.amqp is None:
             raise ValueError(f"consumer {consumer} has no link")
+        is_more = messages > known.amqp.credit
         known.amqp.credit = messages
-        self._staging.queue_ready(known.queue)
+        if is_more:
+            self._staging.queue_ready(known.queue)
 
     def set_amqp_room(self, connection: int, channel: int, frames: int) -> None:
         """See `CoreAmqpSending.set_amqp_room`."""

@@ -20,10 +20,10 @@ from vespiary_native.abc_amqp import (
     AmqpLesson,
     AmqpRange,
 )
+from vespiary_native.twin.amqp_transfers import Outgoing
 
 if TYPE_CHECKING:
-    from vespiary_native.twin.amqp_transfers import Outgoing
-from vespiary_native.twin.state import Route
+    from vespiary_native.twin.state import Route
 
 _BODY_HEAD_BYTES: Final = 4
 _BODY_HEADS: Final = tuple(

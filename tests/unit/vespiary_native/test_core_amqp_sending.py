@@ -302,6 +302,8 @@ def test_credit_is_counted_down_by_all_that_is_given(rig: CoreRig) -> None:
     rig.core.take_ready_queues()
     rig.core.set_amqp_link_credit(reader.consumer, 7)
     assert rig.core.take_ready_queues() == [1]
+    rig.core.set_amqp_link_credit(reader.consumer, 7)
+    assert rig.core.take_ready_queues() == []
     assert len(reader.deliver()[1]) == 1
 
 

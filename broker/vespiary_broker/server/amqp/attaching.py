@@ -247,9 +247,7 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
     elif is_browsed:
         return await open_browser(session, link, request)
     consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
-    link.begin(consumer)
-    if asked.unsettled and consumer.queue.is_durable:
-        link.recover(asked.unsettled)
+    link.begin(consumer, (asked.unsettled or {}) if consumer.queue.is_durable else {})
     return link
 
 

@@ -35,7 +35,6 @@ from vespiary_codec.wire.amqp import (
     Rejected,
     Released,
     TransactionalState,
-    encode_value,
 )
 from vespiary_codec.wire.amqp.values import UInt
 
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from vespiary_broker.server.amqp.sending import OutgoingLink
     from vespiary_broker.server.amqp.session import AmqpSession
 
-_ANNOTATIONS_MAX: Final = 4096
-_ANNOTATIONS_BYTES_MAX: Final = 8 * 1024
 _TEXT_CHARACTERS_MAX: Final = 500
 
 
@@ -59,6 +56,7 @@ def settle_outgoing(session: AmqpSession, asked: Disposition) -> Work:
         return None
     if isinstance(state, Received):
         return None
+    session.take_over(int(asked.first), int(asked.first if asked.last is None else asked.last))
     if isinstance(state, TransactionalState):
         session.handler.transactions.settle(session, asked, _named(session, asked))
         return None
@@ -84,7 +82,8 @@ def _named(session: AmqpSession, asked: Disposition) -> list[int]:
     if reach < len(unsettled):
         every: Iterable[int] = ((first + step) % 2**32 for step in range(reach + 1))
         return [one for one in every if one in unsettled]
-    return [one for one in unsettled if 0 <= serial_distance(one, first) <= reach]
+    found = [one for one in unsettled if 0 <= serial_distance(one, first) <= reach]
+    return sorted(found, key=lambda one: serial_distance(one, first))
 
 
 def _settle_all(session: AmqpSession, ids: list[int], asked: Disposition) -> int:
@@ -153,10 +152,10 @@ def apply(link: OutgoingLink, sequence: int, outcome: Any) -> None:
             core.acknowledge(consumer.handle, sequence)
         else:
             consumer.view.acknowledge(sequence)
-        changed.pop(place, None)
+        changed.forget(place)
     elif isinstance(outcome, Rejected):
         returns.reject(consumer, sequence, _why(outcome))
-        changed.pop(place, None)
+        changed.forget(place)
     elif isinstance(outcome, Modified):
         _modify(link, sequence, outcome)
     else:
@@ -171,7 +170,7 @@ def _modify(link: OutgoingLink, sequence: int, outcome: Modified) -> None:
     returns = cycle.engine.registry.returns
     place = (consumer.queue.id, sequence)
     if outcome.message_annotations:
-        _annotate(cycle.annotations, place, outcome.message_annotations)
+        cycle.annotations.note(place, outcome.message_annotations)
     if outcome.undeliverable_here:
         if consumer.view is not None:
             consumer.view.acknowledge(sequence)
@@ -181,18 +180,6 @@ def _modify(link: OutgoingLink, sequence: int, outcome: Modified) -> None:
         returns.give_back(consumer, sequence)
     else:
         returns.release(consumer, sequence)
-
-
-def _annotate(
-    known: dict[tuple[int, int], dict[Any, Any]], place: tuple[int, int], more: dict[Any, Any]
-) -> None:
-    """Note annotations that a client has changed; what is known of all messages is bounded."""
-    changed = known.pop(place, {}) | more
-    if len(encode_value(changed)) > _ANNOTATIONS_BYTES_MAX:
-        return
-    known[place] = changed
-    if len(known) > _ANNOTATIONS_MAX:
-        del known[next(iter(known))]
 
 
 def _why(outcome: Rejected) -> bytes:

@@ -1,9 +1,13 @@
 """Links by which clients receive: credit, transfers, drain, and what a link holds.
 
 Owns the credit of a link and the deliveries on it that are not settled. Must never decide who gets
-a message: that is `engine.dispatch`, which is told of credit through the core (`set_credit`), so a
-link is never given a message that it has no credit for. Called by `session` and, with messages, by
+a message: that is `engine.dispatch`, which is told of credit through the core, so a link is never
+given a message that it has no credit for. Called by `session` and, with messages, by
 `engine.outflow`; owner: its connection.
+
+The core encodes what is plain by itself (`encode_amqp`), and takes what is accepted of that: of
+these deliveries nothing is known here but how many there were, until somebody asks
+(`AmqpSession.take_over`).
 
 Source: AMQP 1.0 (OASIS, 2012) §2.6.7 and §2.6.9.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from vespiary_broker.engine.core import LargeDelivery, NoRoom
+from vespiary_broker.engine.core import AmqpEncoding, LargeDelivery, NoRoom
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.views import HELD_MAX
@@ -44,7 +48,8 @@ class OutgoingLink(Link):
 
     Attributes:
         consumer: Its consumer; None until `begin`.
-        held: Ids of the deliveries that are not settled, by the message's sequence.
+        held: Ids of the deliveries that are not settled, by the message's sequence; the core's are
+            not among them.
         credit: Messages that the client takes now.
         is_pre_settled: Whether deliveries are settled as they leave.
         on_detached: Deletes what goes with a link that is closed; None: nothing does.
@@ -72,16 +77,62 @@ class OutgoingLink(Link):
         self._limit = -1
         self._sent: list[int] = []  # pre-settled, and there was no room to acknowledge them
         self._large: LargeSending | None = None
+        self._is_linked = False  # the core knows it, and counts its credit
         self._is_draining = False
         self._drain_looks = 0
 
-    def begin(self, consumer: Consumer) -> None:
-        """Take its consumer: nothing is given to it before there is credit."""
+    def begin(self, consumer: Consumer, unsettled: dict[Any, Any]) -> None:
+        """Take its consumer: nothing is given to it before there is credit.
+
+        Args:
+            consumer: The consumer.
+            unsettled: Deliveries that the client has from before: states by tag.
+        """
         self.consumer = consumer
         self.is_open = True
+        self._recover(unsettled)
+        if consumer.view is None:
+            self._encode_by_core(consumer)
         self.refresh()
 
-    def recover(self, unsettled: dict[Any, Any]) -> None:
+    def _encode_by_core(self, consumer: Consumer) -> None:
+        """Have the core encode what it can; the rest comes to `encode`."""
+        cycle, self._is_linked = self.session.cycle, True
+        self.session.senders[consumer.handle] = self
+        consumer.on_encoded = self._encoded
+        cycle.annotations.watch(consumer.queue.id, self._choose_encoding)
+        self._choose_encoding()
+        most = self.session.handler.settings.max_unsettled
+        consumer.credit = most
+        cycle.core.set_credit(consumer.handle, most)
+
+    def _choose_encoding(self) -> None:
+        """Let the core encode, unless messages of the queue have annotations it does not know."""
+        session, consumer = self.session, self.consumer
+        if consumer is None or not consumer.is_open:
+            return
+        is_stored = session.cycle.annotations.has_any_in(consumer.queue.id)
+        session.cycle.core.encode_amqp(
+            consumer.handle,
+            AmqpEncoding(
+                session.channel,
+                self.handle,
+                session.handler.frame_bytes,
+                self.is_pre_settled,
+                is_stored,
+            ),
+        )
+        consumer.is_core_encoding = not is_stored
+        consumer.is_core_settling = self.is_pre_settled and not is_stored
+
+    def _encoded(self, count: int) -> None:
+        """Take note of messages that the core has made transfers of, and has counted."""
+        self.credit -= count
+        self._count = (self._count + count) % 2**32
+        self._drain_looks = 0
+        self.session.encoded(count)
+
+    def _recover(self, unsettled: dict[Any, Any]) -> None:
         """Acknowledge what the client had accepted before its link was cut off, and not told.
 
         All else that it held is given out again. Tags are sequences.
@@ -108,8 +159,6 @@ class OutgoingLink(Link):
             except NoRoom:
                 self.session.cycle.engine.registry.returns.release(consumer, sequence)
                 break  # it comes again, as do those behind it
-        self._limit = -1
-        self.refresh()
 
     def attached(self) -> None:
         """Answer the client's attach."""
@@ -123,9 +172,14 @@ class OutgoingLink(Link):
     # --- credit -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Tell the core how many messages the link may hold: those it does, and its credit."""
+        """Tell the core how many messages the link takes; a view, how many it may hold."""
         consumer = self.consumer
         if consumer is None or not consumer.is_open:
+            return
+        if self._is_linked:
+            credit = 0 if self._large is not None else self.credit
+            self.session.cycle.core.set_amqp_link_credit(consumer.handle, credit)
+        if consumer.view is None:
             return
         room = 0
         if self.session.has_room and self._large is None:
@@ -136,10 +190,7 @@ class OutgoingLink(Link):
         if limit == self._limit:
             return
         self._limit = consumer.credit = limit
-        if consumer.view is not None:
-            consumer.view.credit = min(limit, HELD_MAX)
-        else:
-            self.session.cycle.core.set_credit(consumer.handle, limit)
+        consumer.view.credit = min(limit, HELD_MAX)
 
     def flow(self, flow: Flow) -> None:
         """Take the client's credit."""
@@ -230,7 +281,7 @@ class OutgoingLink(Link):
         changed = session.cycle.annotations
         frames: list[bytes] = []
         for message in read_stored(data):
-            added = changed.get((queue_id, message.sequence)) if changed else None
+            added = changed.of((queue_id, message.sequence))
             payload = payload_of(message, queue_id, now_ms, added)
             frames += transfer_frames(
                 session.channel,
@@ -299,6 +350,7 @@ class OutgoingLink(Link):
     def stream_ended(self, *, is_sent: bool) -> None:
         """Go on behind a large message."""
         self._large = None
+        self.session.tell_room()
         if not self.is_open:
             return
         if is_sent and self.is_pre_settled:
@@ -343,7 +395,10 @@ class OutgoingLink(Link):
         for delivery_id in self.held.values():
             session.unsettled.pop(delivery_id, None)
         self.held.clear()
+        if session.senders.get(consumer.handle) is self:
+            del session.senders[consumer.handle]
         cycle, queue = session.cycle, consumer.queue
+        cycle.annotations.unwatch(queue.id, self._choose_encoding)
         close_subscription(cycle.core, cycle.engine.registry, consumer, counted=is_counted)
         if queue.consumers:
             cycle.engine.dispatcher.poke(queue.id)

@@ -67,7 +67,9 @@ class AmqpSession:
     Attributes:
         channel: Its channel, the same both ways.
         is_over: Whether both sides have ended it.
-        unsettled: Deliveries to the client that are not settled: link and sequence, by id.
+        unsettled: Deliveries to the client that are not settled, but for those that the core has
+            sent and nobody has asked for (`take_over`): link and sequence, by id.
+        senders: Its links by which the client receives, by the handle of their consumer.
         room_frames: Transfers that the client's window takes now.
 
     Args:
@@ -83,6 +85,7 @@ class AmqpSession:
         self.channel = channel
         self.is_over = False
         self.unsettled: dict[int, tuple[OutgoingLink, int]] = {}
+        self.senders: dict[int, OutgoingLink] = {}
         self.room_frames = asked.incoming_window
         self._handle_max = min(asked.handle_max, handler.settings.handle_max)
         self._links: dict[int, Link] = {}
@@ -93,13 +96,13 @@ class AmqpSession:
         self._core_window = 0  # transfers that the core may take
         self._is_core_told = False  # it knows the session
         self._next_outgoing = 0
-        self._next_delivery = 0
         self._waiting: deque[bytes] = deque()
         self._room: asyncio.Future[None] | None = None
         self._taken: list[tuple[int, int, bool]] = []  # first and last of a run, and if settled
 
     def begin(self) -> None:
         """Answer the client's `begin`."""
+        self.tell_room()
         answer = Begin(
             remote_channel=UShort(self.channel),
             next_outgoing_id=UInt(self._next_outgoing),
@@ -127,9 +130,8 @@ class AmqpSession:
         for link in links.values():
             link.close(is_counted=is_counted)
         self.unsettled.clear()
-        if self._is_core_told:
-            self._is_core_told = False
-            self.cycle.core.forget_amqp_session(self.connection.handle, self.channel)
+        self._is_core_told = False
+        self.cycle.core.forget_amqp_session(self.connection.handle, self.channel)
         self._let_go_on()
 
     # --- frames -----------------------------------------------------------------------------------
@@ -244,6 +246,7 @@ class AmqpSession:
         was_closed = self.room_frames <= 0 or bool(self._waiting)
         self.room_frames = max(int(flow.incoming_window) - max(under_way, 0), 0)
         self._send_waiting()
+        self.tell_room()
         if flow.handle is None:
             if flow.echo:
                 self.send_flow()
@@ -256,6 +259,7 @@ class AmqpSession:
         if self.has_room:
             if was_closed:
                 self._let_go_on()
+                self._poke_links()
             self._refresh_links()
             self.cycle.touch()
 
@@ -363,9 +367,33 @@ class AmqpSession:
 
     def next_delivery(self) -> int:
         """Return the id of the next delivery."""
-        delivery_id = self._next_delivery
-        self._next_delivery = (delivery_id + 1) & _ID_MASK
-        return delivery_id
+        return self.cycle.core.next_amqp_delivery(self.connection.handle, self.channel)
+
+    def take_over(self, first: int, last: int) -> None:
+        """Make deliveries that the core has sent be some of `unsettled`.
+
+        Args:
+            first: First id.
+            last: Last id.
+        """
+        taken = self.cycle.core.take_amqp_sent(self.connection.handle, self.channel, first, last)
+        for delivery_id, consumer, sequence in taken:
+            link = self.senders[consumer]
+            link.held[sequence] = delivery_id
+            self.unsettled[delivery_id] = (link, sequence)
+
+    def tell_room(self) -> None:
+        """Tell the core how many transfers it may send."""
+        if not self._is_ended:
+            room = self.room_frames if self.has_room else 0
+            self.cycle.core.set_amqp_room(self.connection.handle, self.channel, room)
+
+    def encoded(self, frames: int) -> None:
+        """Take note of transfers that the core has made, and has counted."""
+        self.room_frames -= frames
+        self._next_outgoing = (self._next_outgoing + frames) & _ID_MASK
+        if not self.has_room:
+            self._refresh_links()
 
     def pass_on(self, frames: list[bytes]) -> bytes:
         """Return what of some transfers leaves now; the rest waits for the client's window."""
@@ -376,6 +404,7 @@ class AmqpSession:
         had_room = self.room_frames > 0
         self.room_frames -= len(frames)
         self._next_outgoing = (self._next_outgoing + len(frames)) & _ID_MASK
+        self.tell_room()
         if had_room and not self.has_room:
             self._refresh_links()
         return b"".join(frames)
@@ -384,6 +413,11 @@ class AmqpSession:
         for link in self._links.values():
             if isinstance(link, OutgoingLink):
                 link.refresh()
+
+    def _poke_links(self) -> None:
+        """Serve the queues of links that may have waited for the client's window."""
+        for link in self.senders.values():
+            self.cycle.engine.dispatcher.poke(link.queue_id)
 
     async def wait_for_room(self) -> None:
         """Wait until the client's window takes a transfer, or the session has ended."""

@@ -220,7 +220,7 @@ class Deliveries:
                 self._hub.topics.prefixes,
             )
         self._core.encode_mqtt(consumer.handle, encoding)
-        consumer.is_core_encoding = encoding is not None
+        consumer.is_core_encoding = consumer.is_core_settling = encoding is not None
 
     def resume(self) -> None:
         """Send again what an earlier connection has left: the PUBRELs; messages come by queue."""
