@@ -13,6 +13,7 @@ _SERVER: Final = "broker/vespiary_broker/server/"
 _MQTT: Final = "tests/unit/vespiary_broker/server/mqtt/"
 _AMQP: Final = "tests/unit/vespiary_broker/server/amqp/"
 _CORE_AMQP: Final = "tests/unit/vespiary_native/test_core_amqp.py::"
+_SENDING: Final = "tests/unit/vespiary_native/test_core_amqp_sending.py::"
 
 PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -46,6 +47,23 @@ PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "        if self._is_taught:\n            self._is_taught = False\n",
         "        if False:\n            self._is_taught = False\n",
         _AMQP + "test_teaching.py::test_a_handle_that_is_used_again_has_no_lessons",
+    ),
+    Mutant(
+        "deliveries of the core that nobody takes over",
+        "What an AMQP client releases or rejects of what the core has sent is not given back.",
+        _SERVER + "amqp/outcomes.py",
+        "    session.take_over(int(asked.first), int(asked.first if asked.last is None else "
+        "asked.last))\n",
+        "",
+        _AMQP + "test_amqp_core_sending.py::test_no_more_than_may_be_unsettled",
+    ),
+    Mutant(
+        "annotations lost in the core",
+        "The core goes on encoding messages of a queue whose annotations a client has changed.",
+        _SERVER + "amqp/sending.py",
+        "        is_stored = session.cycle.annotations.has_any_in(consumer.queue.id)\n",
+        "        is_stored = False\n",
+        _AMQP + "test_amqp_core_sending.py::test_annotations_are_not_lost_on_another_link",
     ),
 )
 
@@ -90,5 +108,32 @@ NATIVE_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         " && of->first + of->count == delivery) {\n        of->count++;",
         ") {\n        of->count = delivery - of->first + 1;",
         _CORE_AMQP + "test_dispositions_leave_behind_the_flush_by_run",
+    ),
+    Mutant(
+        "accepted without an acknowledgement",
+        "The core forgets a delivery that an AMQP client accepts, and acknowledges nothing.",
+        "native/src/amqp_send.c",
+        "        int done = acknowledge(core, &core->consumers[which->consumer], which->sequence, "
+        "&block);\n",
+        "        int done = which->sequence ? 0 : -1;\n",
+        _SENDING + "test_what_is_accepted_is_acknowledged",
+    ),
+    Mutant(
+        "accepted and forgotten without room",
+        "The core forgets a delivery for whose acknowledgement the journal has no room.",
+        "native/src/amqp_send.c",
+        "        if (done < 0)\n            return done;\n        if (block)\n"
+        "            c->last_block = block;\n        sent_remove(of, which);\n",
+        "        sent_remove(of, which);\n        if (done < 0)\n            return done;\n"
+        "        if (block)\n            c->last_block = block;\n",
+        _SENDING + "test_what_is_accepted_without_room_can_come_again",
+    ),
+    Mutant(
+        "settled deliveries that stay",
+        "The core sends a settled delivery to an AMQP client, and does not acknowledge it.",
+        "native/src/delivery.c",
+        "    plan->is_settled = plan->is_amqp && by->amqp->is_settled;\n",
+        "    plan->is_settled = false;\n",
+        _SENDING + "test_what_is_settled_as_it_leaves_is_acknowledged",
     ),
 )
