@@ -68,6 +68,8 @@ _FIELDS: Final = frozenset(
     }
 ) | TRANSPORT_HEADERS  # fmt: skip
 _UINT_MAX: Final = 2**32 - 1
+_PATTERN_LINES_MAX: Final = 2048
+"""Longest lines whose sections are kept for the next message with the same ones."""
 
 
 def payload_of(
@@ -228,6 +230,56 @@ def _annotations_of(headers: list[tuple[str, str]]) -> dict[Any, Any]:
 def _converted(
     lines: bytes, message: StoredMessage, queue_id: int, changes: dict[Any, Any], body_bytes: int
 ) -> bytes:
+    message_id = f"{queue_id}-{message.sequence}"
+    if changes or len(lines) > _PATTERN_LINES_MAX:
+        made, is_text = _sections(lines, changes, message_id, message.time_ms)
+    else:
+        parts, is_timed, is_text = _pattern(lines, len(message_id))
+        time = message.time_ms.to_bytes(8, "big") if is_timed else b""
+        made = b"%b%b%b%b%b" % (
+            parts[0], message_id.encode() if parts[1] else b"", parts[2], time, parts[3]
+        )  # fmt: skip
+    is_there = len(message.body) == body_bytes
+    if is_text and is_there and _is_utf8(message.body):
+        return made + _value_head(Section.AMQP_VALUE, 0xB1, body_bytes)
+    return made + _value_head(Section.DATA, 0xB0, body_bytes)
+
+
+@lru_cache(512)
+def _pattern(
+    lines: bytes, id_characters: int
+) -> tuple[tuple[bytes, bytes, bytes, bytes], bool, bool]:
+    """Return what messages with the same lines have in common.
+
+    Args:
+        lines: The lines.
+        id_characters: Length of the id that one is given which has none.
+
+    Returns:
+        What stands before the id, something if there is one to be put in, what stands between it
+        and the time of arrival, and what stands behind that; whether there is that time; and
+        whether the body is said to be text.
+    """
+    made, is_text = _sections(lines, {}, "0" * id_characters, 0)
+    id_at = _first_difference(made, _sections(lines, {}, "1" * id_characters, 0)[0])
+    time_at = _first_difference(made, _sections(lines, {}, "0" * id_characters, -1)[0])
+    is_timed, has_id = time_at < len(made), id_at < len(made)
+    id_end = id_at + id_characters if has_id else 0
+    before = made[:id_at] if has_id else b""
+    behind = made[time_at + 8 :]
+    return (before, made[id_at:id_end], made[id_end:time_at], behind), is_timed, is_text
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    """Return where two equally long byte strings begin to differ; their length: nowhere."""
+    both = enumerate(zip(one, other, strict=True))
+    return next((at for at, (here, there) in both if here != there), len(one))
+
+
+def _sections(
+    lines: bytes, changes: dict[Any, Any], message_id: str, time_ms: int
+) -> tuple[bytes, bool]:
+    """Return the sections between header and body, and whether that is said to be text."""
     headers: dict[str, str] = {}
     repeats: dict[str, list[str]] = {}
     application: dict[str, str] = {}
@@ -244,7 +296,7 @@ def _converted(
     annotations = _annotations_of(list(headers.items())) | changes
     if repeats:
         annotations[Symbol(REPEATS)] = repeats
-    properties = _properties_of(headers, message, queue_id)
+    properties = _properties_of(headers, message_id, time_ms)
     for name, is_said in (
         ("content-type", properties.content_type),
         ("content-encoding", properties.content_encoding),
@@ -260,10 +312,7 @@ def _converted(
     made += encode_section(Section.PROPERTIES, properties)
     if application:
         made += encode_section(Section.APPLICATION_PROPERTIES, application)
-    is_there = len(message.body) == body_bytes
-    if is_there and _is_text(headers, message.body):
-        return made + _value_head(Section.AMQP_VALUE, 0xB1, body_bytes)
-    return made + _value_head(Section.DATA, 0xB0, body_bytes)
+    return made, _is_said_text(headers)
 
 
 def _repeat(repeats: dict[str, list[str]], name: str, value: str) -> None:
@@ -271,14 +320,12 @@ def _repeat(repeats: dict[str, list[str]], name: str, value: str) -> None:
         repeats.setdefault(name.removeprefix(APPLICATION_PREFIX), []).append(value)
 
 
-def _properties_of(
-    headers: dict[str, str], message: StoredMessage, queue_id: int
-) -> MessageProperties:
-    message_id = headers.get("JMSMessageID")
+def _properties_of(headers: dict[str, str], message_id: str, time_ms: int) -> MessageProperties:
+    own_id = headers.get("JMSMessageID")
     sequence = headers.get("JMSXGroupSeq", "")
     user = headers.get("JMSXUserID")
     return MessageProperties(
-        message_id=f"{queue_id}-{message.sequence}" if message_id is None else id_of(message_id),
+        message_id=message_id if own_id is None else id_of(own_id),
         user_id=None if user is None else user.encode(),
         to=headers.get("destination"),
         subject=headers.get("type"),
@@ -287,7 +334,7 @@ def _properties_of(
         content_type=_symbol(headers.get("content-type")),
         content_encoding=_symbol(headers.get("content-encoding")),
         absolute_expiry_time=_time(headers.get("expires", "")),
-        creation_time=_time(headers.get("timestamp", "")) or Timestamp(message.time_ms),
+        creation_time=_time(headers.get("timestamp", "")) or Timestamp(time_ms),
         group_id=headers.get("JMSXGroupID"),
         group_sequence=(
             UInt(int(sequence) % 2**32)
@@ -306,10 +353,12 @@ def _time(text: str) -> Timestamp | None:
     return Timestamp(text) if is_number else None
 
 
-def _is_text(headers: dict[str, str], body: bytes) -> bool:
-    is_said = headers.get("content-type", "").startswith(_TEXT_TYPES)
-    if not is_said and headers.get(TEXT_BODY[0]) != TEXT_BODY[1]:
-        return False
+def _is_said_text(headers: dict[str, str]) -> bool:
+    is_text_type = headers.get("content-type", "").startswith(_TEXT_TYPES)
+    return is_text_type or headers.get(TEXT_BODY[0]) == TEXT_BODY[1]
+
+
+def _is_utf8(body: bytes) -> bool:
     try:
         body.decode()
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from vespiary_broker.engine.message_times import MessageTimes, read_times, stamp
+from vespiary_broker.server.amqp import restoring
 from vespiary_broker.server.amqp.restoring import payload_of
 from vespiary_broker.server.amqp.storing import Repeats, find_long_body, id_of, id_text, take
 from vespiary_codec.stored_message import StoredMessage
@@ -397,3 +398,30 @@ def test_repeated_heads_are_not_read_again() -> None:
     second = repeats.take(message(b"two", application={"a": 1}))
     assert second.application is first.application
     assert (first.body, second.body) == (b"one", b"two")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_kept_of_other_messages_changes_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pick = random.Random(seed)
+    choices = [
+        b"destination:/queue/a\n", b"persistent:true\n", b"content-type:text/plain\n",
+        b"content-type:x/\xc3\xa9\n", b"timestamp:5\n", b"timestamp:x\n", b"JMSMessageID:0-0\n",
+        b"JMSMessageID:AMQP_ULONG:7\n", b"JMSXGroupID:g\n", b"JMSXGroupSeq:-1\n", b"a:0000\n",
+        b"a\\cb:1\\n2\n", b"ingress-timestamp:9\n", b"mqtt-payload-format:1\n", b"type:t\n",
+        b"correlation-id:111\n", b"long:" + b"x" * 300 + b"\n", b"expires:9999999999999\n",
+    ]  # fmt: skip
+    for _ in range(30):
+        lines = b"".join(pick.choice(choices) for _ in range(pick.randrange(6)))
+        one = stored(
+            lines,
+            pick.choice([b"", b"text", b"\xff"]),
+            sequence=pick.choice([1, 9, 10, 99_999, 2**40]),
+            time_ms=pick.choice([0, 1, NOW_MS, 2**62]),
+            deliveries=pick.choice([0, 2]),
+        )
+        kept = [payload_of(one, queue, NOW_MS) for queue in (1, 10, 1)]
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "_PATTERN_LINES_MAX", -1)
+            assert kept == [payload_of(one, queue, NOW_MS) for queue in (1, 10, 1)]
