@@ -113,6 +113,11 @@ class Transfer(NamedTuple):
     body_bytes: int
     footer: bytes
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is acknowledged when it is given."""
+        return self.encoding.is_settled
+
     def encode(self, view: memoryview, delivery_id: int) -> tuple[bytes, memoryview, bytes]:
         """Return the parts of its frame."""
         encoding = self.encoding

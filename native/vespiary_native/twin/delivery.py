@@ -59,22 +59,15 @@ def deliver(
         assert view is not None
         plan: Plan | Transfer | None
         plan, packet_id, is_settled = None, 0, is_auto
-        if consumer.amqp is not None:
-            why_not, plan, packet_id = _planned_transfer(
+        if consumer.amqp is not None or consumer.encoding is not None:
+            planned = _planned if consumer.amqp is None else _planned_transfer
+            why_not, plan, packet_id = planned(
                 consumer, sequence, message, view, is_stored=is_stored
             )
             if why_not is not None:
                 status = why_not
                 break
-            is_settled = plan is not None and plan.encoding.is_settled
-        elif consumer.encoding is not None:
-            why_not, plan, packet_id = _planned(
-                consumer, sequence, message, view, is_stored=is_stored
-            )
-            if why_not is not None:
-                status = why_not
-                break
-            is_settled = isinstance(plan, Plan) and not plan.qos
+            is_settled = plan is not None and plan.is_settled
         frame: tuple[bytes | memoryview, ...]
         if plan is not None:
             frame = plan.encode(view, packet_id)
@@ -95,10 +88,8 @@ def deliver(
             if not staging.counting.ahead(queue, sequence, message):
                 break
             hold(consumer, sequence, message)
-            if isinstance(plan, Plan) and packet_id:
-                consumer.connection.sent.put(consumer, sequence)
-        if isinstance(plan, Transfer):
-            _note_sent(consumer, sequence, is_settled=is_settled)
+        if plan is not None:
+            _note_sent(consumer, sequence, plan)
         parts += frame
         used += length
         count += 1
@@ -159,11 +150,16 @@ def _planned_transfer(
     return None, plan, session.peek_id() if plan is not None else 0
 
 
-def _note_sent(consumer: Consumer, sequence: int, *, is_settled: bool) -> None:
+def _note_sent(consumer: Consumer, sequence: int, plan: Plan | Transfer) -> None:
+    """Take note of what a client was sent, and of its id."""
+    if isinstance(plan, Plan):
+        if plan.qos:
+            consumer.connection.sent.put(consumer, sequence)
+        return
     session = consumer.outgoing
     assert session is not None
     delivery_id = session.take_id()
-    if not is_settled:
+    if not plan.is_settled:
         session.sent[delivery_id] = Delivery(consumer, sequence)
 
 

@@ -134,6 +134,11 @@ class Plan(NamedTuple):
     body_at: int
     body_bytes: int
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is acknowledged when it is given."""
+        return not self.qos
+
     def encode(self, view: memoryview, packet_id: int) -> tuple[bytes, memoryview]:
         """Return the parts of its PUBLISH."""
         identifier = packet_id.to_bytes(2, "big") if self.qos else b""
