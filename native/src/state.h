@@ -1,5 +1,5 @@
 /* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
- * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, amqp_scan.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
+ * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, amqp_scan.c, amqp_send.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
  * connections.h has what belongs to connections; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
  *

@@ -336,3 +336,18 @@ async def test_links_of_two_sessions_have_ids_of_their_own(rig: ServerRig) -> No
     await rig.flush()
     assert rig.core.queue_statistics(queue_id(rig)).acknowledged == 2
     assert rig.core.queue_statistics(queue_id(rig)).delivering == 2
+
+
+@with_rig()
+async def test_counted_ahead_transfers_leave_behind_the_flush(rig: ServerRig) -> None:
+    rig.core.count_deliveries(ahead=True, records_max=1000)
+    rig.engine.dispatcher._outflow.is_counting_ahead = True
+    await fill(rig, *plain(1, 2))
+    peer = await client(rig)
+    await peer.receiver("/queue/a")
+    encodings = Encodings(link_of(peer))
+    await peer.credit(5)
+    assert bodies(peer) == []
+    await rig.flush()
+    assert bodies(peer) == [b"1", b"2"]
+    assert encodings.by_python == 0
