@@ -347,6 +347,18 @@ class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             "Subscriptions of one client.", change=Change.RESTART, minimum=1, maximum=1_000_000
         ),
     ] = 1000
+    max_sessions: Annotated[
+        int,
+        setting(
+            "Sessions that outlive their connection, of the whole broker: a client that comes "
+            "through this acceptor and has none is refused one where there are as many. -1 is any "
+            "number.",
+            change=Change.RESTART,
+            special=-1,
+            minimum=0,
+            maximum=100_000_000,
+        ),
+    ] = 100_000
     min_read_rate: Annotated[
         int,
         setting(

@@ -34,6 +34,16 @@ class ResourceLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             special=-1,
         ),
     ] = -1
+    max_mqtt_sessions: Annotated[
+        int,
+        setting(
+            "Sessions of MQTT clients that outlive their connection that the user may have; -1 is "
+            "any number.",
+            change=Change.RELOAD,
+            minimum=0,
+            special=-1,
+        ),
+    ] = -1
     max_queues: Annotated[
         int,
         setting(

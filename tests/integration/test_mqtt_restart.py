@@ -135,6 +135,31 @@ def test_subscriptions_and_retained_messages_survive(broker: BrokerProcess, end:
     receiver.disconnect()
 
 
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_durable_sessions_are_bounded_over_a_kill(tmp_path: Path, version: str) -> None:
+    refusal = {"3.1.1": ReasonCode.SERVER_UNAVAILABLE, "5": ReasonCode.QUOTA_EXCEEDED}[version]
+    of_5 = {"expiry_s": FOR_EVER_S} if version == "5" else {}
+    with BrokerProcess(tmp_path / "data", PROTOCOLS, "acceptors.all.mqtt.max-sessions=2") as broker:
+        first, second = durable(broker, "first", version), durable(broker, "second", version)
+        first.subscribe("kept", 1)
+        second.disconnect()
+        for ends in (False, True):
+            if ends:
+                again(broker, BrokerProcess.kill)
+                assert first.connect(broker.port()).is_present
+            third = MqttClient(broker.port(), "third", version, is_clean=False, **of_5)
+            answer = third.connect()
+            assert answer.code == refusal
+            if version == "5":
+                assert "at most 2 (max-sessions" in answer.properties["ReasonString"]
+            with MqttClient(broker.port(), "third", version) as clean:
+                clean.publish("kept", "x")
+        assert first.payloads(2) == [b"x", b"x"]
+        assert second.connect(broker.port()).is_present
+        for client in (first, second):
+            client.disconnect()
+
+
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_overlapping_subscriptions_give_one_copy_over_restarts(
     broker: BrokerProcess, end: End

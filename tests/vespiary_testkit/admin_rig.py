@@ -334,6 +334,7 @@ class MemoryBroker:
             mqtt=MqttStatistics(
                 sessions=5,
                 sessions_connected=2,
+                sessions_durable=3,
                 sessions_expired=1,
                 retained_messages=4,
                 wills_waiting=1,

@@ -18,6 +18,7 @@ class Mqtt(Record, frozen=True):
     Attributes:
         sessions: Sessions, those of clients that are away too.
         sessions_connected: Sessions whose client is connected.
+        sessions_durable: Sessions that outlive their connection.
         sessions_expired: Sessions that ended because nobody came in time, since the start.
         retained_messages: Topics that have a retained message.
         wills_waiting: Wills that wait for their delay.
@@ -26,6 +27,7 @@ class Mqtt(Record, frozen=True):
 
     sessions: int
     sessions_connected: int
+    sessions_durable: int
     sessions_expired: int
     retained_messages: int
     wills_waiting: int
@@ -42,6 +44,11 @@ def metrics_of(mqtt: Mqtt, prefix: str) -> Iterator[Metric]:
     sessions.add_metric(("connected",), mqtt.sessions_connected)
     sessions.add_metric(("away",), mqtt.sessions - mqtt.sessions_connected)
     yield sessions
+    yield GaugeMetricFamily(
+        f"{prefix}_mqtt_sessions_durable",
+        "Sessions of MQTT clients that outlive their connection; `max-sessions` bounds them.",
+        value=mqtt.sessions_durable,
+    )
     yield GaugeMetricFamily(
         f"{prefix}_mqtt_retained_messages",
         "Topics that have a retained message.",

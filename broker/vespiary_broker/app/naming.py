@@ -58,6 +58,7 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
         users={
             entry.match: UserLimit(
                 sessions_max=entry.max_sessions,
+                durable_sessions_max=entry.max_mqtt_sessions,
                 queues_max=entry.max_queues,
                 bytes_per_s=entry.producer_byte_rate,
                 messages_per_s=entry.producer_message_rate,

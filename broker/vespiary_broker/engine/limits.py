@@ -44,6 +44,7 @@ class Limits:
 
     Attributes:
         subscriptions: How many there are; who opens and ends them counts.
+        durable_sessions: Sessions that outlive their connection.
         rates: How fast users may send, in bytes.
         sends: How fast messages may come, by address and by user.
 
@@ -59,6 +60,8 @@ class Limits:
         self.refused = 0
         self._sessions: Counter[str] = Counter()
         self._queues: Counter[str] = Counter()
+        self.durable_sessions = 0
+        self._durable_sessions: Counter[str] = Counter()
 
     def change(self, rules: NamingRules) -> None:
         """Take other bounds; what is there beyond them stays."""
@@ -161,6 +164,46 @@ class Limits:
         self._sessions[user] -= 1
         if not self._sessions[user]:
             del self._sessions[user]
+
+    def check_durable_session(self, user: str, most: int) -> None:
+        """Refuse one more session that outlives its connection than there may be.
+
+        Args:
+            user: Whose it is; empty for nobody who is counted.
+            most: How many there may be, of all users; -1 for any number.
+
+        Raises:
+            LimitExceeded: There is no room, in all or for the user.
+        """
+        if 0 <= most <= self.durable_sessions:
+            self.refused += 1
+            raise LimitExceeded(
+                "there is no room for a further session that outlives its connection",
+                measured=f"{self.durable_sessions + 1} sessions",
+                allowed=f"at most {most} (max-sessions of the acceptor's mqtt)",
+                cure="connect with a clean session (no session expiry), or raise max-sessions",
+            )
+        allowed = self._allowed(user, "durable_sessions_max")
+        if 0 <= allowed <= self._durable_sessions[user]:
+            self.refused += 1
+            raise LimitExceeded(
+                f"the user {user} has as many sessions that outlive their connection as it may",
+                measured=f"{self._durable_sessions[user] + 1} sessions",
+                allowed=f"at most {allowed} (max-mqtt-sessions of resource-limit-settings)",
+                cure="connect with a clean session (no session expiry), or raise the limit",
+            )
+
+    def durable_session_made(self, user: str) -> None:
+        """Count a session that outlives its connection."""
+        self.durable_sessions += 1
+        self._durable_sessions[user] += 1
+
+    def durable_session_gone(self, user: str) -> None:
+        """Count a session that outlives its connection no more."""
+        self.durable_sessions -= 1
+        self._durable_sessions[user] -= 1
+        if not self._durable_sessions[user]:
+            del self._durable_sessions[user]
 
     def _allowed(self, user: str, what: str) -> int:
         """Return how many a user may have, -1 for any number."""

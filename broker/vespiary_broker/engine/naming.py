@@ -23,12 +23,14 @@ class UserLimit:
 
     Attributes:
         sessions_max: Most sessions at a time.
+        durable_sessions_max: Most sessions that outlive their connection.
         queues_max: Most queues that it has made.
         bytes_per_s: Bytes a second that its connections may send.
         messages_per_s: Messages a second that they may send.
     """
 
     sessions_max: int = -1
+    durable_sessions_max: int = -1
     queues_max: int = -1
     bytes_per_s: int = -1
     messages_per_s: int = -1

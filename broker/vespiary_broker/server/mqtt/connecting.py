@@ -211,7 +211,12 @@ class Connecting:
     async def _session(
         self, packet: Connect, client_id: str, user: str
     ) -> tuple[MqttSession, bool]:
-        """Return the session of a client, and whether it was there."""
+        """Return the session of a client, and whether it was there.
+
+        Raises:
+            RemoteProtocolError: It belongs to another user.
+            LimitExceeded: It would be new and outlive its connection, and there are enough.
+        """
         sessions, hub = self._hub.sessions, self._hub
         await hub.load_wills()
         known = sessions.get(client_id)
@@ -221,6 +226,10 @@ class Connecting:
                 f"the client id {client_id[:60]!r} belongs to another user",
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
             )
+        expiry_s = self._expiry_s(packet)
+        is_one_more = expiry_s > 0 and (known is None or not known.is_durable)
+        if is_one_more:
+            self._check_room(user)  # before anything ends
         if known is not None and known.client is not None:
             known.client.taken_over()
         if known is not None and (packet.clean_start or not known.expiry_s):
@@ -228,14 +237,19 @@ class Connecting:
             await sessions.end(known)
             known = None
         hub.wills.withdraw(client_id)
-        expiry_s = self._expiry_s(packet)
         if known is None:
+            if is_one_more:
+                self._check_room(user)  # others may have come while the one before ended
             return await sessions.begin(client_id, user, expiry_s), False
         await hub.exactly_once.resume(known)
         known.away_since_ms = 0
         known.expiry_s = expiry_s
         await sessions.save(known)
         return known, True
+
+    def _check_room(self, user: str) -> None:
+        limits = self._cycle.engine.registry.limits
+        limits.check_durable_session(user, self._limits.max_sessions)
 
     def _expiry_s(self, packet: Connect) -> int:
         """Return how long a session outlives its connection."""

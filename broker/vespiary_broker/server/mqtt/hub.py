@@ -39,6 +39,7 @@ class MqttStatistics:
     Attributes:
         sessions: Sessions, those of clients that are away too.
         sessions_connected: Sessions whose client is connected.
+        sessions_durable: Sessions that outlive their connection.
         sessions_expired: Sessions that ended because nobody came in time, since the start.
         retained_messages: Topics that have a retained message.
         wills_waiting: Wills that wait for their delay.
@@ -47,6 +48,7 @@ class MqttStatistics:
 
     sessions: int
     sessions_connected: int
+    sessions_durable: int
     sessions_expired: int
     retained_messages: int
     wills_waiting: int
@@ -77,7 +79,9 @@ class MqttHub:
         self.exactly_once = ExactlyOnce(notes)
         self.retained = Retained(notes, self.topics, self._give_way)
         self.wills = Wills(cycle, self.topics, notes, self.retained)
-        self.sessions = MqttSessions(bindings, self.queues, _now_ms, self.exactly_once.forget)
+        self.sessions = MqttSessions(
+            bindings, self.queues, registry.limits, _now_ms, self.exactly_once.forget
+        )
         self.sys_topics = SysTopics(
             cycle,
             self.topics,
@@ -108,6 +112,7 @@ class MqttHub:
         return MqttStatistics(
             len(self.sessions),
             self.sessions.connected,
+            self.sessions.durable,
             self.sessions.expired,
             self.retained.count,
             self.wills.waiting,

@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
+from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.ports import Bindings, JsonObject
 from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
@@ -125,6 +126,7 @@ class MqttSessions:
     Args:
         bindings: Where durable ones stand.
         queues: Their subscriptions' queues.
+        limits: Counts those that outlive their connection; who begins one asks it first.
         clock_ms: Milliseconds since 1970.
         forget: Called with a session that ends, once its queues are gone; returns keys of the
             bindings whose removal has to be waited for.
@@ -134,12 +136,14 @@ class MqttSessions:
         self,
         bindings: Bindings,
         queues: SubscriptionQueues,
+        limits: Limits,
         clock_ms: Callable[[], int],
         forget: Callable[[MqttSession], list[str]],
     ) -> None:
         self.expired = 0
         self._bindings = bindings
         self._queues = queues
+        self._limits = limits
         self._clock_ms = clock_ms
         self._forget = forget
         self._by_client: dict[str, MqttSession] = {}
@@ -149,6 +153,11 @@ class MqttSessions:
 
     def __len__(self) -> int:
         return len(self._by_client)
+
+    @property
+    def durable(self) -> int:
+        """Sessions that outlive their connection."""
+        return self._limits.durable_sessions
 
     @property
     def connected(self) -> int:
@@ -181,6 +190,7 @@ class MqttSessions:
                 session = read_session(client_id, value, now_ms)
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"the binding {key} is no session: {error!r}") from error
+            self._limits.durable_session_made(session.user)
             self._enter(session)
             self._watch(session)
         self._queues.drop_abandoned(self._shares)
@@ -205,7 +215,13 @@ class MqttSessions:
         """
         session = MqttSession(client_id, user, expiry_s, is_durable=expiry_s > 0)
         if session.is_durable:
-            await self.save(session)
+            # Before anything is waited for: many may come within one flush.
+            self._limits.durable_session_made(user)
+            try:
+                await self.save(session)
+            except BaseException:
+                self._limits.durable_session_gone(user)
+                raise
         self._enter(session)
         return session
 
@@ -234,6 +250,7 @@ class MqttSessions:
             keys += self._drop(session, topic_filter)
         keys += self._forget(session)
         if session.is_durable:
+            self._limits.durable_session_gone(session.user)
             await self._bindings.remove(session.key)
         await self._queues.wait_removed(keys)
 

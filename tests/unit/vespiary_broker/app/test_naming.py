@@ -25,7 +25,10 @@ def test_rules_are_what_the_configuration_says() -> None:
             "max-subscriptions": 7,
             "address-queue-scan-period": "2s",
             "wildcard-addresses": {"delimiter": "/", "routing-enabled": False},
-            "resource-limit-settings": [{"match": "alice", "max-sessions": 1}, {"match": "#"}],
+            "resource-limit-settings": [
+                {"match": "alice", "max-sessions": 1, "max-mqtt-sessions": 2},
+                {"match": "#"},
+            ],
         }
     )
     rules = naming_rules(configuration)
@@ -33,4 +36,7 @@ def test_rules_are_what_the_configuration_says() -> None:
     assert rules.subscriptions_max == 7
     assert rules.syntax.delimiter == "/"
     assert not rules.syntax.is_routing_enabled
-    assert rules.users == {"alice": UserLimit(sessions_max=1), "#": UserLimit()}
+    assert rules.users == {
+        "alice": UserLimit(sessions_max=1, durable_sessions_max=2),
+        "#": UserLimit(),
+    }
