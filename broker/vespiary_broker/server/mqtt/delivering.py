@@ -121,9 +121,14 @@ class Subscriber:
         self.is_wild_first = own[0] in "+#"
         self._deliveries = deliveries
 
-    def takes(self, topic: str) -> bool:
-        """Return whether it takes a topic that its address covers."""
-        return not self.is_retired and not (self.is_wild_first and topic.startswith("$"))  # §4.7.2
+    def takes(self, topic: str, sequence: int) -> bool:
+        """Return whether it takes a message of its queue, whose topic its address covers.
+
+        One that has ended takes those that were on their way then ([MQTT-3.10.4-3]).
+        """
+        if self.is_retired and sequence >= self.options.begun_below:
+            return False
+        return not (self.is_wild_first and topic.startswith("$"))  # §4.7.2
 
     def encode(self, data: bytes) -> bytes:
         """Return what the client is sent of messages that its consumer was given.
@@ -232,6 +237,30 @@ class Deliveries:
         for packet_id in self._in_flight.released():
             self._write(Pubrel(packet_id))
 
+    def begun_below(self, queue_id: int) -> int:
+        """Return the sequence below which messages of a queue may be on their way to the client.
+
+        Returns:
+            0 if none is.
+        """
+        sent = self._core.sent(self._connection.handle)
+        of_core = (each.sequence for each in sent if each.queue_id == queue_id)
+        return max(max(of_core, default=-1) + 1, self._in_flight.begun_below(queue_id))
+
+    def drop_waiting(self, subscriber: Subscriber) -> None:
+        """End the messages of a subscription that wait for the window: nobody wants them."""
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if each[0] is subscriber:
+                self._finish(subscriber.consumer, each[1].sequence)
+            else:
+                self._waiting.append(each)
+        self._go_on()
+
+    def is_resuming(self, queue_id: int) -> bool:
+        """Return whether what an earlier connection was sent of a queue is to come again."""
+        return self._in_flight.known_below(queue_id) > 0
+
     def leave(self) -> None:
         """Give the session what the next connection has to know."""
         resumed = self._session.resumed = self._in_flight.leave()
@@ -297,15 +326,10 @@ class Deliveries:
     ) -> Wanted | None:
         """Return what the client's subscriptions want of a message; None: none takes it."""
         options = subscriber.options
-        own = options if subscriber.takes(topic) else None
+        own = options if subscriber.takes(topic, message.sequence) else None
         if said.is_retained_copy or is_alone(subscriber.topic_filter, options):
             return None if own is None else wanted_by([own])
-        wanted = self.overlaps.wanted(topic, own)
-        if wanted is None and subscriber.is_retired:
-            place = (subscriber.consumer.queue.id, message.sequence)
-            if self._in_flight.was_sent(place):  # what has begun is ended (MQTT-3.10.4-4)
-                return wanted_by([options])
-        return wanted
+        return self.overlaps.wanted(topic, own)
 
     def _topic_of(self, message: StoredMessage, said: Delivered) -> str:
         """Return the topic that a message was sent to."""

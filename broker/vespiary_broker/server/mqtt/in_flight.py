@@ -87,9 +87,11 @@ class InFlight:
         known = (sequence for number, sequence in self._again if number == queue_id)
         return max(known, default=-1) + 1
 
-    def was_sent(self, place: Place) -> bool:
-        """Return whether a message was sent on an earlier connection, and is to come again."""
-        return place in self._again
+    def begun_below(self, queue_id: int) -> int:
+        """Return the sequence below which messages of a queue may be on their way; 0: none is."""
+        places = (held.place for held in self._held.values() if held.consumer is not None)
+        begun = (sequence for number, sequence in places if number == queue_id)
+        return max(max(begun, default=-1) + 1, self.known_below(queue_id))
 
     def released(self) -> Iterator[int]:
         """Yield the ids that wait for PUBCOMP."""

@@ -22,12 +22,15 @@ class Options:
         no_local: Without what the client sends itself.
         retain_as_published: With the retain flag as it was published.
         identifier: Its subscription identifier; 0: none.
+        begun_below: Once it has ended: the sequence in its queue below which messages count as on
+            their way to the client, which are delivered to the end; 0: none is.
     """
 
     qos: int
     no_local: bool = False
     retain_as_published: bool = False
     identifier: int = 0
+    begun_below: int = 0
 
     def to_json(self) -> JsonObject:
         """Return its form in the bindings."""
@@ -38,6 +41,8 @@ class Options:
             value["retain-as-published"] = True
         if self.identifier:
             value["identifier"] = self.identifier
+        if self.begun_below:
+            value["begun-below"] = self.begun_below
         return value
 
     @classmethod
@@ -48,6 +53,7 @@ class Options:
             bool(value.get("no-local", False)),
             bool(value.get("retain-as-published", False)),
             int(value.get("identifier", 0)),
+            int(value.get("begun-below", 0)),
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
@@ -48,8 +48,9 @@ class MqttSession:
         expiry_s: Seconds that it outlives its connection; `NEVER_S` without end.
         is_durable: Whether it is written down, and its queues are durable.
         subscriptions: What it wants, by topic filter.
-        retired: Subscriptions that ended while their queues had messages for others of the session:
-            these queues take nothing, and go when they are empty.
+        retired: Subscriptions that ended while their queues had messages for others of the
+            session, or on their way to the client: these queues take nothing, and go when they are
+            empty.
         client: Who has it now; None: nobody is connected.
         away_since_ms: When the last connection went, milliseconds since 1970; 0: unknown or never.
         resumed: What was on its way to the client when its connection went.
@@ -273,12 +274,22 @@ class MqttSessions:
         self._count_share(topic_filter, -1)
         return self._drop(session, topic_filter)
 
-    def retire(self, session: MqttSession, topic_filter: str) -> None:
-        """Forget a subscription whose queue has messages that others of the session want.
+    def retire(self, session: MqttSession, topic_filter: str, begun_below: int) -> Options:
+        """Forget a subscription whose queue has messages that the client is to get.
 
         `save` writes it down.
+
+        Args:
+            session: Whose it is.
+            topic_filter: Its filter.
+            begun_below: Sequence below which messages are on their way.
+
+        Returns:
+            Its options from now on.
         """
-        session.retired[topic_filter] = session.subscriptions.pop(topic_filter)
+        options = replace(session.subscriptions.pop(topic_filter), begun_below=begun_below)
+        session.retired[topic_filter] = options
+        return options
 
     def drained(self, session: MqttSession, topic_filter: str) -> list[str]:
         """Drop the queue of a retired subscription, which has no consumer any more.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import AckMode, NoRoom
@@ -348,34 +349,54 @@ class Subscribing:
     async def _end(self, topic_filter: str) -> list[str]:
         """End a subscription; return keys for `wait_removed`. The session is saved behind it.
 
-        A message that others of the client want too stands in its queue alone: such a queue stays
-        until it is empty, and takes nothing meanwhile.
+        A message that others of the client want too stands in its queue alone, and what is on its
+        way to the client is delivered to the end ([MQTT-3.10.4-3]), over a restart too: such a
+        queue stays until it is empty, and takes nothing meanwhile. Of a shared subscription others
+        get what was not acknowledged.
 
-        Durability: the session says that before the queue takes nothing.
+        Durability: the session says that before the queue takes nothing, or ends a message.
         """
         session, sessions = self._session, self._hub.sessions
         self._deliveries.overlaps.changed()
         queue = self._hub.queues.find(session.client_id, topic_filter)
         options = session.subscriptions[topic_filter]
         subscriber = self._subscribers.get(topic_filter)
-        if queue is not None and not self._is_empty(queue):
+        if queue is not None and not split_share(topic_filter).name and not self._is_empty(queue):
             await asyncio.sleep(0)  # a packet may end very many, and each looks at all others
+            begun_below = self._deliveries.begun_below(queue.id)
             is_needed = self._deliveries.overlaps.are_there(topic_filter, options)
-        else:
-            is_needed = False
-        if queue is not None and is_needed:
-            sessions.retire(session, topic_filter)
-            await sessions.save(session)
-            await self._hub.queues.retire(queue)
-            if subscriber is not None:
-                subscriber.is_retired = True
-                self._deliveries.encode_by_core(subscriber)
-            self._drain_later()
-            return []
+            if is_needed or begun_below:
+                await self._retire(queue, topic_filter, begun_below)
+                if not is_needed and not self._deliveries.is_resuming(queue.id):
+                    self._drop_waiting(queue, subscriber)
+                return []
         if subscriber is not None:
             del self._subscribers[topic_filter]
             self._close(subscriber)
         return sessions.unsubscribed(session, topic_filter)
+
+    def _drop_waiting(self, queue: Queue, subscriber: Subscriber | None) -> None:
+        """End what waits in a queue, or for the client's window; what was sent stays.
+
+        Durability: as of acknowledgements.
+        """
+        if subscriber is not None:
+            self._deliveries.drop_waiting(subscriber)
+        with suppress(NoRoom):  # the rest ends when it is given
+            self._core.purge_queue(queue.id)
+        self._cycle.touch()
+
+    async def _retire(self, queue: Queue, topic_filter: str, begun_below: int) -> None:
+        """Have a queue give what the client is still to get of it, and take nothing any more."""
+        session = self._session
+        options = self._hub.sessions.retire(session, topic_filter, begun_below)
+        subscriber = self._subscribers.get(topic_filter)
+        if subscriber is not None:  # before anything is waited for: nothing else begins
+            subscriber.options, subscriber.is_retired = options, True
+            self._deliveries.encode_by_core(subscriber)
+        await self._hub.sessions.save(session)
+        await self._hub.queues.retire(queue)
+        self._drain_later()
 
     # --- queues of subscriptions that ended -----------------------------------------------------
 
