@@ -160,6 +160,22 @@ def test_durable_sessions_are_bounded_over_a_kill(tmp_path: Path, version: str) 
             client.disconnect()
 
 
+def test_client_ids_of_any_length_keep_their_messages_over_a_kill(broker: BrokerProcess) -> None:
+    names = [f"{'ü' * 500}{number}" for number in range(2)]  # escaped: 3001 bytes
+    receivers = [durable(broker, name, "5") for name in names]
+    for number, receiver in enumerate(receivers):
+        receiver.subscribe(f"some/{number}", 1)
+        receiver.disconnect()
+    with MqttClient(broker.port(), "sender") as sender:
+        for number in range(2):
+            sender.publish(f"some/{number}", f"{number}")
+    again(broker, BrokerProcess.kill)
+    for number, receiver in enumerate(receivers):
+        assert receiver.connect(broker.port()).is_present
+        assert receiver.payloads() == [b"%d" % number]
+        receiver.disconnect()
+
+
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_overlapping_subscriptions_give_one_copy_over_restarts(
     broker: BrokerProcess, end: End

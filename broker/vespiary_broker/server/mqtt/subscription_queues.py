@@ -6,11 +6,13 @@ Owns their names. Called by `sessions` and `subscribing`; owner: the event loop.
     $share/workers/jobs/+                 $share.workers.jobs.*
 
 Dots and other signs of a client id or of a share's name are written as %2E and so on, so no two
-subscriptions have one name.
+subscriptions have one name. A name that is longer than names may be is one with the SHA-256 of it,
+`~HASH.` and how it begins; no other begins with a tilde.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection
 from dataclasses import replace
@@ -23,15 +25,31 @@ from vespiary_broker.engine.registry import Registry
 from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
+from vespiary_spec.limits import ADDRESS_NAME_CHARACTERS_MAX
 from vespiary_spec.settings import Permission, RoutingType
 
 _SHARE_PREFIX: Final = "$share."
+_BEGINNING_CHARACTERS: Final = 200
+"""What a long name has of what it stands for; for people alone."""
 _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def _word(text: str) -> str:
     """Return a text as one word of a name."""
     return _SIGNS.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+def _short(name: str, before_bytes: int = 0) -> str:
+    """Return a name that is no longer than names may be.
+
+    Args:
+        name: The name.
+        before_bytes: Bytes that are to stand in front of it.
+    """
+    data = name.encode()
+    if before_bytes + len(data) <= ADDRESS_NAME_CHARACTERS_MAX:
+        return name
+    return f"~{hashlib.sha256(data).hexdigest()}.{name[:_BEGINNING_CHARACTERS]}"
 
 
 class SubscriptionQueues:
@@ -56,8 +74,8 @@ class SubscriptionQueues:
         address = self._topics.address_of_filter(topic_filter)
         share = split_share(topic_filter).name
         if share:
-            return f"{_SHARE_PREFIX}{_word(share)}.{address}"
-        return f"{_word(client_id)}.{address}"
+            return _SHARE_PREFIX + _short(f"{_word(share)}.{address}", len(_SHARE_PREFIX))
+        return _short(f"{_word(client_id)}.{address}")
 
     def find(self, client_id: str, topic_filter: str) -> Queue | None:
         """Return the queue of a subscription; None if it is not there."""
