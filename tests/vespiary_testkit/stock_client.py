@@ -39,7 +39,8 @@ class Recorder(stomp.ConnectionListener):
 
     def wait_receipt(self, *ids: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.receipts.issuperset(ids), WAIT_S), ids
+            is_there = self._changed.wait_for(lambda: self.receipts.issuperset(ids), WAIT_S)
+        assert is_there, (ids, [frame.headers.get("message") for frame in self.errors.queue])
 
     def take(self, count: int) -> list[Any]:
         return [self.messages.get(timeout=WAIT_S) for _ in range(count)]

@@ -390,3 +390,33 @@ async def test_names_of_queues_are_never_the_same_for_two(rig: MqttRig) -> None:
     await one.subscribe("b/c")
     await two.subscribe("c")
     assert queues(rig) == ["a%2Eb.c", "a.b.c"]
+
+
+@pytest.mark.parametrize("destination", ["/topic/a.b::c.a.b", "/queue/a.b::c.a.b", "a.b::c.a.b"])
+@pytest.mark.parametrize(
+    ("is_there", "client_id", "reason"),
+    [
+        (True, "thief", "the queue c.a.b belongs to another client"),
+        (False, "thief", "the queue c.a.b belongs to another client"),
+        (True, "c", "the durable subscription c.a.b is in use by another connection"),
+    ],
+)
+def test_stomp_is_told_why_it_may_not_have_the_queue_of_a_session(
+    destination: str, is_there: bool, client_id: str, reason: str
+) -> None:
+    @on_rig()
+    async def run(rig: MqttRig) -> None:
+        client = await rig.connected("c", clean_start=False, properties=NEVER)
+        await client.subscribe("a/b")
+        if not is_there:
+            client.send(Disconnect())
+            await rig.flush()
+        stomp = rig.peer()
+        await stomp.login(client_id=client_id)
+        stomp.send(f"SUBSCRIBE\nid:1\ndestination:{destination}\nreceipt:r\n\n\0".encode())
+        await rig.flush()
+        (error,) = stomp.frames()
+        assert (error.command, error.get("receipt-id")) == ("ERROR", "r")
+        assert error.get("message", "").startswith(reason)
+
+    run()
