@@ -62,7 +62,8 @@ class ClosedClients:
         """Cut a connection off as soon as its client has closed; until `forget`.
 
         Args:
-            connection: One that is not read from now on.
+            connection: One that is not read from now on; one that is watched already is watched
+                for both reasons.
             is_consuming: It has consumers, which hold messages that others could have. One without
                 is cut off only when it is gone in both directions: as long as its client may read,
                 what came before the end is taken when there is room.
@@ -70,11 +71,18 @@ class ClosedClients:
         descriptor = connection.descriptor
         if descriptor < 0:
             return
+        known, was_consuming = self._watched.get(descriptor, (None, False))
+        is_known = known is connection
+        if is_known and (was_consuming or not is_consuming):
+            return
         try:
             if self._epoll is None:
                 self._epoll = select.epoll()
                 self._loop.add_reader(self._epoll.fileno(), self._look)
-            self._epoll.register(descriptor, _EVENTS)
+            if is_known:
+                self._epoll.modify(descriptor, _EVENTS)  # what it told before counts now
+            else:
+                self._epoll.register(descriptor, _EVENTS)
         except OSError as error:
             # Descriptors may be short, or the socket just closed. The next write to it tells.
             log.debug("a waiting client is not watched peer=%s reason=%r", connection.peer, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ from vespiary_broker.server.protocol_handler import (
     too_slow,
 )
 from vespiary_broker.server.throttle import Throttle
+from vespiary_broker.server.turns import REST
 from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = State.OPEN
         self._transport: asyncio.Transport | None = None
         self._partial_since_s = 0.0
-        self._is_busy = False  # a frame is being handled by a task
+        self.is_busy = False  # a frame is being handled by a task
         self._is_blocked = False  # the journal has no room
         self._is_choked = False  # the client does not read
         self._throttle = Throttle(self, cycle)
@@ -178,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.handler is not None:
             self.handler.close()
         self._let_write()
-        if not self._is_busy:
+        if not self.is_busy:
             self._forget()
 
     def pause_writing(self) -> None:
@@ -371,11 +372,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_taking(self) -> bool:
         """Whether the next frame may be taken now."""
-        return self._state is State.OPEN and not self._is_busy and not self._is_blocked
+        return self._state is State.OPEN and not self.is_busy and not self._is_blocked
 
     @property
     def _is_holding(self) -> bool:
-        is_waiting = self._is_busy or self._is_blocked or self._is_backlogged
+        is_waiting = self.is_busy or self._is_blocked or self._is_backlogged
         return is_waiting or self._throttle.is_pausing
 
     @property
@@ -397,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._cycle.frames += 1
         try:
-            work = act()
+            work = act() or self._cycle.turns.rest()
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
@@ -405,12 +406,11 @@ class Connection(asyncio.BufferedProtocol):
             self.fail_frame()
         else:
             if work is not None:
-                self._is_busy = True
-                self._cycle.spawn(self._finish(work, cause))
+                self.is_busy = True
+                self._cycle.turns.begin(self, self._finish(work, cause), is_rest=work is REST)
 
-    async def _finish(self, work: Work, cause: object) -> None:
+    async def _finish(self, work: Awaitable[None], cause: object) -> None:
         """Wait for a frame that needs time, then go on."""
-        assert work is not None
         try:
             await work
         except VespiaryError as error:
@@ -419,7 +419,8 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("frame failed peer=%s frame=%s", self.peer, kind_of(cause))
             self.fail_frame()
         finally:
-            self._is_busy = False
+            self.is_busy = False
+            self._cycle.turns.end(self, is_watched=self._throttle.is_pausing)
             if self._state is not State.OPEN and self.handler is not None:
                 self.handler.close()
             if self._state is State.CLOSED:

@@ -26,6 +26,7 @@ from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
 from vespiary_broker.server.fate_clock import FateClock
 from vespiary_broker.server.reaping import Reaping
+from vespiary_broker.server.turns import Turns
 from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_spec.errors import JournalError
 
@@ -84,6 +85,7 @@ class Cycle:
         self._space: asyncio.Future[None] | None = None
         self.producers = BlockedProducers(engine.memory)
         self.closed_clients = ClosedClients(self.loop)
+        self.turns = Turns(self.loop, spawn, self.closed_clients)
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
@@ -126,6 +128,7 @@ class Cycle:
         self._reaping.close()
         self._measuring.close()
         self._let_go_on()
+        self.turns.close()
         self.producers.let_go_all()
         self.closed_clients.close()
         self._passwords.shutdown(wait=False, cancel_futures=True)
@@ -137,7 +140,8 @@ class Cycle:
     # --- one turn -------------------------------------------------------------------------------
 
     def tell_time(self) -> None:
-        """Tell the core when the messages arrive that are about to be taken."""
+        """Tell the core when the messages arrive that a connection is about to take."""
+        self.turns.open()
         self.core.set_time(time.time_ns() // 1_000_000)
 
     def touch(self) -> None:

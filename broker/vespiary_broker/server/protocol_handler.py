@@ -7,7 +7,7 @@ connection ends; the connection has the transport, the reasons not to read, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from vespiary_spec.errors import LimitExceeded, VespiaryError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.core import LargeDelivery
     from vespiary_broker.engine.queues import Consumer
 
-Work = Coroutine[Any, Any, None] | None
+Work = Awaitable[None] | None
 """What is left to do for a frame; None when it is done."""
 INTERNAL_FAILURE: Final = "the broker failed to handle this frame; its log says why"
 """The last words to a client whose frame we could not handle."""

@@ -11,7 +11,6 @@ Source: MQTT 3.1.1 and 5.0, §3.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import MqttLimits as ScanLimits
@@ -63,9 +62,6 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE_SHARE: Final = 1.5
 """Keep alive intervals without a packet after which a client is dropped (§3.1.2.10)."""
-_TURN_PACKETS: Final = 256
-"""Packets of one client that are handled before others have their turn: the smallest have two
-bytes, so a single read can bring a quarter of a million."""
 _NAMES: Final = {Version.V3_1: "MQTT 3.1", Version.V3_1_1: "MQTT 3.1.1", Version.V5: "MQTT 5"}
 
 
@@ -111,7 +107,6 @@ class MqttHandler:
         self._login: Login | None = None
         self._version: Version | None = None
         self._keep_alive_s = 0.0
-        self._taken = 0  # packets since the loop had its turn
         self._is_closed = False
 
     # --- what the connection asks -----------------------------------------------------------------
@@ -250,10 +245,6 @@ class MqttHandler:
     def take_frame(self, packet: Packet) -> None:
         """Handle a packet; reading waits if it needs time."""
         self._connection.perform(lambda: self._handle(packet), packet)
-        self._taken += 1
-        if self._taken >= _TURN_PACKETS and self._connection.is_taking:
-            self._taken = 0
-            self._connection.perform(_give_way)  # and go on behind it
 
     def refuse_error(self, error: VespiaryError) -> None:
         """End the connection for what the client did wrong."""
@@ -402,7 +393,3 @@ class MqttHandler:
         sentence = "another connection has the client id now"
         self._cycle.count_error("session-taken-over")
         self._connection.end(self._last(ReasonCode.SESSION_TAKEN_OVER, sentence), is_patient=False)
-
-
-async def _give_way() -> None:
-    await asyncio.sleep(0)

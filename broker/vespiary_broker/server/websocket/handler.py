@@ -13,7 +13,6 @@ cost more than their bytes; other connections have their turn in between.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -31,6 +30,7 @@ from vespiary_broker.server.protocol_handler import (
     Refusal,
     sentence_of,
 )
+from vespiary_broker.server.turns import REST
 from vespiary_broker.server.websocket.handshake import (
     Declined,
     http_answer,
@@ -157,12 +157,8 @@ class WebSocketHandler:
             if not connection.is_taking:
                 return
             if count == EVENTS_PER_TURN:
-                connection.perform(self._give_way)
+                connection.perform(lambda: REST)
                 return
-
-    async def _give_way(self) -> None:
-        """Let other connections have their turn; the connection goes on by itself then."""
-        await asyncio.sleep(0)
 
     def _take_event(self, event: Event) -> None:
         match event:

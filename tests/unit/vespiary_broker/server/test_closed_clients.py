@@ -107,6 +107,21 @@ def test_one_that_only_sends_may_close_its_side(pair: Pair) -> None:
     run(scenario)
 
 
+def test_what_was_told_counts_when_it_holds_messages_later(pair: Pair) -> None:
+    async def scenario(clients: ClosedClients) -> None:
+        own, client = pair
+        waiting = Waiting(own.fileno())
+        clients.watch(waiting, is_consuming=False)
+        client.shutdown(socket.SHUT_WR)
+        await tell(clients)
+        assert waiting.aborts == 0
+        clients.watch(waiting, is_consuming=True)
+        clients.watch(waiting, is_consuming=False)
+        await until(lambda: waiting.aborts == 1)
+
+    run(scenario)
+
+
 def test_who_is_forgotten_is_left_alone(pair: Pair) -> None:
     async def scenario(clients: ClosedClients) -> None:
         own, client = pair

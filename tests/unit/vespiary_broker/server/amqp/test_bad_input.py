@@ -272,11 +272,13 @@ async def test_a_reader_that_stops_is_not_read_either(rig: ServerRig) -> None:
     peer.transport.is_stuck = True
     for _ in range(200):  # each is answered
         peer.raw(ECHO * 100)
+        await rig.settle()
         if not peer.transport.is_reading_now:
             break
     assert not peer.transport.is_reading_now
     assert peer.transport.unsent < 2 * 1024 * 1024
     peer.transport.drain()
+    await rig.settle()
     assert peer.transport.is_reading_now
 
 

@@ -1,0 +1,177 @@
+"""What frames may take of a turn of the loop, so that all other connections have theirs.
+
+Owns two bounds. A connection whose frames have taken long since it was read goes on behind the
+others. And of the frames that need a task (subscriptions, commits), of all connections together, as
+many begin in a turn as turns have time for; the rest wait in their order, each with all that its
+connection sent behind it. Must never know what a frame asks for. Called by `connection` and
+`cycle`; owner: the event loop.
+
+How many begin is found by measuring whole turns, as a frame's price is not known before: as many as
+would have fitted into a turn that took too long, twice as many after a short one, and never none.
+
+Frames that wait, for their turn or for what they need, hold up the reading of their connections, so
+the end of a client is not read. Those who are gone are cut off instead of being worked for: clients
+that come, send thousands of frames and go would be served one after the other otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, Protocol
+
+from vespiary_broker.engine.ports import Spawn
+from vespiary_broker.server.closed_clients import ClosedClients, Watched
+
+SHARE_S: Final = 0.004
+"""Seconds of the processor that frames of one connection take before others have their turn."""
+LOOK_FRAMES: Final = 16
+"""Frames between two looks at the clock."""
+TURN_S: Final = 0.002
+"""Seconds of the processor that a turn may take in which frames of that kind begin."""
+BEGUN_MAX: Final = 32
+"""Most that begin in one turn."""
+
+
+class Worker(Watched, Protocol):
+    """A connection whose frames need tasks.
+
+    Attributes:
+        is_busy: Whether a frame is being handled by a task.
+    """
+
+    is_busy: bool
+
+
+class Rest:
+    """Done in the next turn: what is awaited for nothing but the turn of others."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+REST: Final = Rest()
+
+
+class Turns:
+    """The turns of the loop.
+
+    Attributes:
+        most: How many frames that need a task begin in a turn now.
+        clock: Seconds that the loop's thread has had of the processor.
+
+    Args:
+        loop: The event loop.
+        spawn: Runs a coroutine in the background.
+        closed_clients: Cuts off those who wait in vain.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, spawn: Spawn, closed_clients: ClosedClients
+    ) -> None:
+        self.most = BEGUN_MAX
+        self.clock: Callable[[], float] = time.thread_time
+        self._loop = loop
+        self._spawn = spawn
+        self._closed_clients = closed_clients
+        self._waiting: deque[tuple[Worker, Coroutine[Any, Any, None]]] = deque()
+        self._frames = 0
+        self._until_s = 0.0
+        self._is_ticking = self._is_closed = False
+        self._turn_s = 0.0  # when this turn began
+        self._begun: list[Worker] = []  # in this turn: they run in the next one
+        self._running: list[Worker] = []
+
+    @property
+    def waiting_count(self) -> int:
+        """Frames that have not begun."""
+        return len(self._waiting)
+
+    # --- the share of one connection --------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin a connection's share: it was read, or goes on."""
+        self._frames = 0
+        self._until_s = self.clock() + SHARE_S
+
+    def rest(self) -> Rest | None:
+        """Return what a connection has to wait for behind a frame; None: nothing."""
+        self._frames += 1
+        if self._frames % LOOK_FRAMES or self.clock() < self._until_s:
+            return None
+        return REST
+
+    # --- frames that need a task ------------------------------------------------------------------
+
+    def begin(
+        self, connection: Worker, work: Coroutine[Any, Any, None], *, is_rest: bool = False
+    ) -> None:
+        """Run what a frame needs a task for, when there is time.
+
+        Args:
+            connection: Whose frame it is; cut off if its client is gone before that is done.
+            work: The task.
+            is_rest: Whether it is nothing but a wait for the next turn, which costs nothing.
+        """
+        if is_rest or self._is_closed:
+            self._spawn(work)
+            return
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._turn_s = self.clock()
+            self._loop.call_soon(self._tick)
+        if self._waiting or len(self._begun) >= self.most:
+            self._watch(connection)
+            self._waiting.append((connection, work))
+            return
+        self._begun.append(connection)
+        self._spawn(work)
+
+    def end(self, connection: Worker, *, is_watched: bool) -> None:
+        """Note that a frame's task is done.
+
+        Args:
+            connection: Whose.
+            is_watched: Whether somebody else has it watched.
+        """
+        if not is_watched:
+            self._closed_clients.forget(connection)
+
+    def _watch(self, connection: Worker) -> None:
+        # As long as it may read, its client is served: what it sent may be all that it wanted.
+        self._closed_clients.watch(connection, is_consuming=False)
+
+    def close(self) -> None:
+        """Run all that waits: the broker stops."""
+        self._is_closed = True
+        while self._waiting:
+            self._begin_first()
+
+    def _begin_first(self) -> None:
+        connection, work = self._waiting.popleft()
+        self._begun.append(connection)
+        self._spawn(work)
+
+    def _tick(self) -> None:
+        """End a turn, and begin in the next one what there is time for."""
+        now_s = self.clock()
+        took_s, self._turn_s = now_s - self._turn_s, now_s
+        if self._running:
+            if took_s > TURN_S:
+                self.most = max(1, int(len(self._running) * TURN_S / took_s))
+            elif took_s < TURN_S / 2 and len(self._running) >= self.most:
+                self.most = min(BEGUN_MAX, self.most * 2)
+        for connection in self._running:
+            if connection.is_busy:  # it waits for something
+                self._watch(connection)
+        self._running, self._begun = self._begun, []
+        while self._waiting and len(self._begun) < self.most:
+            self._begin_first()
+        if self._begun or self._running:
+            self._loop.call_soon(self._tick)
+        else:
+            self._is_ticking = False

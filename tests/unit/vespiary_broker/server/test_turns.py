@@ -1,0 +1,224 @@
+"""Turns of the loop: who sends what takes long does not keep others from theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from vespiary_broker.server.turns import BEGUN_MAX, LOOK_FRAMES, TURN_S
+from vespiary_codec.wire.mqtt import Pingreq, Pingresp
+from vespiary_testkit.mqtt_rig import V3, MqttRig
+from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.server_rig import Peer
+
+SEND = b"SEND\ndestination:/queue/q\nreceipt:%d\n\n%d\0"
+FRAMES = 5 * LOOK_FRAMES
+
+
+def make_slow(rig: MqttRig, step_s: float = 1.0) -> None:
+    """Have so much time pass between two looks at the clock."""
+    rig.cycle.turns.clock = itertools.count(1.0, step_s).__next__
+
+
+def bodies(rig: MqttRig, name: str = "q") -> list[bytes]:
+    """Return what has been stored in a queue."""
+    queue = rig.engine.registry.queues.get(name)
+    if queue is None:
+        return []
+    views = rig.core.look(queue.id, 0, 10_000).messages
+    return [rig.core.body(queue.id, view.sequence) for view in views]
+
+
+def topics(rig: MqttRig) -> int:
+    """Return how many of the topics of `subscribe` have a queue."""
+    return sum(name.startswith("t") for name in rig.engine.registry.addresses)
+
+
+def subscribe(peer: Peer, number: int, count: int) -> None:
+    """Have many SUBSCRIBEs arrive in one piece, each for a topic of its own."""
+    form = "SUBSCRIBE\nid:{0}\ndestination:/topic/t{1}.{0}\nreceipt:{0}\n\n\0"
+    peer.send("".join(form.format(n, number) for n in range(count)).encode())
+
+
+async def stomp_peers(rig: MqttRig, count: int) -> list[Peer]:
+    peers = [rig.peer() for _ in range(count)]
+    for peer in peers:
+        await peer.login()
+    return peers
+
+
+async def turns_until(condition: Callable[[], bool]) -> int:
+    """Return after how many turns of the loop something is so."""
+    for turn in range(10_000):
+        if condition():
+            return turn
+        await asyncio.sleep(0)
+    raise AssertionError("it never was")
+
+
+# --- the frames of one connection -----------------------------------------------------------------
+
+
+@on_rig()
+async def test_frames_that_take_long_let_others_have_their_turn(rig: MqttRig) -> None:
+    one, other = await stomp_peers(rig, 2)
+    make_slow(rig)
+    begins = b"".join(b"BEGIN\ntransaction:%d\nreceipt:%d\n\n\0" % (n, n) for n in range(FRAMES))
+    before = rig.cycle.frames
+    one.send(begins + SEND % (FRAMES, 0))
+    other.send(SEND % (1, 1))
+    assert rig.cycle.frames - before <= LOOK_FRAMES + 1
+    await turns_until(lambda: len(bodies(rig)) == 2)
+    assert bodies(rig) == [b"1", b"0"], "all of one connection came first"
+    await rig.flush()
+    assert [f.get("receipt-id") for f in one.frames()] == [str(n) for n in range(FRAMES + 1)]
+
+
+@on_rig()
+async def test_short_frames_of_one_read_are_taken_in_one_turn(rig: MqttRig) -> None:
+    (one,) = await stomp_peers(rig, 1)
+    make_slow(rig, 0.0)
+    before = rig.cycle.frames
+    one.send(b"".join(b"BEGIN\ntransaction:%d\n\n\0" % n for n in range(FRAMES)))
+    assert rig.cycle.frames - before == FRAMES
+    assert one.transport.is_reading()
+
+
+@on_rig()
+async def test_packets_of_mqtt_let_others_have_their_turn(rig: MqttRig) -> None:
+    client = await rig.connected(version=V3)
+    (other,) = await stomp_peers(rig, 1)
+    make_slow(rig)
+    client.send(*[Pingreq()] * FRAMES)
+    other.send(SEND % (1, 1))
+    await turns_until(lambda: bodies(rig) == [b"1"])
+    assert len(client.all_of(Pingresp)) < FRAMES // 2
+    await rig.settle(FRAMES)
+    assert len(client.all_of(Pingresp)) > FRAMES // 2
+
+
+# --- frames that need a task ----------------------------------------------------------------------
+
+
+@on_rig()
+async def test_subscriptions_of_many_let_others_have_their_turn(rig: MqttRig) -> None:
+    *many, other = await stomp_peers(rig, 31)
+    other.send(SEND % (0, 0))  # makes the queue
+    await rig.settle()
+    make_slow(rig)
+    rig.cycle.turns.most = 1
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 5)
+    other.send(SEND % (1, 1) + SEND % (2, 2))
+    await turns_until(lambda: bodies(rig) == [b"0", b"1", b"2"])
+    assert topics(rig) < len(many) // 3
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in other.frames()] == ["0", "1", "2"]
+    assert topics(rig) < 5 * len(many), "the journal was no faster than they"
+    await turns_until(lambda: topics(rig) == 5 * len(many))
+    await rig.flush()
+    for peer in many:
+        assert [frame.get("receipt-id") for frame in peer.frames()] == list("01234")
+    assert not rig.cycle.turns.waiting_count
+
+
+@on_rig()
+async def test_each_connection_has_a_turn_before_one_has_the_next(rig: MqttRig) -> None:
+    many = await stomp_peers(rig, 10)
+    make_slow(rig)
+    rig.cycle.turns.most = 1
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 3)
+    await turns_until(lambda: topics(rig) == len(many))
+    await rig.flush()
+    await turns_until(lambda: topics(rig) == 3 * len(many))
+    made = [name for name in rig.engine.registry.addresses if name.startswith("t")]
+    rounds = [[int(name.partition(".")[2]) for name in made[n : n + 10]] for n in (0, 10, 20)]
+    assert rounds == [[0] * 10, [1] * 10, [2] * 10]
+
+
+@pytest.mark.parametrize(("step_s", "most"), [(TURN_S * 2, 1), (TURN_S / 1000, BEGUN_MAX)])
+def test_as_many_begin_as_turns_have_time_for(step_s: float, most: int) -> None:
+    @on_rig()
+    async def run(rig: MqttRig) -> None:
+        many = await stomp_peers(rig, 20)
+        make_slow(rig, step_s)
+        rig.cycle.turns.most = 8
+        for number, peer in enumerate(many):
+            subscribe(peer, number, 10)
+        await turns_until(lambda: topics(rig) == 200)
+        assert rig.cycle.turns.most == most
+
+    run()
+
+
+@on_rig()
+async def test_who_is_gone_before_its_turn_is_cut_off(rig: MqttRig) -> None:
+    gone, *others = await stomp_peers(rig, 6)
+    make_slow(rig)
+    own, client = socket.socketpair()
+    gone.connection.descriptor = own.fileno()
+    rig.cycle.turns.most = 1
+    for number, peer in enumerate(others):
+        subscribe(peer, number, 10)
+    subscribe(gone, 9, 10)
+    client.close()
+    await turns_until(lambda: gone.transport.is_aborted)
+    gone.lose()
+    await turns_until(lambda: not rig.tasks)
+    assert topics(rig) == 10 * len(others)
+    assert gone.connection not in rig.cycle.connections.values()
+    own.close()
+
+
+@on_rig()
+async def test_who_is_gone_while_a_frame_takes_time_is_cut_off(rig: MqttRig) -> None:
+    (gone,) = await stomp_peers(rig, 1)
+    own, client = socket.socketpair()
+    gone.connection.descriptor = own.fileno()
+    rig.bindings.gate = asyncio.Event()  # a durable queue waits for it
+    gone.send(b"SUBSCRIBE\nid:1\ndestination:/queue/q\n\n\0" + SEND % (1, 1))
+    await rig.settle()
+    assert not gone.transport.is_aborted
+    client.close()
+    await turns_until(lambda: gone.transport.is_aborted)
+    gone.lose()
+    rig.bindings.gate.set()
+    await turns_until(lambda: not rig.tasks)
+    assert bodies(rig) == []
+    own.close()
+
+
+@on_rig()
+async def test_who_is_read_again_is_watched_no_more(rig: MqttRig) -> None:
+    (peer,) = await stomp_peers(rig, 1)
+    own, client = socket.socketpair()
+    peer.connection.descriptor = own.fileno()
+    rig.bindings.gate = asyncio.Event()
+    peer.send(b"SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:1\n\n\0")
+    await rig.settle()
+    rig.bindings.gate.set()
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["1"]
+    client.close()
+    await rig.settle()
+    assert not peer.transport.is_aborted  # the loop reads its end
+    own.close()
+
+
+@on_rig()
+async def test_what_waits_is_done_when_the_broker_stops(rig: MqttRig) -> None:
+    many = await stomp_peers(rig, 5)
+    make_slow(rig)
+    rig.cycle.turns.most = 1
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 2)
+    assert rig.cycle.turns.waiting_count == 4
+    rig.cycle.turns.close()
+    assert rig.cycle.turns.waiting_count == 0
+    await rig.settle()
+    assert topics(rig) == 10
