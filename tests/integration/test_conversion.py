@@ -69,7 +69,10 @@ def now_ms() -> int:
 
 
 UUID_1: Final = UUID("01234567-89ab-cdef-0123-456789abcdef")
-LATER_MS: Final = now_ms() + 3_600_000
+DAY_S: Final = 86_400
+HOURS_S: Final = 7_200
+"""How long after this line the last test may run."""
+LATER_MS: Final = now_ms() + DAY_S * 1000
 SOON_MS: Final = now_ms() + 1_000
 ROWS: Final[dict[str, Row]] = {
     "where to": Row(
@@ -134,16 +137,16 @@ ROWS: Final[dict[str, Row]] = {
     "expiry": Row(
         {
             STOMP: {"expires": str(LATER_MS)},
-            MQTT_5: {"MessageExpiryInterval": 3600},
-            AMQP: {"ttl": 3600.0},
+            MQTT_5: {"MessageExpiryInterval": DAY_S},
+            AMQP: {"ttl": float(DAY_S)},
         },
         {
-            STOMP: {"expires": near(LATER_MS, 600_000)},
-            MQTT_5: {"MessageExpiryInterval": near(3600, 600)},
+            STOMP: {"expires": near(LATER_MS, HOURS_S * 1000)},
+            MQTT_5: {"MessageExpiryInterval": near(DAY_S, HOURS_S)},
             MQTT_3: NOT_SAID,
-            AMQP: {"ttl": near(3600, 600), "expiry_time": near(LATER_MS / 1000, 600)},
+            AMQP: {"ttl": near(DAY_S, HOURS_S), "expiry_time": near(LATER_MS / 1000, HOURS_S)},
         },
-        {(AMQP, AMQP): {"ttl": near(3600, 600)}},
+        {(AMQP, AMQP): {"ttl": near(DAY_S, HOURS_S)}},
     ),
     "answer to": Row(
         {
