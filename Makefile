@@ -28,8 +28,8 @@ C_SOURCES := $(wildcard native/src/*.c)
 C_HEADERS := $(wildcard native/src/*.h)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
 # The fuzzers of the scanners (native/fuzz): guided by the coverage of what scans, and of what it keeps and is taught.
-FUZZ_SCANNERS := stomp mqtt
-FUZZ_GUIDES := $(notdir $(basename $(wildcard native/src/*_scan.c))) stomp_switch taught
+FUZZ_SCANNERS := stomp mqtt amqp
+FUZZ_GUIDES := $(notdir $(basename $(wildcard native/src/*_scan.c))) stomp_switch taught amqp_links amqp_send
 FUZZ_CORE := $(patsubst native/src/%.c,native/fuzz/bin/core/%.o,$(C_SOURCES))
 FUZZ_OWN := $(patsubst native/fuzz/%.c,native/fuzz/bin/%.o,$(wildcard native/fuzz/*.c))
 FUZZ_HEADERS := $(C_HEADERS) $(wildcard native/fuzz/*.h) native/tests/check.h

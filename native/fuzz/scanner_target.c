@@ -107,6 +107,11 @@ static void close_world(fuzz_world *w, trace *t)
 {
     write_out(w, t);
     take_answers(w, t);
+    if (protocol->said) {
+        static uint8_t said[ANSWERS_MAX];
+        t->answers_length = protocol->said(t->answers, t->answers_length, said, sizeof said);
+        memcpy(t->answers, said, t->answers_length);
+    }
     for (uint32_t q = 1; q <= QUEUES; q++)
         CHECK_EQUAL(vespiary_core_queue_statistics(w->core, q, &t->queues[q - 1]), 0);
     for (uint32_t a = 0; a < 2; a++)

@@ -34,6 +34,8 @@ typedef struct {
                 vespiary_result *out);
     /* The length of the whole answer that `data` begins with; 0: it is none. */
     size_t (*answer)(const uint8_t *data, size_t length);
+    /* Put into `out` what answers say, whatever pieces brought them about; NULL: their bytes are the same in any case. */
+    size_t (*said)(const uint8_t *answers, size_t length, uint8_t *out, size_t room);
 } fuzz_protocol;
 
 extern const fuzz_protocol FUZZ_PROTOCOLS[];
