@@ -135,11 +135,17 @@ int64_t vespiary_core_unanswered(const vespiary_core *core, uint32_t handle)
     return unanswered(&core->connections[handle]);
 }
 
-/* Whether the client would have more that waits for an answer than it was told that it may. Looks only when it can be. */
-static bool is_over_quota(const connection *c)
+/* Whether the client would have more that waits for an answer than it was told that it may: what is kept for a switch waits
+ * as well. Counts only when it can be. */
+static bool is_over_quota(const vespiary_core *core, const connection *c)
 {
     uint64_t waiting = c->output_base + c->output_end - c->released;
-    return c->version == 5 && waiting / PUBACK_BYTES >= c->unanswered_max && unanswered(c) >= c->unanswered_max;
+    if (c->version != 5 || waiting / PUBACK_BYTES + core->switched_count < c->unanswered_max)
+        return false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < core->switched_count; i++)
+        kept += core->switched[i].receipt.data != NULL;
+    return unanswered(c) + kept >= c->unanswered_max;
 }
 
 /* Read a PUBLISH; false: it is left to Python. */
@@ -174,7 +180,7 @@ static int take_publish(vespiary_core *core, uint32_t handle, const packet *p, u
 {
     connection *c = &core->connections[handle];
     piece topic, id, body;
-    if (!read_publish(c, p, &topic, &id, &body) || (id.data && is_over_quota(c)))
+    if (!read_publish(c, p, &topic, &id, &body) || (id.data && is_over_quota(core, c)))
         return LEFT;
     const taught *known = taught_find(c, topic, (piece){NULL, 0});
     const route *to = taught_route(core, known);

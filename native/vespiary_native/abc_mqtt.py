@@ -29,7 +29,8 @@ class MqttLimits(NamedTuple):
         packet_bytes: Largest packet that is taken; a larger one is ODD.
         body_bytes: Largest payload that is taken at once; larger ones are FRAMEs.
         receive_maximum: Messages that a client of MQTT 5 may have sent and not had answered; when
-            so many wait (`unanswered`), the next one of QoS 1 is a FRAME.
+            so many wait (`unanswered`, and those kept for a switch), the next one of QoS 1 is a
+            FRAME.
     """
 
     packet_bytes: int

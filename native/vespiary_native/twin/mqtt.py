@@ -121,7 +121,7 @@ def _take(
     if found is None:
         return ScanStatus.FRAME
     plan, packet_id, payload_at = found
-    if packet_id is not None and _is_over_quota(staging, connection):
+    if packet_id is not None and _is_over_quota(staging, connection, switched):
         return ScanStatus.FRAME
     if switched.sends and not plan.route.is_switch:  # nothing is taken before them
         return ScanStatus.FRAME
@@ -181,13 +181,18 @@ def _take_puback(staging: Staging, connection: Connection, rest: bytes) -> ScanS
     return ScanStatus.NEED_DATA if is_taken else ScanStatus.FRAME
 
 
-def _is_over_quota(staging: Staging, connection: Connection) -> bool:
-    """Whether the client has sent more that waits for an answer than it was told that it may."""
+def _is_over_quota(staging: Staging, connection: Connection, switched: Switched) -> bool:
+    """Whether the client has sent more that waits for an answer than it was told that it may.
+
+    What is kept for a switch waits as well.
+    """
     if connection.version != 5:
         return False
-    most = connection.unanswered_max
-    is_possible = staging.output_waiting(connection) // ANSWER_BYTES >= most
-    return is_possible and _unanswered(staging, connection) >= most
+    most, kept = connection.unanswered_max, len(switched.sends)
+    if staging.output_waiting(connection) // ANSWER_BYTES + kept < most:
+        return False
+    kept = sum(send.receipt is not None for send in switched.sends)
+    return _unanswered(staging, connection) + kept >= most
 
 
 def _unanswered(staging: Staging, connection: Connection) -> int:

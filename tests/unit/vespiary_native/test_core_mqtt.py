@@ -229,6 +229,22 @@ def test_without_room_nothing_is_taken(rig: CoreRig) -> None:
     assert client.scan(data) == (ScanStatus.NEED_DATA, len(data), 0)
 
 
+def test_what_waits_for_its_route_counts_for_receive_maximum(rig: CoreRig) -> None:
+    """Or it would depend on how the stream is cut whether the client keeps to it."""
+    client = Client(rig, 5)
+    rig.core.teach_mqtt(client.handle, b"s", b"destination:s\n", rig.core.open_switch())
+    each = client.publish(topic=b"s")
+    plain = client.publish(topic=b"s", flags=0)
+    assert client.scan(plain + each * 4)[0] == ScanStatus.SWITCHED
+    assert len(rig.core.switched()) == 4
+    assert rig.core.send_switched([rig.route] * 4) == (
+        ScanStatus.NEED_DATA,
+        len(plain + each * 3),
+        0,
+    )
+    assert client.scan(each) == (ScanStatus.FRAME, 0, len(each))
+
+
 def test_messages_to_a_switch_wait_for_their_routes(rig: CoreRig) -> None:
     client = Client(rig, 5)
     switch = rig.core.open_switch()
