@@ -33,6 +33,7 @@ from vespiary_spec.errors import QuantityError
 from vespiary_spec.units import format_size, format_size_rounded, parse_size
 
 _TICKS_PER_S = 100
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Size(click.ParamType[int]):
@@ -51,17 +52,22 @@ class Size(click.ParamType[int]):
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that its files are removed."""
+def _interrupted_once() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, and let neither disturb the removal behind it."""
+    is_interrupted = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal is_interrupted
+        if not is_interrupted:
+            is_interrupted = True
+            raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in _ENDING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @click.command("disk-benchmark", short_help="Measure a disk for the journal.")
@@ -108,7 +114,7 @@ def disk_benchmark(
     ticks = int(benchmark.phases_max() * seconds * _TICKS_PER_S)
     done_s, told = 0.0, 0
     with (
-        _ended_by_sigterm(),
+        _interrupted_once(),
         terminal.progress(f"measuring {request.target}", max(ticks, 2)) as advance,
     ):
 

@@ -98,6 +98,7 @@ def run(
     request.check()
     with ExitStack() as stack:
         work = stack.enter_context(WorkFiles(place_of(request.target), request.file_bytes))
+        work.make()
         rings, missing = _open_rings(stack, is_direct=work.is_direct)
         phases = _measure(request, work, rings, on_progress)
         facts = disk_facts.of(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,7 +59,7 @@ def needed_bytes(file_bytes: int) -> int:
 
 
 class WorkFiles:
-    """The files of one run. Owner: the thread that runs it; use as a context manager.
+    """The files of one run. Owner: the thread that runs it; a context manager around `make`.
 
     Attributes:
         folder: Where they lie.
@@ -68,7 +69,7 @@ class WorkFiles:
     """
 
     def __init__(self, folder: Path, file_bytes: int, disk: Disk | None = None) -> None:
-        """Prepare; nothing is made before `with`.
+        """Prepare; nothing is made before `make`.
 
         Args:
             folder: A name that is not taken.
@@ -81,31 +82,10 @@ class WorkFiles:
         self.making: list[Making] = []
         self._file_bytes = file_bytes
         self._disk = disk or Disk()
+        self._is_made = False
 
     def __enter__(self) -> Self:
-        """Make and fill the files.
-
-        Raises:
-            DiskFull: There is not room enough; nothing was made.
-            StorageError: The folder can't be made.
-            NativeError: A call failed; nothing is left behind.
-        """
-        self._check_space()
-        try:
-            self.folder.mkdir(FOLDER_MODE)
-        except OSError as error:
-            raise StorageError(
-                f"the folder cannot be made ({error.strerror})", where=str(self.folder)
-            ) from error
-        try:
-            self.is_direct = self._has_direct()
-            for strategy in PreallocationStrategy:
-                self._make(strategy)
-            self.files[GROWING] = self._disk.create(self.folder / GROWING, is_direct=self.is_direct)
-            self._disk.flush_folder(self.folder)
-        except BaseException:
-            self.remove()
-            raise
+        """Begin; nothing is made before `make`, so that no interrupt finds files without owner."""
         return self
 
     def __exit__(
@@ -115,6 +95,36 @@ class WorkFiles:
         traceback: TracebackType | None,
     ) -> None:
         self.remove()
+
+    def make(self) -> None:
+        """Make and fill the files, once.
+
+        Raises:
+            DiskFull: There is not room enough; nothing was made.
+            StorageError: The folder can't be made.
+            NativeError: A call failed; the end of the block removes what was made.
+        """
+        self._check_space()
+        self._make_folder()
+        self.is_direct = self._has_direct()
+        for strategy in PreallocationStrategy:
+            self._make(strategy)
+        self.files[GROWING] = self._disk.create(self.folder / GROWING, is_direct=self.is_direct)
+        self._disk.flush_folder(self.folder)
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(FOLDER_MODE)
+            self._is_made = True
+        except OSError as error:
+            raise StorageError(
+                f"the folder cannot be made ({error.strerror})", where=str(self.folder)
+            ) from error
+        except BaseException:
+            # Interrupted before or behind the call: an empty folder of that name is ours.
+            with suppress(OSError):
+                self.folder.rmdir()
+            raise
 
     def _check_space(self) -> None:
         needed = int(needed_bytes(self._file_bytes) * (1 + _SPARE_SHARE))
@@ -166,8 +176,9 @@ class WorkFiles:
         for file in self.files.values():
             file.close()
         self.files.clear()
-        if not self.folder.is_dir():
+        if not self._is_made:
             return
         for name in (*PreallocationStrategy, GROWING, _TEMPLATE, "direct"):
             (self.folder / name).unlink(missing_ok=True)
         self.folder.rmdir()
+        self._is_made = False
