@@ -26,6 +26,7 @@ RATIO_MOST = 2.0
 MEMORY_MOST_MIB = 64.0
 _TLS = "stomp"
 _OPENSSL = 4
+_FLOODERS = 4
 _CONNECTIONS = 1000
 
 
@@ -45,7 +46,7 @@ def _classes() -> dict[str, AttackClass]:
     }
     for protocol in ("STOMP", "MQTT", "AMQP"):
         flood, readers = hostile.subscribe_flood(protocol), hostile.slow_readers(protocol)
-        found[f"SUBSCRIBE flood, {protocol}"] = AttackClass(flood, "all", 1)
+        found[f"SUBSCRIBE flood, {protocol}"] = AttackClass(flood, "all", _FLOODERS)
         found[f"slow readers, {protocol}"] = AttackClass(readers, "all", 100)
         writers = hostile.slow_writers(protocol)
         found[f"slow writers, {protocol}"] = AttackClass(writers, "all", _CONNECTIONS)

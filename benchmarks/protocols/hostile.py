@@ -18,6 +18,7 @@ from pathlib import Path
 from vespiary_codec.wire.amqp import (
     Attach,
     Begin,
+    Close,
     Flow,
     Frame,
     Layer,
@@ -81,6 +82,14 @@ def attacked(attack: Attack, wave: Wave) -> Iterator[None]:
         thread.join()
 
 
+def _in_threads(attack: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=attack, name="attacker") for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 # --- TLS ------------------------------------------------------------------------------------------
 
 
@@ -125,17 +134,17 @@ def _by_openssl(wave: Wave, version: str, key: bytes) -> None:
                         time.sleep(0.0002)
                 process.kill()
 
-    threads = [threading.Thread(target=press, name="openssl") for _ in range(wave.count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _in_threads(press, wave.count)
 
 
 # --- the protocols --------------------------------------------------------------------------------
 
 _STOMP_LOGIN = b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,0\n\n\0"
-_FILTER = itertools.count()
+_FLOOD = b"flood."
+_FLOODS = itertools.count()
+_FLOOD_S = 1.0
+"""How long a flooder waits for the broker before it comes back."""
+_FILTERS = 1000  # at most so many links and filters has a client
 
 
 def _mqtt_packet(kind: int, body: bytes) -> bytes:
@@ -210,18 +219,36 @@ def beginning(protocol: str) -> bytes:
     return b"\0\0\x40\0\2\0\0\0"
 
 
+def goodbye(protocol: str) -> bytes:
+    """Return what a client says last; the broker closes the connection behind its answer."""
+    if protocol == "STOMP":
+        return b"DISCONNECT\nreceipt:bye\n\n\0"
+    return b"\xe0\0" if protocol == "MQTT" else encode_frame(Frame(0, Close()))
+
+
 def subscribe_flood(protocol: str) -> Attack:
-    """Subscribe to ever new topics; who has as many as it may, or is cut off, comes back."""
+    """Subscribe to ever new topics as fast as the broker takes it; who was served comes back.
+
+    The frames are made before: attackers work on processors of their own elsewhere, and what they
+    take of the broker's here would be counted as its own.
+    """
+    plain = b"%s000000." % _FLOOD
+    topics = (f"{plain.decode()}{number}" for number in range(_FILTERS))
+    frames = [subscription(protocol, topic, number) for number, topic in enumerate(topics)]
+    said = b"".join(frames) + goodbye(protocol)
 
     def attack(wave: Wave) -> None:
-        while not wave.is_over.is_set():
-            with contextlib.suppress(OSError), wave.connect() as client:
-                client.sendall(login(protocol, wave.opened))
-                for number in range(1000):  # at most so many links and filters has a client
-                    if wave.is_over.is_set():
-                        return
-                    topic = f"flood.{next(_FILTER)}"
-                    client.sendall(subscription(protocol, topic, number))
+        def flood() -> None:
+            while not wave.is_over.is_set():
+                number = next(_FLOODS)
+                with contextlib.suppress(OSError), wave.connect() as client:
+                    client.settimeout(_FLOOD_S)
+                    new = said.replace(plain, b"%s%06d." % (_FLOOD, number))
+                    client.sendall(login(protocol, number) + new)
+                    while client.recv(65536) and not wave.is_over.is_set():
+                        pass
+
+        _in_threads(flood, wave.count)
 
     return attack
 

@@ -44,6 +44,7 @@ class MemoryJournal:
         self.on_durable: Callable[[], None] = lambda: None
         self.on_space: Callable[[], None] = lambda: None
         self.space_requests = 0
+        self.is_writing = False  # as a test says, until the next flush
         self.written: list[bytes] | None = None  # a list keeps the bytes of each write
         self.blocked: JournalError | None = None
         self._files = 0
@@ -86,7 +87,7 @@ class MemoryJournal:
 
     def flush(self) -> None:
         """Have everything that is staged written."""
-        is_written = False
+        is_written, self.is_writing = self.is_writing, False
         while (request := self.core.seal_write()) is not None:
             if self.written is not None:
                 self.written.append(ctypes.string_at(request.address, request.length))

@@ -13,6 +13,7 @@ from typing import Any
 from vespiary_broker.engine.address_memory import MemoryLimits
 from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
+from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.users import User
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.cycle import Cycle
@@ -145,6 +146,10 @@ class Peer:
         self.connection.connection_lost(None)
 
 
+async def _next_turn() -> None:
+    await asyncio.sleep(0)
+
+
 class ServerRig:
     """A server without sockets; make it on a running loop."""
 
@@ -182,6 +187,7 @@ class ServerRig:
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,
             large_bodies=large,
+            naming=NamingRules(pause=_next_turn),
         )
         self.engine.registry.permissions.replace(security or {})
         self.cycle = Cycle(self.engine, self.journal, self._spawn, large)

@@ -86,7 +86,7 @@ _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CLOSE_S: Final = 1.0
 _LOAD_AGAIN_S: Final = 0.02
 _LOAD_FAILED_S: Final = 1.0
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
+_GC_THRESHOLDS: Final = (5_000, 200, 100)
 """The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
 log = logging.getLogger(__name__)

@@ -122,11 +122,13 @@ class AddressTable:
         """Return whether another queue of its client may take messages of an address instead."""
         if queue.traits.rank is None:
             return False
-        for owner, count in self._ranked.get(queue.client_id, {}).items():
-            others = count - (owner is queue.address and not queue.is_deleted)
-            if others and (owner is address or address in owner.routed):
-                return True
-        return False
+        ranked = self._ranked.get(queue.client_id)
+        if ranked is None:
+            return False
+        return any(  # of those that cover the address: a client may have very many others
+            ranked[owner] > (owner is queue.address and not queue.is_deleted)
+            for owner in (address, *address.wildcards)
+        )
 
     def part(self, address: Address) -> None:
         """Take an address without queues out of the table."""

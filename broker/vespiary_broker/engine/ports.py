@@ -60,6 +60,10 @@ class Journal(Protocol):
     def blocked(self) -> JournalError | None:
         """Why no journal file can be made now; None while there is room."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is in flight, whose end will confirm."""
+
     def kick(self) -> None:
         """Write what is staged if somebody waits for it; to be called after staging."""
 

@@ -154,7 +154,7 @@ class Registry:
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
         self.limits = Limits(naming)
         self.permissions = permissions or Permissions()
-        self.usage = Usage(core, self, self._quarantine, naming.clock_s)
+        self.usage = Usage(core, self, self._quarantine, naming, spawn)
         self.retroactive = Retroactive(core, self)
         self.pausing = Pausing(self._write_again, self._bind, self._note_unused)
 

@@ -6,20 +6,25 @@ Owns these rules. Must never make a queue. Called by `subscriptions`, `automatic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.automatic_deletion import is_queue_due, may_delete_queue
 from vespiary_broker.engine.branch_holds import held_by_branches
 from vespiary_broker.engine.core import Core, NoRoom
 from vespiary_broker.engine.large_bodies import Quarantine
+from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.ports import Spawn
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.registry import Registry
+
+DROPPED_MAX: Final = 8
+"""Temporary queues that are dropped in one turn: a client may go that had thousands."""
 
 
 class Usage:
@@ -29,7 +34,8 @@ class Usage:
         core: The core.
         registry: Addresses and queues.
         quarantine: Holds messages whose body is lost.
-        clock_s: A monotonic clock.
+        rules: The clock, and how others get their turn.
+        spawn: Drops in the background what is too much for one turn.
     """
 
     def __init__(
@@ -37,12 +43,18 @@ class Usage:
         core: Core,
         registry: Registry,
         quarantine: Quarantine,
-        clock_s: Callable[[], float],
+        rules: NamingRules,
+        spawn: Spawn,
     ) -> None:
         self._core = core
         self._registry = registry
         self._quarantine = quarantine
-        self._clock_s = clock_s
+        self._clock_s = rules.clock_s
+        self._pause = rules.pause
+        self._spawn = spawn
+        self._dropped = 0  # in this turn
+        self._left: deque[Queue] = deque()
+        self._is_dropping = False
 
     def is_purged_when_unused(self, queue: Queue) -> bool:
         """Return whether a queue is emptied when its last consumer goes; not under a stream."""
@@ -135,10 +147,37 @@ class Usage:
             return
         queue.idle_since_s = self._clock_s()
         if queue.is_temporary:
-            self._registry.drop_queue(queue)
+            self._drop(queue)
             return
         self.open_or_close(queue)
         self.settle(queue, queue.idle_since_s)
+
+    def _drop(self, queue: Queue) -> None:
+        """Drop a temporary queue; later if many were dropped in this turn."""
+        if self._dropped < DROPPED_MAX:
+            self._dropped += 1
+            self._registry.drop_queue(queue)
+        else:
+            self._left.append(queue)
+        if not self._is_dropping:
+            self._is_dropping = True
+            self._spawn(self._drop_left())
+
+    async def _drop_left(self) -> None:
+        """Drop the rest, so many in each turn, and count anew in the next one."""
+        try:
+            await self._pause()
+            self._dropped = 0
+            while self._left:
+                queue = self._left.popleft()
+                if not queue.is_deleted and not queue.consumers:
+                    self._dropped += 1
+                    self._registry.drop_queue(queue)
+                if self._dropped >= DROPPED_MAX:
+                    await self._pause()
+                    self._dropped = 0
+        finally:
+            self._is_dropping = False
 
     def purge_closed(self, queue: Queue) -> None:
         """Empty a queue if it is one of those that take nothing without consumers.

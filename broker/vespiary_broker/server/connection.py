@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._throttle.charge(self.handler.user, nbytes)
             if self._is_holding:
                 self.update_reading()
-            self._cycle.touch()
+            self._cycle.received()
         elif self.framing is not None:
             self.framing.discard(bytes(self._cycle.buffer.view[:nbytes]))
             if self.framing.is_over:

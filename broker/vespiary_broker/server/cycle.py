@@ -85,7 +85,7 @@ class Cycle:
         self._space: asyncio.Future[None] | None = None
         self.producers = BlockedProducers(engine.memory)
         self.closed_clients = ClosedClients(self.loop)
-        self.turns = Turns(self.loop, spawn, self.closed_clients)
+        self.turns = Turns(self.loop, spawn, self.closed_clients, lambda: self._journal.is_writing)
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
@@ -149,6 +149,15 @@ class Cycle:
         if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self._turn)
+
+    def received(self) -> None:
+        """Have what a connection has sent seen to in this turn.
+
+        What was begun before comes first, so the disk is not kept waiting for it.
+        """
+        self.touch()
+        if self.turns.is_begun:
+            self._journal.kick()
 
     def _turn(self) -> None:
         self._is_scheduled = False
@@ -223,6 +232,7 @@ class Cycle:
             self._let_go_on()
         self.engine.fates.go_on()
         self.release()
+        self.turns.written()
 
     @property
     def full_disk(self) -> JournalError | None:

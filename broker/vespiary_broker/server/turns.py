@@ -3,8 +3,9 @@
 Owns two bounds. A connection whose frames have taken long since it was read goes on behind the
 others. And of the frames that need a task (subscriptions, commits), of all connections together, as
 many begin in a turn as turns have time for; the rest wait in their order, each with all that its
-connection sent behind it. Must never know what a frame asks for. Called by `connection` and
-`cycle`; owner: the event loop.
+connection sent behind it. While the journal writes, turns count as one, up to `HOLD_S`: the loop is
+to be free when the write ends, for those whom it confirms. Must never know what a frame asks for.
+Called by `connection` and `cycle`; owner: the event loop.
 
 How many begin is found by measuring whole turns, as a frame's price is not known before: as many as
 would have fitted into a turn that took too long, twice as many after a short one, and never none.
@@ -29,8 +30,10 @@ SHARE_S: Final = 0.004
 """Seconds of the processor that frames of one connection take before others have their turn."""
 LOOK_FRAMES: Final = 16
 """Frames between two looks at the clock."""
-TURN_S: Final = 0.002
+TURN_S: Final = 0.0005
 """Seconds of the processor that a turn may take in which frames of that kind begin."""
+HOLD_S: Final = 0.002
+"""Seconds that a write holds up frames of that kind, at most."""
 BEGUN_MAX: Final = 32
 """Most that begin in one turn."""
 
@@ -63,21 +66,29 @@ class Turns:
     Attributes:
         most: How many frames that need a task begin in a turn now.
         clock: Seconds that the loop's thread has had of the processor.
+        hold_s: Seconds that a write holds up frames of that kind, at most.
 
     Args:
         loop: The event loop.
         spawn: Runs a coroutine in the background.
         closed_clients: Cuts off those who wait in vain.
+        is_writing: Whether a write of the journal is in flight; `written` is called at its end.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, spawn: Spawn, closed_clients: ClosedClients
+        self,
+        loop: asyncio.AbstractEventLoop,
+        spawn: Spawn,
+        closed_clients: ClosedClients,
+        is_writing: Callable[[], bool],
     ) -> None:
         self.most = BEGUN_MAX
         self.clock: Callable[[], float] = time.thread_time
+        self.hold_s = HOLD_S
         self._loop = loop
         self._spawn = spawn
         self._closed_clients = closed_clients
+        self._is_writing = is_writing
         self._waiting: deque[tuple[Worker, Coroutine[Any, Any, None]]] = deque()
         self._frames = 0
         self._until_s = 0.0
@@ -85,11 +96,19 @@ class Turns:
         self._turn_s = 0.0  # when this turn began
         self._begun: list[Worker] = []  # in this turn: they run in the next one
         self._running: list[Worker] = []
+        self._begun_count = 0  # of `most`
+        self._counted_since_s = 0.0
+        self._held: asyncio.TimerHandle | None = None  # nothing is done before the write's end
 
     @property
     def waiting_count(self) -> int:
         """Frames that have not begun."""
         return len(self._waiting)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether frames that have begun come before what else there is to do."""
+        return bool(self._begun or self._running)
 
     # --- the share of one connection --------------------------------------------------------------
 
@@ -123,13 +142,13 @@ class Turns:
         if not self._is_ticking:
             self._is_ticking = True
             self._turn_s = self.clock()
+            self._count_anew()
             self._loop.call_soon(self._tick)
-        if self._waiting or len(self._begun) >= self.most:
+        if self._waiting or self._begun_count >= self.most:
             self._watch(connection)
             self._waiting.append((connection, work))
             return
-        self._begun.append(connection)
-        self._spawn(work)
+        self._begin(connection, work)
 
     def end(self, connection: Worker, *, is_watched: bool) -> None:
         """Note that a frame's task is done.
@@ -145,33 +164,55 @@ class Turns:
         # As long as it may read, its client is served: what it sent may be all that it wanted.
         self._closed_clients.watch(connection, is_consuming=False)
 
+    def written(self) -> None:
+        """Go on: a write of the journal has ended, and who waited for it has been told."""
+        if self._held is not None:
+            self._tick()
+
     def close(self) -> None:
         """Run all that waits: the broker stops."""
         self._is_closed = True
         while self._waiting:
-            self._begin_first()
+            self._begin(*self._waiting.popleft())
 
-    def _begin_first(self) -> None:
-        connection, work = self._waiting.popleft()
+    def _begin(self, connection: Worker, work: Coroutine[Any, Any, None]) -> None:
         self._begun.append(connection)
+        self._begun_count += 1
         self._spawn(work)
+
+    def _count_anew(self) -> None:
+        """Let as many begin as may in a turn, unless it belongs to the turn before."""
+        now_s = time.monotonic()
+        if not self._is_writing() or now_s >= self._counted_since_s + self.hold_s:
+            self._begun_count, self._counted_since_s = 0, now_s
 
     def _tick(self) -> None:
         """End a turn, and begin in the next one what there is time for."""
-        now_s = self.clock()
-        took_s, self._turn_s = now_s - self._turn_s, now_s
-        if self._running:
-            if took_s > TURN_S:
-                self.most = max(1, int(len(self._running) * TURN_S / took_s))
-            elif took_s < TURN_S / 2 and len(self._running) >= self.most:
-                self.most = min(BEGUN_MAX, self.most * 2)
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
+        self._learn()
         for connection in self._running:
             if connection.is_busy:  # it waits for something
                 self._watch(connection)
         self._running, self._begun = self._begun, []
-        while self._waiting and len(self._begun) < self.most:
-            self._begin_first()
+        self._count_anew()
+        while self._waiting and self._begun_count < self.most:
+            self._begin(*self._waiting.popleft())
         if self._begun or self._running:
             self._loop.call_soon(self._tick)
+        elif self._waiting:
+            self._held = self._loop.call_later(self.hold_s, self._tick)
         else:
             self._is_ticking = False
+
+    def _learn(self) -> None:
+        """Find out how many fit into a turn."""
+        now_s = self.clock()
+        took_s, self._turn_s = now_s - self._turn_s, now_s
+        if not self._running:
+            return
+        if took_s > TURN_S:
+            self.most = max(1, int(len(self._running) * TURN_S / took_s))
+        elif took_s < TURN_S / 2 and len(self._running) >= self.most:
+            self.most = min(BEGUN_MAX, self.most * 2)

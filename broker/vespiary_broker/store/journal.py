@@ -53,6 +53,10 @@ class Journal(Protocol):
     def blocked(self) -> JournalError | None:
         """Why no file can be made now."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is in flight."""
+
     def kick(self) -> None:
         """Write what is staged if somebody waits for it."""
 

@@ -144,6 +144,11 @@ class NullJournal:
         self.core.grow(max(self.core.files_ahead() + 1 - free, 0))
         return is_added
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is in flight: never."""
+        return False
+
     async def wait_durable(self) -> None:
         """Return once everything staged so far counts as durable.
 

@@ -287,6 +287,11 @@ class MessageJournal:
         return self._keeper.blocked
 
     @property
+    def is_writing(self) -> bool:
+        """Whether a write is in flight."""
+        return self._in_flight is not None
+
+    @property
     def on_space(self) -> Callable[[], None]:
         """Called when files were added or freed: try again what found no room."""
         return self._keeper.on_space

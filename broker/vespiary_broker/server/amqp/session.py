@@ -260,7 +260,7 @@ class AmqpSession:
             if was_closed:
                 self._let_go_on()
                 self._poke_links()
-            self._refresh_links()
+                self._refresh_links()  # else the others know: there may be very many
             self.cycle.touch()
 
     # --- transfers from the client ----------------------------------------------------------------

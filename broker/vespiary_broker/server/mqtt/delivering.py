@@ -37,6 +37,7 @@ from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_codec.wire.mqtt.topics import split_share
 
 if TYPE_CHECKING:
+    from vespiary_broker.engine.core import Core
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.mqtt.hub import MqttHub
@@ -224,8 +225,11 @@ class Deliveries:
                 self._in_flight.known_below(consumer.queue.id),
                 self._hub.topics.prefixes,
             )
-        self._core.encode_mqtt(consumer.handle, encoding)
-        consumer.is_core_encoding = consumer.is_core_settling = encoding is not None
+        _encode_by(self._core, consumer, encoding)
+
+    def leave_core(self, subscriber: Subscriber) -> None:
+        """Take a subscription from the core: of its messages others want more than itself."""
+        _encode_by(self._core, subscriber.consumer, None)
 
     def resume(self) -> None:
         """Send again what an earlier connection has left: the PUBRELs; messages come by queue."""
@@ -558,3 +562,8 @@ class Deliveries:
 
     def _write(self, packet: Pubrel) -> None:
         self._connection.write(self._bytes(packet))
+
+
+def _encode_by(core: Core, consumer: Consumer, encoding: MqttEncoding | None) -> None:
+    core.encode_mqtt(consumer.handle, encoding)
+    consumer.is_core_encoding = consumer.is_core_settling = encoding is not None

@@ -59,38 +59,34 @@ class Overlaps:
     def __init__(self, session: MqttSession) -> None:
         self._session = session
         self._takers: dict[str, list[Options]] = {}
-        self._is_read = False
+        # Those that stand in for one another: filters without wildcards are found by name.
         self._plain: dict[str, Options] = {}
-        self._wild: list[tuple[str, Options]] = []
+        self._wild: dict[str, Options] = {}
+        for topic_filter in session.subscriptions:
+            self.changed(topic_filter)
 
-    def changed(self) -> None:
-        """Take note that a subscription is new, another one, or gone."""
+    def changed(self, topic_filter: str) -> None:
+        """Take note that a subscription of the session is new, another one, or gone."""
         self._takers.clear()
-        self._is_read = False
-
-    def _read(self) -> None:
-        """Tell filters with wildcards from those without, which are found by name."""
-        self._is_read = True
-        self._plain = {}
-        self._wild = []
-        for topic_filter, options in self._others():
-            if set(topic_filter) & set("+#"):
-                self._wild.append((topic_filter, options))
-            else:
-                self._plain[topic_filter] = options
+        options = self._session.subscriptions.get(topic_filter)
+        own = self._wild if _is_wild(topic_filter) else self._plain
+        if options is None or is_alone(topic_filter, options):
+            own.pop(topic_filter, None)
+        else:
+            own[topic_filter] = options
 
     def _find(self, topic: str) -> list[Options]:
-        if not self._is_read:
-            self._read()
-        takers = [options for name, options in self._wild if matches(name, topic)]
+        takers = [options for name, options in self._wild.items() if matches(name, topic)]
         plain = self._plain.get(topic)
         return takers if plain is None else [*takers, plain]
 
-    def _others(self) -> Iterator[tuple[str, Options]]:
-        """Yield the subscriptions that stand in for one another."""
-        for topic_filter, options in self._session.subscriptions.items():
-            if not is_alone(topic_filter, options):
-                yield topic_filter, options
+    def _others(self, topic_filter: str) -> Iterator[tuple[str, Options]]:
+        """Yield the subscriptions that may take what a filter takes; who asks looks closer."""
+        others = [self._wild, self._plain] if _is_wild(topic_filter) else [self._wild]
+        for each in others:
+            for other, options in each.items():
+                if other != topic_filter:
+                    yield other, options
 
     def wanted(self, topic: str, own: Options | None) -> Wanted | None:
         """Return what is wanted of a message; None: no subscription takes it any more.
@@ -114,15 +110,25 @@ class Overlaps:
         if is_alone(topic_filter, options):
             return True
         return not any(
-            other != topic_filter
-            and (each.identifier or each.qos > options.qos)
-            and can_both_match(topic_filter, other)
-            for other, each in self._others()
+            (each.identifier or each.qos > options.qos) and can_both_match(topic_filter, other)
+            for other, each in self._others(topic_filter)
         )
+
+    def poorer(self, topic_filter: str, options: Options) -> Iterator[str]:
+        """Yield the filters of whose messages more is wanted because of a subscription."""
+        if is_alone(topic_filter, options):
+            return
+        for other, each in self._others(topic_filter):
+            is_richer = options.identifier or options.qos > each.qos
+            if is_richer and can_both_match(topic_filter, other):
+                yield other
 
     def are_there(self, topic_filter: str, options: Options) -> bool:
         """Return whether other subscriptions may take what stands in the queue of one."""
         return not is_alone(topic_filter, options) and any(
-            other != topic_filter and can_both_match(topic_filter, other)
-            for other, _ in self._others()
+            can_both_match(topic_filter, other) for other, _ in self._others(topic_filter)
         )
+
+
+def _is_wild(topic_filter: str) -> bool:
+    return "+" in topic_filter or "#" in topic_filter

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.ports import Bindings, JsonObject
+from vespiary_broker.engine.usage import DROPPED_MAX
 from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
 from vespiary_codec.wire.mqtt.topics import split_share
@@ -243,12 +244,13 @@ class MqttSessions:
             return
         del self._by_client[session.client_id]
         session.is_ended = True
-        keys = []
         for topic_filter in session.subscriptions:
             self._count_share(topic_filter, -1)
+        keys = []
+        for count, topic_filter in enumerate([*session.subscriptions, *session.retired], 1):
             keys += self._drop(session, topic_filter)
-        for topic_filter in session.retired:
-            keys += self._drop(session, topic_filter)
+            if count % DROPPED_MAX == 0:  # there may be thousands
+                await asyncio.sleep(0)
         keys += self._forget(session)
         if session.is_durable:
             self._limits.durable_session_gone(session.user)

@@ -136,8 +136,8 @@ class Subscribing:
                     await self._open(topic_filter, options)
                 except NotPermitted as error:
                     _log_ended(session, topic_filter, error)
-                    self._deliveries.overlaps.changed()
                     keys += self._hub.sessions.unsubscribed(session, topic_filter)
+                    self._deliveries.overlaps.changed(topic_filter)
                     await self._hub.sessions.save(session)
             await self._hub.queues.wait_removed(keys)
         if session.retired:
@@ -205,7 +205,8 @@ class Subscribing:
         """Begin a subscription, or change one; return whether it is new."""
         session, topic_filter = self._session, wanted.topic_filter
         before = session.subscriptions.get(topic_filter)
-        count = len(session.subscriptions.keys() | session.retired.keys() | {topic_filter})
+        count = len(session.subscriptions) + len(session.retired)
+        count += topic_filter not in session.retired
         if before is None and count > self._subscriptions_max:
             raise LimitExceeded(
                 "the client has too many subscriptions",
@@ -227,16 +228,16 @@ class Subscribing:
             await self._hub.sessions.save(session)
             raise
         finally:
-            self._deliveries.overlaps.changed()
+            self._deliveries.overlaps.changed(topic_filter)
         self._leave_core(topic_filter, options)
         return before is None
 
     def _leave_core(self, topic_filter: str, options: Options) -> None:
         """Take from the core what it encodes of other subscriptions, if this one is richer."""
-        for other in list(self._subscribers.values()):
-            is_richer = options.identifier or options.qos > other.options.qos
-            if is_richer and other.topic_filter != topic_filter and other.consumer.is_core_encoding:
-                self._deliveries.encode_by_core(other)
+        for other in self._deliveries.overlaps.poorer(topic_filter, options):
+            subscriber = self._subscribers.get(other)
+            if subscriber is not None and subscriber.consumer.is_core_encoding:
+                self._deliveries.leave_core(subscriber)
 
     async def _open(self, topic_filter: str, options: Options) -> None:
         """Make the queue of a subscription if need be, and its consumer."""
@@ -357,7 +358,6 @@ class Subscribing:
         Durability: the session says that before the queue takes nothing, or ends a message.
         """
         session, sessions = self._session, self._hub.sessions
-        self._deliveries.overlaps.changed()
         queue = self._hub.queues.find(session.client_id, topic_filter)
         options = session.subscriptions[topic_filter]
         subscriber = self._subscribers.get(topic_filter)
@@ -373,7 +373,9 @@ class Subscribing:
         if subscriber is not None:
             del self._subscribers[topic_filter]
             self._close(subscriber)
-        return sessions.unsubscribed(session, topic_filter)
+        keys = sessions.unsubscribed(session, topic_filter)
+        self._deliveries.overlaps.changed(topic_filter)
+        return keys
 
     def _drop_waiting(self, queue: Queue, subscriber: Subscriber | None) -> None:
         """End what waits in a queue, or for the client's window; what was sent stays.
@@ -390,6 +392,7 @@ class Subscribing:
         """Have a queue give what the client is still to get of it, and take nothing any more."""
         session = self._session
         options = self._hub.sessions.retire(session, topic_filter, begun_below)
+        self._deliveries.overlaps.changed(topic_filter)
         subscriber = self._subscribers.get(topic_filter)
         if subscriber is not None:  # before anything is waited for: nothing else begins
             subscriber.options, subscriber.is_retired = options, True

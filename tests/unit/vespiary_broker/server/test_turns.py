@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import time
 from collections.abc import Callable
 
 import pytest
 
-from vespiary_broker.server.turns import BEGUN_MAX, LOOK_FRAMES, TURN_S
-from vespiary_codec.wire.mqtt import Pingreq, Pingresp
-from vespiary_testkit.mqtt_rig import V3, MqttRig
+from vespiary_broker.engine.usage import DROPPED_MAX
+from vespiary_broker.server.turns import BEGUN_MAX, HOLD_S, LOOK_FRAMES, TURN_S
+from vespiary_codec.wire.mqtt import Connect, Pingreq, Pingresp, Property
+from vespiary_testkit.mqtt_rig import V3, V5, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.server_rig import Peer
+from vespiary_testkit.waiting import WAIT_S
 
 SEND = b"SEND\ndestination:/queue/q\nreceipt:%d\n\n%d\0"
 FRAMES = 5 * LOOK_FRAMES
@@ -141,6 +144,54 @@ async def test_each_connection_has_a_turn_before_one_has_the_next(rig: MqttRig) 
     assert rounds == [[0] * 10, [1] * 10, [2] * 10]
 
 
+@on_rig()
+async def test_a_write_of_the_journal_finds_the_loop_free_at_its_end(rig: MqttRig) -> None:
+    """What begins in many turns would make those wait whom the write confirms."""
+    many = await stomp_peers(rig, 10)
+    make_slow(rig, 0.75 * TURN_S)  # `most` stays
+    rig.cycle.turns.hold_s = 10 * WAIT_S
+    rig.cycle.turns.most = 2
+    rig.journal.is_writing = True
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 1)
+    await rig.settle()
+    assert topics(rig) == 2
+    begun_s = time.monotonic()
+    await rig.flush()
+    await turns_until(lambda: topics(rig) == 10)
+    assert time.monotonic() - begun_s < WAIT_S
+
+
+@on_rig()
+async def test_frames_of_one_connection_share_what_may_begin_while_the_journal_writes(
+    rig: MqttRig,
+) -> None:
+    (one,) = await stomp_peers(rig, 1)
+    make_slow(rig, 0.75 * TURN_S)  # `most` stays
+    rig.cycle.turns.hold_s = 10 * WAIT_S
+    rig.cycle.turns.most = 1
+    rig.journal.is_writing = True
+    subscribe(one, 0, 3)
+    await turns_until(lambda: topics(rig) == 1)
+    await rig.settle()
+    assert topics(rig) == 1
+    assert rig.cycle.turns.waiting_count == 1
+
+
+@on_rig()
+async def test_a_write_that_takes_long_holds_nobody_up_for_ever(rig: MqttRig) -> None:
+    many = await stomp_peers(rig, 5)
+    make_slow(rig, 0.75 * TURN_S)  # `most` stays
+    rig.cycle.turns.most = 1
+    rig.journal.is_writing = True
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 1)
+    for _ in range(2 * len(many)):
+        await asyncio.sleep(HOLD_S)
+    assert topics(rig) == len(many)
+    assert rig.journal.is_writing
+
+
 @pytest.mark.parametrize(("step_s", "most"), [(TURN_S * 2, 1), (TURN_S / 1000, BEGUN_MAX)])
 def test_as_many_begin_as_turns_have_time_for(step_s: float, most: int) -> None:
     @on_rig()
@@ -222,3 +273,79 @@ async def test_what_waits_is_done_when_the_broker_stops(rig: MqttRig) -> None:
     assert rig.cycle.turns.waiting_count == 0
     await rig.settle()
     assert topics(rig) == 10
+
+
+@on_rig()
+async def test_what_a_client_sends_does_not_wait_for_the_disk_behind_what_others_began(
+    rig: MqttRig,
+) -> None:
+    many = await stomp_peers(rig, 5)
+    *many, other = many
+    other.send(SEND % (0, 0))  # makes the queue
+    await rig.flush()
+    kicks: list[int] = []
+    rig.journal.kick = lambda: kicks.append(topics(rig))  # type: ignore[method-assign]
+    other.send(SEND % (1, 1))
+    assert kicks == [], "with the turn: others may have sent as well"
+    for number, peer in enumerate(many):
+        subscribe(peer, number, 1)
+    kicks.clear()
+    other.send(SEND % (2, 2))
+    assert kicks == [0], "before the subscriptions that come first"
+
+
+# --- clients that had much ------------------------------------------------------------------------
+
+
+@on_rig()
+async def test_the_queues_of_a_client_that_goes_are_dropped_in_many_turns(rig: MqttRig) -> None:
+    (one,) = await stomp_peers(rig, 1)
+    subscribe(one, 0, 5 * DROPPED_MAX)
+    await turns_until(lambda: topics(rig) == 5 * DROPPED_MAX)
+    one.lose()
+    left = []
+    while rig.engine.registry.queues:
+        left.append(len(rig.engine.registry.queues))
+        await asyncio.sleep(0)
+    assert left[0] == 4 * DROPPED_MAX
+    assert all(a - b <= DROPPED_MAX for a, b in itertools.pairwise([*left, 0]))
+    await turns_until(lambda: not rig.tasks)
+    subscribe((await stomp_peers(rig, 1))[0], 1, 1)
+    await turns_until(lambda: topics(rig) == 1)
+
+
+@on_rig()
+async def test_a_queue_that_is_used_again_before_its_turn_is_kept(rig: MqttRig) -> None:
+    one, other = await stomp_peers(rig, 2)
+    subscribe(one, 0, 9 * DROPPED_MAX)
+    await turns_until(lambda: topics(rig) == 9 * DROPPED_MAX)
+    used = list(rig.engine.registry.queues)[6 * DROPPED_MAX]
+    address = rig.engine.registry.queues[used].address.name
+    one.lose()
+    form = "SUBSCRIBE\nid:1\ndestination:/topic/{}::{}\nreceipt:1\n\n\0"
+    other.send(form.format(address, used).encode())
+    await turns_until(lambda: not rig.tasks)
+    await rig.flush()
+    assert list(rig.engine.registry.queues) == [used]
+    assert [frame.get("receipt-id") for frame in other.frames()] == ["1"]
+
+
+@on_rig()
+async def test_a_session_of_mqtt_that_ends_takes_many_turns_for_its_queues(rig: MqttRig) -> None:
+    client = await rig.connected(
+        "c", properties={Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}, clean_start=False
+    )
+    for number in range(4 * DROPPED_MAX):
+        await client.subscribe(f"t/{number}", 1)
+    assert len(rig.engine.registry.queues) == 4 * DROPPED_MAX
+    client.lose()
+    await rig.flush()
+    assert len(rig.engine.registry.queues) == 4 * DROPPED_MAX
+    left = [4 * DROPPED_MAX]
+    again = rig.client()
+    again.send(Connect(V5, "c"))
+    for _ in range(200):
+        left.append(len(rig.engine.registry.queues))
+        await asyncio.sleep(0)
+    assert left[-1] == 0
+    assert all(a - b <= DROPPED_MAX for a, b in itertools.pairwise(left))

@@ -122,6 +122,56 @@ async def test_the_window_of_the_session(rig: ServerRig) -> None:
 
 
 @with_rig()
+async def test_credit_for_a_link_is_no_work_for_all_others(
+    rig: ServerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session may have a thousand links."""
+    told: list[int] = []
+    tell = rig.core.set_amqp_link_credit
+
+    def count(consumer: int, credit: int) -> None:
+        told.append(consumer)
+        tell(consumer, credit)
+
+    peer = await client(rig)
+    for handle in range(20):
+        await peer.receiver("/queue/a", handle=handle)
+    monkeypatch.setattr(rig.core, "set_amqp_link_credit", count, raising=False)
+    await peer.credit(5, handle=7)
+    assert len(told) == 1
+    await fill(rig, 3)
+    assert bodies(peer) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["plain", "selector", "browser"])
+def test_every_link_goes_on_with_the_window_of_the_session(kind: str) -> None:
+    @with_rig()
+    async def run(rig: ServerRig) -> None:
+        await fill(rig, 8)
+        peer = await client(rig, window=3)
+        one = Described(Symbol("apache.org:selector-filter:string"), "color is null")
+        source = Source(
+            address="/queue/a",
+            filter={Symbol("f"): one} if kind == "selector" else None,
+            distribution_mode=Symbol("copy") if kind == "browser" else None,
+        )
+        await peer.receiver("/queue/a", source=source)
+        await peer.credit(10, window=3)
+        await rig.settle(100)
+        assert bodies(peer) == [0, 1, 2]
+        flow = Flow(
+            next_incoming_id=UInt(3), incoming_window=UInt(10),
+            next_outgoing_id=UInt(0), outgoing_window=UInt(10),
+        )  # fmt: skip
+        peer.frame(flow)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert bodies(peer) == [3, 4, 5, 6, 7]
+
+    run()
+
+
+@with_rig()
 async def test_a_window_smaller_than_a_message(rig: ServerRig) -> None:
     await fill(rig, 2, size=3000)
     peer = await client(rig, frame_bytes=512, window=1)

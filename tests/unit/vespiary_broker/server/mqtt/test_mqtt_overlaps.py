@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.core import PACKET_ID_FIRST
-from vespiary_broker.server.mqtt import subscribing
+from vespiary_broker.server.mqtt import overlaps, subscribing
 from vespiary_codec.wire.mqtt import (
     Packet,
     Property,
@@ -20,6 +20,7 @@ from vespiary_codec.wire.mqtt import (
     Unsuback,
     Unsubscribe,
 )
+from vespiary_codec.wire.mqtt.topics import can_both_match
 from vespiary_spec.settings import MqttLimits
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.mqtt_rig import V3, MqttClientPeer, MqttRig
@@ -372,3 +373,32 @@ async def test_a_session_that_ends_takes_what_it_has_left_with_it(rig: MqttRig) 
     assert not clean.early
     await rig.flush()
     assert not queue_names(rig)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_subscriptions_are_not_held_against_all_others_of_the_client(
+    monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """A client may have thousands: the next one must not take longer and longer."""
+    compared: list[tuple[str, str]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return can_both_match(one, other)
+
+    @on_rig()
+    async def run(rig: MqttRig) -> None:
+        reader = await rig.connected("r")
+        for number in range(50):
+            await subscribe(reader, f"plain/{number}", 0)
+        await subscribe(reader, "wild/+", 0)
+        monkeypatch.setattr(overlaps, "can_both_match", compare)
+        await subscribe(reader, "plain/50", qos)
+        assert len(compared) <= 1
+        compared.clear()
+        await subscribe(reader, "other/+", qos)
+        assert len(compared) <= 51, "a wildcard may take what each of them takes"
+        await publish(rig, "plain/50", b"1")
+        assert said(await reader.received()) == [(b"1", qos, [])]
+
+    run()
