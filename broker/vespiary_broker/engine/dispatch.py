@@ -6,12 +6,14 @@ event loop.
 
 Consumers that share a queue are served in slices, round robin. A slice is what is ready divided by
 the consumers, at most 32, so few messages are spread and many are cheap. A connection that is
-full is passed over; the queue comes back when it has room (`output_ready`). A queue that has more
-than fits into one turn comes back in the next one, so no queue can keep the loop for itself.
+full is passed over; the queue comes back when it has room (`output_ready`). A turn has `SERVE_S`
+for all of it: a message may go to thousands, and what Python encodes takes long. What is left comes
+first in the next turn, so that neither other queues nor clients that send wait for it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -33,6 +35,8 @@ SLICE_MESSAGES: Final = 32
 Later = Callable[[float, Callable[[], None]], None]
 LOOKS_PER_TURN: Final = 1024
 """Messages of examined queues that are looked at in one turn of the loop, all queues together."""
+SERVE_S: Final = 0.001
+"""Seconds of one turn of the loop in which messages are given out."""
 _NO_LIMIT: Final = 2**31 - 1
 
 
@@ -43,6 +47,7 @@ class Dispatcher:
         messages_replaced: Messages that ring and last-value queues gave up so far.
         later: Calls something after so many seconds, and turns then; the server sets it.
         view_giver: Serves the non-destructive queues.
+        clock_s: Tells how long a turn takes.
 
     Attributes:
         on_paged: Called when a queue's next message stands in a page that is not open.
@@ -70,6 +75,8 @@ class Dispatcher:
     ) -> None:
         self._judge = judge
         self.messages_replaced = 0
+        self.clock_s: Callable[[], float] = time.perf_counter
+        self._until_s = 0.0
         self.later: Later = lambda _delay_s, _action: None
         core.count_deliveries(ahead=count_rules.is_ahead, records_max=count_rules.records_max)
         self._outflow = Outflow(
@@ -149,8 +156,14 @@ class Dispatcher:
         work = self._outflow.take_again()
         work.update(dict.fromkeys(ready))
         looks_left = LOOKS_PER_TURN
-        late: list[int] = []  # those before have used up all looks of this turn
+        late: list[int] = []  # those before have used up all looks, or the time, of this turn
+        is_over = False
+        self._until_s = self.clock_s() + SERVE_S
         for queue_id in work:
+            if is_over:
+                self._outflow.again[queue_id] = None
+                late.append(queue_id)
+                continue
             queue = self._queues.get(queue_id)
             if queue is None:
                 continue
@@ -174,6 +187,7 @@ class Dispatcher:
                 continue
             if queue.examined is None:
                 self._serve(queue)
+                is_over = self.clock_s() >= self._until_s
             if queue.examined is not None and (self._giver.pages or self._is_whole(queue)):
                 looks_left -= self._giver.serve(queue, queue.examined, looks_left)
         self._outflow.put_first(late)
@@ -248,7 +262,8 @@ class Dispatcher:
                 is_stored = False
                 continue
             deliver = core.deliver_stored if is_stored else core.deliver
-            status, count, frames = deliver(consumer.handle, slice_messages, room_bytes)
+            most = min(slice_messages, SLICE_MESSAGES) if is_stored else slice_messages
+            status, count, frames = deliver(consumer.handle, most, room_bytes)
             is_encoded = consumer.is_core_encoding and not is_stored
             if count:
                 outflow.write(consumer, count, frames, is_encoded=is_encoded)
@@ -280,6 +295,9 @@ class Dispatcher:
                 idle = 0
             if status == DeliverStatus.SPECIAL:
                 queue.examined = ExaminedQueue(core, queue, self._judge)
+                return True
+            if count and self.clock_s() >= self._until_s:
+                outflow.again[queue.id] = None
                 return True
         return False
 

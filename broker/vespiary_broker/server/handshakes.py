@@ -5,8 +5,9 @@ and its client may leave it there; one that waits holds its first message alone.
 clients do not keep others out, a place is taken from the handshake that has lasted longest, but
 from none that has had less than `TURN_S`: one that goes on needs its round trips and no more. Of
 those that wait the newest is next: behind thousands that will never go on, the first would be one
-of them, and its client has given up. Must never look at what is said. Called by `gate` and
-`listener`; owner: the event loop.
+of them, and its client has given up. Few begin in a turn of the loop: each is a signature and a key
+exchange, for which all other connections wait. Must never look at what is said. Called by `gate`
+and `listener`; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final, Protocol
 
 TURN_S: Final = 2.0
 """Seconds that a handshake has in any case, however many wait."""
+BEGUN_MAX: Final = 1
+"""Handshakes that begin in one turn of the loop."""
 _LOOK_S: Final = 0.1
 
 
@@ -45,6 +48,8 @@ class Handshakes:
         self._begun: dict[Handshake, float] = {}  # when; the oldest stands first
         self._waiting: dict[Handshake, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._turn_count = 0  # begun in this turn
+        self._is_counting = False
 
     def request(self, handshake: Handshake, loop: asyncio.AbstractEventLoop) -> None:
         """Have it begun, now or as soon as there is a place; `end` follows."""
@@ -58,21 +63,34 @@ class Handshakes:
             self._begin_next(loop)
 
     def _begin_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give away what is free, first to those that came last."""
-        while self._waiting and len(self._begun) < self._allowed:
+        """Give away what is free or has been had for long, first to those that came last."""
+        while self._waiting and self._turn_count < BEGUN_MAX and self._has_place(loop):
             following, _ = self._waiting.popitem()
             self._begun[following] = loop.time()
+            self._turn_count += 1
             following.begin()
+        if self._turn_count and not self._is_counting:
+            self._is_counting = True
+            loop.call_soon(self._count_anew, loop)
         if self._waiting and self._timer is None:
             self._timer = loop.call_later(_LOOK_S, self._look, loop)
 
+    def _has_place(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether there is a place, if need be that of the one that has lasted longest."""
+        if len(self._begun) < self._allowed:
+            return True
+        oldest, begun_s = next(iter(self._begun.items()))
+        if begun_s > loop.time() - TURN_S:
+            return False
+        del self._begun[oldest]
+        self.given_way += 1
+        oldest.give_way()
+        return True
+
+    def _count_anew(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._turn_count, self._is_counting = 0, False
+        self._begin_next(loop)
+
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take places from handshakes that last, as many as are waited for."""
         self._timer = None
-        overdue = loop.time() - TURN_S
-        lasting = [each for each, begun_s in self._begun.items() if begun_s <= overdue]
-        for each in lasting[: len(self._waiting)]:
-            self.given_way += 1
-            each.give_way()
-            self.end(each, loop)
         self._begin_next(loop)

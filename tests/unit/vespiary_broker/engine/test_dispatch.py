@@ -1,6 +1,9 @@
+import itertools
+
 import pytest
 
 from vespiary_broker.engine.core import AckMode, NoRoom
+from vespiary_broker.engine.dispatch import SERVE_S
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_testkit.engine_rig import Rig
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -199,3 +202,61 @@ def test_a_special_message_is_given_in_its_turn(mode: AckMode) -> None:
     rig.turn()
     assert output.bodies() == [b"0000000000", b"0000000001", b"special", b"0000000000"]
     assert rig.dispatcher.messages_out == 4
+
+
+def _slow_clock(rig: Rig, step_s: float) -> None:
+    """Have so much time pass between two looks at the clock."""
+    rig.dispatcher.clock_s = itertools.count(1.0, step_s).__next__
+
+
+def test_a_message_for_many_takes_many_turns() -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(50)]
+    for output in outputs:
+        rig.subscribe(output, "/topic/t", AckMode.AUTO)
+    rig.send("/topic/t", b"all")
+    _slow_clock(rig, SERVE_S / 10)
+    served = []
+    while True:
+        rig.turn()
+        served.append(sum(len(output.bodies()) for output in outputs))
+        if not rig.dispatcher.has_more:
+            break
+    assert sum(served) == 50
+    assert max(served) <= 10
+    assert len(served) < 20, "each turn gets somewhere"
+
+
+def test_what_was_left_comes_before_what_is_new() -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(4)]
+    for number, output in enumerate(outputs):
+        rig.subscribe(output, f"/queue/q{number}", AckMode.AUTO)
+    _slow_clock(rig, SERVE_S)  # one queue a turn
+    for number in (0, 1, 2):
+        rig.send(f"/queue/q{number}", b"x")
+    order: list[int] = []
+    for turn in range(4):
+        rig.turn()
+        order += [n for n, output in enumerate(outputs) if output.bodies()]
+        if turn == 0:
+            rig.send("/queue/q3", b"new")
+    assert sorted(order[:3]) == [0, 1, 2]
+    assert order[3:] == [3]
+
+
+def test_consumers_of_one_queue_have_their_turns_over_many_turns_of_the_loop() -> None:
+    rig = Rig()
+    outputs = [rig.output() for _ in range(3)]
+    for output in outputs:
+        rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    _send(rig, 9)
+    _slow_clock(rig, SERVE_S)  # one consumer a turn
+    shares: list[list[int]] = []
+    while not shares or rig.dispatcher.has_more:
+        rig.turn()
+        shares.append([len(output.bodies()) for output in outputs])
+    assert all(sum(map(bool, share)) <= 1 for share in shares)
+    totals = [sum(share) for share in zip(*shares, strict=True)]
+    assert sum(totals) == 9
+    assert min(totals) >= 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
-from vespiary_broker.server.handshakes import TURN_S, Handshakes
+from vespiary_broker.server.handshakes import BEGUN_MAX, TURN_S, Handshakes
 
 
 class HandClock:
@@ -14,6 +15,7 @@ class HandClock:
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._timers: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
     def time(self) -> float:
@@ -23,6 +25,21 @@ class HandClock:
         self._timers.append((self.now_s + delay_s, call, args))
         return self
 
+    def call_soon(self, call: Callable[..., None], *args: Any) -> object:
+        self.soon.append((call, args))
+        return self
+
+    def turn(self) -> None:
+        """End a turn of the loop."""
+        soon, self.soon = self.soon, []
+        for call, args in soon:
+            call(*args)
+
+    def settle(self) -> None:
+        """Let turns pass until nothing is left to do in them."""
+        while self.soon:
+            self.turn()
+
     def move_on(self, seconds: float) -> None:
         end_s = self.now_s + seconds
         while due := [each for each in self._timers if each[0] <= end_s]:
@@ -30,6 +47,7 @@ class HandClock:
             self._timers.remove(first)
             self.now_s = first[0]
             first[1](*first[2])
+            self.settle()
         self.now_s = end_s
 
     @property
@@ -59,10 +77,12 @@ class World:
     def come(self) -> Client:
         client = Client()
         self.places.request(client, self.loop)
+        self.clock.settle()
         return client
 
     def finish(self, client: Client) -> None:
         self.places.end(client, self.loop)
+        self.clock.settle()
 
 
 def states(*clients: Client) -> list[str]:
@@ -125,3 +145,33 @@ def test_thousands_that_do_not_go_on_keep_nobody_out() -> None:
     honest = world.come()
     world.clock.move_on(TURN_S + 0.2)
     assert honest.state == "began"
+
+
+def test_few_begin_in_one_turn_of_the_loop() -> None:
+    world = World(100)
+    clients = [Client() for _ in range(20)]
+    for client in clients:
+        world.places.request(client, world.loop)
+    begun = [states(*clients).count("began")]
+    while world.clock.soon:
+        world.clock.turn()
+        begun.append(states(*clients).count("began"))
+    assert begun[0] == BEGUN_MAX
+    assert begun[-1] == 20
+    assert all(after - before <= BEGUN_MAX for before, after in pairwise(begun))
+
+
+def test_few_are_cut_off_in_one_turn_of_the_loop() -> None:
+    world = World(20)
+    lasting = [world.come() for _ in range(20)]
+    world.clock.now_s += TURN_S + 1
+    waiting = [Client() for _ in range(20)]
+    for client in waiting:
+        world.places.request(client, world.loop)
+    cut = [states(*lasting).count("cut")]
+    while world.clock.soon:
+        world.clock.turn()
+        cut.append(states(*lasting).count("cut"))
+    assert cut[-1] == 20
+    assert all(after - before <= BEGUN_MAX for before, after in pairwise([0, *cut]))
+    assert states(*waiting) == ["began"] * 20
