@@ -229,7 +229,10 @@ class ServerRig:
             connection.connection_lost(None)
         await self.settle()
         self.cycle.close()
-        await self.settle()
+        for _ in range(2000):  # the queues of thousands of subscriptions go in so many turns
+            await self.settle()
+            if not self.tasks:
+                break
         assert not self.tasks
         assert not self.cycle.connections
         assert not self.cycle.partial

@@ -54,8 +54,6 @@ class Connection(asyncio.BufferedProtocol):
 
     Invariant: the core's handle is valid, and in use by nobody else, until `_forget`.
 
-    Owner: the event loop.
-
     Args:
         cycle: What all connections share.
         listener: The listener that it came through.
@@ -174,11 +172,15 @@ class Connection(asyncio.BufferedProtocol):
         self._timers.clear()
         self.listener.remove(self)
         self._drop_input()
+        self.descriptor = -1  # another connection may have it from now on
         if self._stream is not None:
             self._stream.cut()
+        self._let_write()
+        self._cycle.turns.leave(self, self._give_back)
+
+    def _give_back(self) -> None:
         if self.handler is not None:
             self.handler.close()
-        self._let_write()
         if not self.is_busy:
             self._forget()
 
@@ -490,11 +492,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _turn_away(self) -> None:
         """Refuse a connection that never was one."""
-        reason = self._cycle.failure or self._cycle.cordon
-        if reason:
+        if reason := self._cycle.failure or self._cycle.cordon:
             self.refuse(reason)
-            return
-        self.refuse_error(self.listener.too_many())
+        else:
+            self.refuse_error(self.listener.too_many())
 
     def linger(self) -> None:
         """Say that nothing more comes, and throw away what the client still sends."""
@@ -558,8 +559,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def cancel_timer(self, name: str) -> None:
         """Leave that undone."""
-        timer = self._timers.pop(name, None)
-        if timer is not None:
+        if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
     def _check_first_byte(self) -> None:

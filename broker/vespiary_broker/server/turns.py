@@ -3,9 +3,10 @@
 Owns two bounds. A connection whose frames have taken long since it was read goes on behind the
 others. And of the frames that need a task (subscriptions, commits), of all connections together, as
 many begin in a turn as turns have time for; the rest wait in their order, each with all that its
-connection sent behind it. While the journal writes, turns count as one, up to `HOLD_S`: the loop is
-to be free when the write ends, for those whom it confirms. Must never know what a frame asks for.
-Called by `connection` and `cycle`; owner: the event loop.
+connection sent behind it. What follows from the end of a connection stands in the same order: who
+comes back finds given back what it had. While the journal writes, turns count as one, up to
+`HOLD_S`: the loop is to be free when the write ends, for those whom it confirms. Must never know
+what a frame asks for. Called by `connection` and `cycle`; owner: the event loop.
 
 How many begin is found by measuring whole turns, as a frame's price is not known before: as many as
 would have fitted into a turn that took too long, twice as many after a short one, and never none.
@@ -139,16 +140,26 @@ class Turns:
         if is_rest or self._is_closed:
             self._spawn(work)
             return
-        if not self._is_ticking:
-            self._is_ticking = True
-            self._turn_s = self.clock()
-            self._count_anew()
-            self._loop.call_soon(self._tick)
-        if self._waiting or self._begun_count >= self.most:
+        if self._has_to_wait():
             self._watch(connection)
             self._waiting.append((connection, work))
             return
         self._begin(connection, work)
+
+    def leave(self, connection: Worker, act: Callable[[], None]) -> None:
+        """Do what follows from the end of a connection, when there is time.
+
+        Thousands may end at once. What others send after it is begun after it.
+
+        Args:
+            connection: The one that is gone.
+            act: Gives back what it had.
+        """
+        if self._is_closed or not self._has_to_wait():
+            self._begun_count += 1
+            act()
+        else:
+            self._waiting.append((connection, _done(act)))
 
     def end(self, connection: Worker, *, is_watched: bool) -> None:
         """Note that a frame's task is done.
@@ -174,6 +185,15 @@ class Turns:
         self._is_closed = True
         while self._waiting:
             self._begin(*self._waiting.popleft())
+
+    def _has_to_wait(self) -> bool:
+        """Begin a turn if none is going on, and return whether it has no time left."""
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._turn_s = self.clock()
+            self._count_anew()
+            self._loop.call_soon(self._tick)
+        return bool(self._waiting) or self._begun_count >= self.most
 
     def _begin(self, connection: Worker, work: Coroutine[Any, Any, None]) -> None:
         self._begun.append(connection)
@@ -216,3 +236,7 @@ class Turns:
             self.most = max(1, int(len(self._running) * TURN_S / took_s))
         elif took_s < TURN_S / 2 and len(self._running) >= self.most:
             self.most = min(BEGUN_MAX, self.most * 2)
+
+
+async def _done(act: Callable[[], None]) -> None:
+    act()

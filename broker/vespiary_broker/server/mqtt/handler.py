@@ -393,3 +393,4 @@ class MqttHandler:
         sentence = "another connection has the client id now"
         self._cycle.count_error("session-taken-over")
         self._connection.end(self._last(ReasonCode.SESSION_TAKEN_OVER, sentence), is_patient=False)
+        self.close()  # it may be gone, and nobody had the time to see to it

@@ -12,7 +12,7 @@ import pytest
 
 from vespiary_broker.engine.usage import DROPPED_MAX
 from vespiary_broker.server.turns import BEGUN_MAX, HOLD_S, LOOK_FRAMES, TURN_S
-from vespiary_codec.wire.mqtt import Connect, Pingreq, Pingresp, Property
+from vespiary_codec.wire.mqtt import Connack, Connect, Pingreq, Pingresp, Property
 from vespiary_testkit.mqtt_rig import V3, V5, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.server_rig import Peer
@@ -349,3 +349,88 @@ async def test_a_session_of_mqtt_that_ends_takes_many_turns_for_its_queues(rig: 
         await asyncio.sleep(0)
     assert left[-1] == 0
     assert all(a - b <= DROPPED_MAX for a, b in itertools.pairwise(left))
+
+
+# --- many connections that end at once --------------------------------------------------------------
+
+
+@on_rig()
+async def test_the_ends_of_many_connections_take_many_turns(rig: MqttRig) -> None:
+    many = await stomp_peers(rig, 50)
+    await rig.settle()
+    rig.cycle.turns.most = 5
+    make_slow(rig, 0.75 * TURN_S)  # `most` stays
+    for peer in many:
+        peer.lose()
+    assert not rig.listener.connections, "nobody counts them any more"
+    left = [50]
+    while rig.cycle.connections:
+        left.append(len(rig.cycle.connections))
+        await asyncio.sleep(0)
+    assert left[1] == 45
+    assert all(before - after <= 5 for before, after in itertools.pairwise([*left, 0]))
+
+
+@on_rig()
+async def test_who_comes_back_finds_given_back_what_it_had(rig: MqttRig) -> None:
+    """Its subscription is in use by the connection that is gone, until that was seen to."""
+    form = (
+        "SUBSCRIBE\nid:1\ndestination:/topic/t\ndurable-subscription-name:s\nack:client\n"
+        "receipt:s\n\n\0"
+    )
+    peers = [rig.peer() for _ in range(30)]
+    for number, peer in enumerate(peers):
+        await peer.login(client_id=f"c{number}")
+        peer.send(form.encode())
+        await rig.flush()
+    rig.cycle.turns.most = 1
+    make_slow(rig)
+    for peer in peers:
+        peer.lose()
+    assert len(rig.cycle.connections) == 29
+    again = rig.peer()
+    await again.login(client_id="c29")
+    again.send(form.encode())
+    await turns_until(lambda: not rig.tasks)
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in again.frames()] == ["s"]
+
+
+@on_rig()
+async def test_a_session_of_mqtt_goes_on_though_its_last_connection_was_not_seen_to(
+    rig: MqttRig,
+) -> None:
+    client = await rig.connected(version=V3, clean_start=False)
+    await client.subscribe("a", 1)
+    again = rig.client(V3)
+    async with rig.hub.sessions.lock("c"):
+        again.send(Connect(V3, "c", clean_start=False))
+        await rig.settle()
+        rig.cycle.turns.most = 0  # nobody's turn comes
+        client.lose()
+        assert len(rig.cycle.connections) == 2
+    await rig.flush()
+    assert again.one(Connack).session_present
+    (handler,) = [each.handler for each in rig.cycle.connections.values() if each.is_open]
+    assert handler is not None
+    assert handler.subscriptions_count == 1
+    rig.cycle.turns.most = 1
+    (other,) = await stomp_peers(rig, 1)
+    other.send(b"SEND\ndestination:/topic/a\npersistent:true\n\n1\0")
+    await rig.flush()
+    assert [each.payload for each in await again.received()] == [b"1"]
+    assert len(rig.cycle.connections) == 2
+
+
+@on_rig()
+async def test_ends_that_wait_are_seen_to_when_the_broker_stops(rig: MqttRig) -> None:
+    many = await stomp_peers(rig, 10)
+    await rig.settle()
+    rig.cycle.turns.most = 1
+    make_slow(rig)
+    for peer in many:
+        peer.lose()
+    assert len(rig.cycle.connections) == 9
+    rig.cycle.turns.close()
+    await rig.settle(2)
+    assert not rig.cycle.connections
