@@ -182,19 +182,19 @@ class Connecting:
                 return None
             try:
                 login = self._login(packet, session)
-            except VespiaryError:
-                self._hub.left(session)
-                raise
-            if login.will is not None and session.is_durable:
-                try:
+                if login.will is not None and session.is_durable:
                     await self._hub.wills.keep(login.will)
-                except VespiaryError:
+            except VespiaryError:
+                if is_present:
                     self._hub.left(session)
-                    raise
-                if not self._connection.is_open:  # it was never told that it is connected
+                else:  # a client that was refused leaves nothing behind
+                    await self._hub.sessions.end(session)
+                raise
+            if not self._connection.is_open:  # it was never told that it is connected
+                if login.will is not None:
                     self._hub.wills.drop(login.will)
-                    self._hub.left(session)
-                    return None
+                self._hub.left(session)
+                return None
             session.client = self._handler
             self._handler.logged_in(login, self._keep_alive_s(packet))
             answer = self._connack(packet, session, is_present=is_present)

@@ -351,7 +351,7 @@ async def test_a_session_of_mqtt_that_ends_takes_many_turns_for_its_queues(rig: 
     assert all(a - b <= DROPPED_MAX for a, b in itertools.pairwise(left))
 
 
-# --- many connections that end at once --------------------------------------------------------------
+# --- many connections that end at once ------------------------------------------------------------
 
 
 @on_rig()

@@ -193,3 +193,25 @@ async def test_a_session_that_ends_with_its_connection_has_no_note(rig: MqttRig)
     assert notes(rig) == 0
     client.lose()
     assert [each.payload for each in await reader.received()] == [b"bye"]
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_who_is_refused_for_its_will_leaves_no_session_behind(rig: MqttRig) -> None:
+    wrong = Will("$SYS/broker/x", b"bye", 1, False)
+    client = rig.client()
+    client.send(Connect(V5, "c", will=wrong, **expiring(100)))  # type: ignore[arg-type]
+    await rig.flush()
+    assert client.one(Connack).reason_code.is_failure
+    assert rig.hub.sessions.get("c") is None
+    assert not any("mqtt" in key for key in rig.bindings.values)
+    assert rig.engine.registry.limits.durable_sessions == 0
+    known = await rig.connected("c", **expiring(100))
+    await known.subscribe("a", 1)
+    known.lose()
+    again = rig.client()
+    again.send(Connect(V5, "c", will=wrong, **expiring(100)))  # type: ignore[arg-type]
+    await rig.flush()
+    assert again.one(Connack).reason_code.is_failure
+    kept = rig.hub.sessions.get("c")
+    assert kept is not None
+    assert list(kept.subscriptions) == ["a"], "what was there before stays"
