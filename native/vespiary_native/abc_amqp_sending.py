@@ -18,7 +18,7 @@ class AmqpEncoding(NamedTuple):
     Attributes:
         channel: Of the session; it stays.
         handle: Of the link.
-        frame_bytes: Largest frame that the client takes.
+        frame_bytes: Largest frame that is made here; what needs a larger one is not plain.
         is_settled: Whether deliveries are settled as they leave.
         is_stored: Whether all of its messages are handed out as they are stored.
     """

@@ -198,13 +198,17 @@ class BrowserLink(OutgoingLink):
             body = LargeBody(reference.large_id, reference.size_bytes, reference.crc)
             self.stream(LargeDelivery(message.sequence, stored_head(found), body))
             return
+        payload = payload_of(found, self._queue.id, now_ms)
+        if self._too_large.is_one(len(payload)):
+            self._too_large.say(message.sequence, len(payload))
+            return
         session = self.session
         frames = transfer_frames(
             session.channel,
             self.handle,
             self.given(message.sequence),
             message.sequence.to_bytes(8, "big"),
-            payload_of(found, self._queue.id, now_ms),
+            payload,
             session.handler.frame_bytes,
             is_settled=self.is_pre_settled,
         )

@@ -1,7 +1,7 @@
 """Messages that one consumer must not be given again (`undeliverable-here`).
 
 Owns which they are. The queue is examined from then on, since its order depends on the consumer
-(`engine.examined`). Called by `outcomes`.
+(`engine.examined`). Called by `outcomes` and `fitting`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.settling import Judge
 from vespiary_codec.journal.page_sketch import PageSketch
 
-_EXCLUDED_MAX: Final = 10_000
+EXCLUDED_MAX: Final = 10_000
 _NUMBERS: Final = count(1)
 
 
@@ -39,7 +39,7 @@ class Excluding:
     def add(self, sequence: int) -> None:
         """Exclude a message."""
         self.excluded[sequence] = None
-        if len(self.excluded) > _EXCLUDED_MAX:
+        if len(self.excluded) > EXCLUDED_MAX:
             del self.excluded[next(iter(self.excluded))]
 
     def wants(self, message: MessageView) -> bool:
@@ -66,12 +66,24 @@ def exclude(core: Core, judge: Judge | None, consumer: Consumer, sequence: int) 
     if isinstance(match, Excluding):
         match.add(sequence)
         return
-    queue = consumer.queue
     excluding = Excluding(match)
     excluding.add(sequence)
+    take_match(core, judge, consumer, excluding)
+
+
+def take_match(core: Core, judge: Judge | None, consumer: Consumer, match: Match) -> None:
+    """Have a consumer be given what something else matches than before; its queue is examined.
+
+    Args:
+        core: The core.
+        judge: Decides about special messages.
+        consumer: The consumer, of a queue whose consumers take messages.
+        match: What it wants.
+    """
+    queue = consumer.queue
     if queue.examined is not None:
         queue.examined.remove(consumer)
-    consumer.match = excluding
+    consumer.match = match
     if queue.examined is not None:
         queue.examined.add(consumer)
     else:

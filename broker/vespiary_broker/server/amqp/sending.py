@@ -22,10 +22,11 @@ from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.views import HELD_MAX
 from vespiary_broker.server.amqp.conditions import error_of
+from vespiary_broker.server.amqp.fitting import TooLarge, size_of
 from vespiary_broker.server.amqp.large_sending import LargeSending
 from vespiary_broker.server.amqp.links import Link
 from vespiary_broker.server.amqp.restoring import payload_of
-from vespiary_broker.server.amqp.transfers import serial_distance, transfer_frames
+from vespiary_broker.server.amqp.transfers import HEAD_BYTES_MAX, serial_distance, transfer_frames
 from vespiary_broker.server.protocol_handler import Work
 from vespiary_codec.stored_message import read_stored
 from vespiary_codec.wire.amqp import Accepted, Attach, Detach, Error, Flow, Released
@@ -76,6 +77,7 @@ class OutgoingLink(Link):
         self._count = 0
         self._limit = -1
         self._sent: list[int] = []  # pre-settled, and there was no room to acknowledge them
+        self._too_large = TooLarge(self)
         self._large: LargeSending | None = None
         self._is_linked = False  # the core knows it, and counts its credit
         self._is_draining = False
@@ -112,12 +114,17 @@ class OutgoingLink(Link):
         if consumer is None or not consumer.is_open:
             return
         is_stored = session.cycle.annotations.has_any_in(consumer.queue.id)
+        frame_bytes = session.handler.frame_bytes
+        most = self._too_large.size_bytes_max
+        if most:
+            # What is larger than the client takes is not plain for the core, and comes to `encode`.
+            frame_bytes = min(frame_bytes, most + HEAD_BYTES_MAX)
         session.cycle.core.encode_amqp(
             consumer.handle,
             AmqpEncoding(
                 session.channel,
                 self.handle,
-                session.handler.frame_bytes,
+                frame_bytes,
                 self.is_pre_settled,
                 is_stored,
             ),
@@ -177,12 +184,12 @@ class OutgoingLink(Link):
         if consumer is None or not consumer.is_open:
             return
         if self._is_linked:
-            credit = 0 if self._large is not None else self.credit
+            credit = 0 if self._is_busy else self.credit
             self.session.cycle.core.set_amqp_link_credit(consumer.handle, credit)
         if consumer.view is None:
             return
         room = 0
-        if self.session.has_room and self._large is None:
+        if self.session.has_room and not self._is_busy:
             most = self.session.handler.settings.max_unsettled
             room = min(self.credit, most - len(self.held), self.session.room_frames)
             room = max(room, 0)
@@ -191,6 +198,11 @@ class OutgoingLink(Link):
             return
         self._limit = consumer.credit = limit
         consumer.view.credit = min(limit, HELD_MAX)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the link is given nothing more until it has done with what it was given."""
+        return self._large is not None or self._too_large.is_busy
 
     def flow(self, flow: Flow) -> None:
         """Take the client's credit."""
@@ -239,8 +251,8 @@ class OutgoingLink(Link):
         if not self._is_draining or consumer is None or not consumer.is_open:
             return
         cycle = self.session.cycle
-        is_waiting = self.session.has_room and self._large is None and self._has_more(consumer)
-        if self.credit and (is_waiting or self._large is not None or not self.session.has_room):
+        is_waiting = self.session.has_room and not self._is_busy and self._has_more(consumer)
+        if self.credit and (is_waiting or self._is_busy or not self.session.has_room):
             self._drain_looks += is_waiting
             if self._drain_looks <= _DRAIN_LOOKS_MAX:
                 cycle.engine.dispatcher.poke(consumer.queue.id)
@@ -283,6 +295,9 @@ class OutgoingLink(Link):
         for message in read_stored(data):
             added = changed.of((queue_id, message.sequence))
             payload = payload_of(message, queue_id, now_ms, added)
+            if self._too_large.is_one(len(payload)):
+                self._too_large.pass_over(message.sequence, len(payload))
+                continue
             frames += transfer_frames(
                 session.channel,
                 self.handle,
@@ -343,6 +358,14 @@ class OutgoingLink(Link):
 
     def stream(self, given: LargeDelivery) -> None:
         """Send a large message; the link is given nothing else meanwhile."""
+        if self._too_large.size_bytes_max:
+            (message,) = read_stored(given.head)
+            now_ms = self.session.cycle.engine.fates.clock_ms()
+            size_bytes = size_of(message, self.queue_id, now_ms, given.body.size_bytes)
+            if self._too_large.is_one(size_bytes):
+                self._too_large.pass_over(given.sequence, size_bytes)
+                self.refresh()
+                return
         self._large = LargeSending(self, given)
         self.refresh()
         self.session.cycle.spawn(self._large.run())
@@ -350,12 +373,15 @@ class OutgoingLink(Link):
     def stream_ended(self, *, is_sent: bool) -> None:
         """Go on behind a large message."""
         self._large = None
-        self.session.tell_room()
-        if not self.is_open:
-            return
-        if is_sent and self.is_pre_settled:
+        if is_sent and self.is_open and self.is_pre_settled:
             self._acknowledge_sent()
-        self._serve()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Be given messages again, behind one that was not given as others are."""
+        self.session.tell_room()
+        if self.is_open:
+            self._serve()
 
     # --- what was settled -------------------------------------------------------------------------
 
