@@ -223,6 +223,17 @@ class AmqpLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             maximum=1_000_000,
         ),
     ] = 20_000
+    max_durable_links: Annotated[
+        int,
+        setting(
+            "Sending links of one user whose unsettled deliveries are remembered (durability "
+            "`unsettled-state`). For one more, the one that was left longest ago is forgotten; if "
+            "all are attached, it is refused.",
+            change=Change.RESTART,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = 1000
     max_nesting: Annotated[
         int,
         setting(

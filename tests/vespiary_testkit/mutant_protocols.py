@@ -65,6 +65,32 @@ PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "        is_stored = False\n",
         _AMQP + "test_amqp_core_sending.py::test_annotations_are_not_lost_on_another_link",
     ),
+    Mutant(
+        "told accepted before the flush",
+        "A durable link that is attached again is told that a message was accepted before it is "
+        "durable.",
+        _SERVER + "amqp/unsettled.py",
+        "            await self._cycle.durable()\n        return not",
+        "            pass\n        return not",
+        _AMQP + "test_recovering.py::test_the_answer_waits_for_what_it_says_to_be_durable",
+    ),
+    Mutant(
+        "a note apart from its message",
+        "A crash leaves a message of a durable link of AMQP without the note that it was accepted.",
+        _SERVER + "amqp/unsettled.py",
+        "            places, sequences = self._links.stage((message, target), note)\n",
+        "            places = stage(message, target)\n"
+        "            _, sequences = self._links.stage(None, note)\n",
+        _AMQP + "test_recovering.py::test_message_and_note_are_one_transaction_of_the_journal",
+    ),
+    Mutant(
+        "larger than a link takes",
+        "The core sends a client of AMQP messages that are larger than it takes.",
+        _SERVER + "amqp/sending.py",
+        "            frame_bytes = min(frame_bytes, most + HEAD_BYTES_MAX)\n",
+        "            pass\n",
+        _AMQP + "test_message_sizes.py::test_the_largest_that_fits_is_given_to_the_byte",
+    ),
 )
 
 NATIVE_PROTOCOLS: Final[tuple[Mutant, ...]] = (

@@ -21,6 +21,7 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.engine.subscriptions import forbidden_consumers
 from vespiary_broker.server.amqp.annotations import ChangedAnnotations
+from vespiary_broker.server.amqp.unsettled import DurableLinks
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
@@ -73,6 +74,7 @@ class Cycle:
         self.errors: Counter[str] = Counter()
         self.frames = 0
         self.annotations = ChangedAnnotations()
+        self.durable_links = DurableLinks(self)
         self.connections_total = 0
         self.failure = ""
         self.is_stopping = False

@@ -25,6 +25,7 @@ from vespiary_codec.wire.amqp import AmqpLimits, RemoteProtocolError, Transfer, 
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import LargeLimits
+    from vespiary_broker.server.message_sender import Stage
     from vespiary_broker.store.large_messages import LargeMessages
     from vespiary_broker.store.large_writer import LargeWriter
 
@@ -43,6 +44,7 @@ class Delivery:
         state: What its sender says of it: a transaction, or nothing.
         writer: Where its body goes; None: it is in memory.
         size_bytes: Bytes taken.
+        stage: Stages its message; None: as any message.
 
     Args:
         transfer: Its first transfer.
@@ -69,6 +71,7 @@ class Delivery:
         self.state: Any = None
         self.writer: LargeWriter | None = None
         self.size_bytes = 0
+        self.stage: Stage | None = None
         self._limits = limits
         self._repeats = repeats
         self._size_bytes_max = size_bytes_max

@@ -35,6 +35,8 @@ from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.coordinating import CoordinatorLink
 from vespiary_broker.server.amqp.links import Link, RefusedLink
 from vespiary_broker.server.amqp.receiving import IncomingLink
+from vespiary_broker.server.amqp.recovering import DurableIncomingLink, open_durable
+from vespiary_broker.server.amqp.recovering import is_durable as is_durable_sender
 from vespiary_broker.server.amqp.sending import OutgoingLink
 from vespiary_broker.server.amqp.terminus import (
     COPY,
@@ -147,6 +149,9 @@ async def _incoming(session: AmqpSession, asked: Attach) -> Link:
         max_message_size=ULong(handler.settings.max_message_size),
         offered_capabilities=(Symbol("DELAYED_DELIVERY"),),
     )
+    if is_durable_sender(asked):
+        durable = await open_durable(session, asked)
+        return DurableIncomingLink(session, asked, destination, text, answer, durable)
     return IncomingLink(session, asked, destination, text, answer, node)
 
 

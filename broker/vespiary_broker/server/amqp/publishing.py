@@ -13,10 +13,11 @@ from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, expiry, stamp
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.storing import PROTOCOL, Taken
-from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent
+from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent, Stage
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -85,19 +86,30 @@ class Publisher:
             protocol=PROTOCOL,
         )
 
-    def try_send(self, message: Outgoing) -> Sent | None:
+    def try_send(self, message: Outgoing, stage: Stage | None = None) -> Sent | None:
         """Send a message if that needs no waiting; None: `send_later` does it.
+
+        Args:
+            message: The message.
+            stage: Stages it; None: as any message.
 
         Raises:
             VespiaryError: It may not be sent.
         """
-        return self._sender.try_send(message)
+        return self._sender.try_send(message, stage)
 
-    async def send_later(self, message: Outgoing, *, is_in_flight: bool) -> bool:
+    def stage(self, message: Outgoing, target: Target) -> int:
+        """Stage a message as any; see `MessageSender.stage`."""
+        return self._sender.stage(message, target)
+
+    async def send_later(
+        self, message: Outgoing, stage: Stage | None = None, *, is_in_flight: bool
+    ) -> bool:
         """Send a message once destination and room are there, or do what a policy says.
 
         Args:
             message: The message.
+            stage: Stages it; None: as any message.
             is_in_flight: As of `MessageSender.send`.
 
         Returns:
@@ -106,7 +118,7 @@ class Publisher:
         Raises:
             VespiaryError: It is refused by a policy, or its destination cannot be made.
         """
-        sent = await self._sender.send(message, is_in_flight=is_in_flight)
+        sent = await self._sender.send(message, stage, is_in_flight=is_in_flight)
         return sent.outcome is Outcome.SENT
 
     def full_state(self, destination: Destination) -> AddressState | None:

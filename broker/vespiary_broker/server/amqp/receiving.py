@@ -82,7 +82,7 @@ class IncomingLink(Link):
         self._count = int(asked.initial_delivery_count or 0)
         self._delivery: Delivery | None = None
         self._repeats = Repeats(session.handler.limits)
-        self._second: dict[int, None] = {}  # accepted; the sender settles them
+        self._second: dict[int, bytes] = {}  # accepted, by id; the sender settles them
         self._lessons = Lessons(session.handler.limits, self._teach)
         self._is_taught = False  # the core knows the link
         self._core_credit = 0  # and may take so many messages
@@ -263,7 +263,7 @@ class IncomingLink(Link):
                 work = self._send_large(delivery, message)
             elif isinstance(delivery.state, TransactionalState):
                 self._add_member(delivery, message)
-            elif (sent := self._publisher.try_send(message)) is not None:
+            elif (sent := self._publisher.try_send(message, delivery.stage)) is not None:
                 self._accept(delivery)
                 if sent.target is not None:
                     self._lessons.note(delivery.key, taken, message, sent.target)
@@ -299,7 +299,7 @@ class IncomingLink(Link):
     async def _send_later(self, delivery: Delivery, message: Outgoing) -> None:
         try:
             is_sent = await self._publisher.send_later(
-                message, is_in_flight=self._destination is not None
+                message, delivery.stage, is_in_flight=self._destination is not None
             )
         except VespiaryError as error:
             self._fail(delivery, error)
@@ -346,7 +346,7 @@ class IncomingLink(Link):
                     is_taken = True
             else:
                 is_taken = await self._publisher.send_later(
-                    large, is_in_flight=self._destination is not None
+                    large, delivery.stage, is_in_flight=self._destination is not None
                 )
                 if is_taken or self.session.connection.is_open:
                     self._accept(delivery)
@@ -364,7 +364,7 @@ class IncomingLink(Link):
         if delivery.is_settled:
             return
         if delivery.is_second:
-            self._second[delivery.id] = None
+            self._second[delivery.id] = delivery.tag
         self.session.accepted(delivery.id, is_settled=not delivery.is_second)
 
     def _add_member(self, delivery: Delivery, message: Outgoing) -> None:
@@ -398,8 +398,11 @@ class IncomingLink(Link):
         reach = serial_distance(int(last), int(asked.first))
         done = [one for one in self._second if 0 <= serial_distance(one, int(asked.first)) <= reach]
         for one in done:
-            del self._second[one]
+            self._settle(one, self._second.pop(one))
         self._used()
+
+    def _settle(self, delivery_id: int, tag: bytes) -> None:
+        """Take note that the sender has settled a delivery."""
 
     def _used(self) -> None:
         if self._credit <= self._low and not self.is_refused:

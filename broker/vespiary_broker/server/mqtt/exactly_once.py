@@ -25,8 +25,8 @@ from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.server.mqtt.in_flight import Place, Resumed
-from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.sessions import MqttSession
+from vespiary_broker.server.note_queues import NoteQueues
 
 _KEY: Final = "packet-id"
 _HEX_BYTES_MAX: Final = 256

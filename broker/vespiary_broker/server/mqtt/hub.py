@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.server.mqtt.exactly_once import ExactlyOnce
-from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import MqttSession, MqttSessions
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
 from vespiary_broker.server.mqtt.sys_topics import PERIOD_S, SysTopics
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.mqtt.wills import Wills
+from vespiary_broker.server.note_queues import NoteQueues
 
 if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle

@@ -17,8 +17,8 @@ from vespiary_broker.engine.joint_staging import End, Note
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.transactions import Outgoing
-from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.topics import TopicMapping
+from vespiary_broker.server.note_queues import NoteQueues
 
 _NAME: Final = "retained"
 _KEY: Final = "destination"

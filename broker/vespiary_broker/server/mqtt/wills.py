@@ -28,11 +28,11 @@ from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.transactions import Outgoing, publish
-from vespiary_broker.server.mqtt.note_queues import NoteQueues
 from vespiary_broker.server.mqtt.outgoing import outgoing_of
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession, MqttSessions
 from vespiary_broker.server.mqtt.topics import TopicMapping
+from vespiary_broker.server.note_queues import NoteQueues
 from vespiary_codec.wire.mqtt import MqttDecoder, MqttLimits, Publish, Version, encode
 from vespiary_codec.wire.stomp.escapes import escape
 from vespiary_spec.errors import VespiaryError

@@ -1,10 +1,11 @@
-"""Queues in which the broker keeps what it must remember of MQTT over a restart.
+"""Queues in which the broker keeps what it must remember of clients over a restart.
 
 Owns how such a queue is made, written and read back. Each note is a message of its own in a durable
-queue that no client sees: what is retained, which messages of QoS 2 were received, which are on
-their way out. So notes are journalled, compacted and recovered as all messages are. The queues are
-last-value queues by the header that names a note, so all of one stands in the core's ring. Called
-by `retained` and `exactly_once`; owner: the event loop.
+queue that no client sees: what MQTT retains, which messages of QoS 2 were received, which are on
+their way out, which deliveries of AMQP their sender has not settled. So notes are journalled,
+compacted and recovered as all messages are. The queues are last-value queues by the header that
+names a note, so all of one stands in the core's ring. Called by MQTT's `retained`, `exactly_once`
+and `wills`, and by AMQP's `unsettled`; owner: the event loop.
 """
 
 from __future__ import annotations
