@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from vespiary_broker.engine.selection.comparisons import within_long
 from vespiary_broker.engine.selection.expressions import Text, Value
 from vespiary_codec.wire.amqp.native_part import application_properties
+from vespiary_codec.wire.amqp.values import Float
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import escape, unescape
 from vespiary_codec.wire.stomp.properties import NATIVE
@@ -143,8 +144,10 @@ def _give_types(values: dict[str, Value], typed: dict[str, Any]) -> None:
             values[name] = value
         elif isinstance(value, int) and text == str(int(value)):
             values[name] = within_long(int(value))
-        elif isinstance(value, float) and math.isfinite(value) and text == repr(float(value)):
-            values[name] = float(value)
+        elif isinstance(value, float) and math.isfinite(value):
+            own = value.text if isinstance(value, Float) else ""
+            if text in (own, repr(float(value))):
+                values[name] = float(text)  # what sketches of pages know of it, too
 
 
 class Extractor:

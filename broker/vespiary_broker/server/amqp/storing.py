@@ -49,7 +49,7 @@ from vespiary_codec.wire.amqp import (
     sections,
 )
 from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
-from vespiary_codec.wire.amqp.values import ULong
+from vespiary_codec.wire.amqp.values import Float, ULong
 from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
 
 PROTOCOL: Final = 3
@@ -459,6 +459,8 @@ def text_of(value: Any) -> str | None:
             return str(value)
         case int():
             return str(int(value))
+        case Float():
+            return value.text
         case float():
             return repr(float(value))
         case bytes():

@@ -28,6 +28,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+_FLOAT_DIGITS_MAX: Final = 9
+"""So many digits tell every number of 32 bits from its neighbours."""
+_FLOAT_MAX: Final = 3.4028235e38
+"""The largest of 32 bits, as it is written."""
+
 Value = Any
 """Any of the values above."""
 
@@ -94,6 +99,16 @@ class Float(float):
 
     def __repr__(self) -> str:
         return f"Float({float(self)})"
+
+    @property
+    def text(self) -> str:
+        """The shortest decimal text of the same number of 32 bits: `0.1`, not that of 64 bits."""
+        if math.isfinite(self):
+            for digits in range(1, _FLOAT_DIGITS_MAX + 1):
+                near = float(f"{float(self):.{digits}g}")
+                if abs(near) <= _FLOAT_MAX and struct.pack(">f", near) == struct.pack(">f", self):
+                    return repr(near)
+        return repr(float(self))
 
 
 class _Octets(bytes):

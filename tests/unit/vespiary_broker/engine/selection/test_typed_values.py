@@ -20,12 +20,13 @@ from vespiary_testkit.page_builder import Message, build_page, whole_parts_of
 
 VALUES: Final = (
     5, "5", "05", 6, "6", 0.5, 1e20, float("inf"), float("nan"), True, "true", False, "x",
-    ULong(2**64 - 1), -7,
+    ULong(2**64 - 1), -7, Float(0.10000000149011612),
 )  # fmt: skip
 TESTS: Final = (
     "{} = 5", "{} <> 5", "{} > 4", "{} < 6", "{} BETWEEN 5 AND 6", "{} = '5'", "{} <> '5'",
     "{} IN ('5', 'true', 'x')", "{} LIKE '5%'", "{} = TRUE", "{} <> TRUE", "{}", "{} IS NULL",
     "{} = 0.5", "{} > 1E19", "{} = 'true'", "{} = 'x'", "{} = 'inf'", "{} + 1 = 6", "{} = {}",
+    "{} > 0.1", "{} = 0.1",
 )  # fmt: skip
 
 
@@ -143,6 +144,12 @@ def test_a_sketch_rules_out_nothing_that_matches(
     for page, sketch in pages:
         if any(match.wants(Stored(one)) for one in page):  # type: ignore[arg-type]
             assert match.may_match(sketch), page
+
+
+@pytest.mark.parametrize("test", ["v = 0.1", "v BETWEEN 0.1 AND 0.1", "v <> 0.2"])
+def test_a_number_of_32_bits_is_the_shortest_that_it_can_be(test: str) -> None:
+    one = Stored(stored({"v": Float(0.10000000149011612)}))
+    assert SelectorMatch(test, "q").wants(one)  # type: ignore[arg-type]
 
 
 def test_a_value_is_found_behind_values_of_all_kinds() -> None:
