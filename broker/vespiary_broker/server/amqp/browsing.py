@@ -198,7 +198,8 @@ class BrowserLink(OutgoingLink):
             body = LargeBody(reference.large_id, reference.size_bytes, reference.crc)
             self.stream(LargeDelivery(message.sequence, stored_head(found), body))
             return
-        payload = payload_of(found, self._queue.id, now_ms)
+        prefixes = self.session.handler.prefixes
+        payload = payload_of(found, self._queue.id, now_ms, prefixes=prefixes)
         if self._too_large.is_one(len(payload)):
             self._too_large.say(message.sequence, len(payload))
             return

@@ -34,7 +34,13 @@ _ADDED_BYTES: Final = 1024
 log = logging.getLogger(__name__)
 
 
-def size_of(message: StoredMessage, queue_id: int, now_ms: int, body_bytes: int) -> int:
+def size_of(
+    message: StoredMessage,
+    queue_id: int,
+    now_ms: int,
+    body_bytes: int,
+    prefixes: tuple[str, str],
+) -> int:
     """Return how many bytes a message has as it goes out.
 
     Args:
@@ -42,8 +48,10 @@ def size_of(message: StoredMessage, queue_id: int, now_ms: int, body_bytes: int)
         queue_id: Its queue.
         now_ms: Milliseconds since 1970.
         body_bytes: Bytes of its body.
+        prefixes: Of queues and of topics, as the client knows them.
     """
-    return len(head_of(message, queue_id, now_ms, body_bytes)) + body_bytes + len(tail_of(message))
+    head = head_of(message, queue_id, now_ms, body_bytes, prefixes=prefixes)
+    return len(head) + body_bytes + len(tail_of(message))
 
 
 class Fitting(Excluding):
@@ -54,12 +62,19 @@ class Fitting(Excluding):
         core: The core.
         queue_id: Its queue.
         size_bytes_max: Largest message that it takes.
+        prefixes: Of queues and of topics, as its client knows them.
     """
 
     def __init__(
-        self, before: Match | None, core: Core, queue_id: int, size_bytes_max: int
+        self,
+        before: Match | None,
+        core: Core,
+        queue_id: int,
+        size_bytes_max: int,
+        prefixes: tuple[str, str],
     ) -> None:
         super().__init__(before)
+        self._prefixes = prefixes
         self._core = core
         self._queue_id = queue_id
         self._size_bytes_max = size_bytes_max
@@ -89,7 +104,10 @@ class Fitting(Excluding):
             message.sequence, message.time_ms, message.deliveries, message.priority,
             message.protocol, message.is_escaped, message.properties, b"",
         )  # fmt: skip
-        return size_of(stored_message, self._queue_id, message.time_ms, body_bytes) > most
+        size_bytes = size_of(
+            stored_message, self._queue_id, message.time_ms, body_bytes, self._prefixes
+        )
+        return size_bytes > most
 
 
 class TooLarge:
@@ -175,6 +193,7 @@ class TooLarge:
         session, consumer = self._link.session, self._link.consumer
         assert consumer is not None
         core, registry = session.cycle.core, session.cycle.engine.registry
-        match = Fitting(consumer.match, core, consumer.queue.id, self.size_bytes_max)
+        prefixes = session.handler.prefixes
+        match = Fitting(consumer.match, core, consumer.queue.id, self.size_bytes_max, prefixes)
         take_match(core, registry.judge, consumer, match)
         return match

@@ -483,10 +483,15 @@ class AmqpHandler:
             sender=self.sender,
         )
 
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """Prefixes of queues and of topics; empty for none."""
+        acceptor = self.listener.acceptor
+        return acceptor.anycast_prefix, acceptor.multicast_prefix
+
     def plain_address(self, text: str) -> str:
         """Return an address without the prefix and the queue that it may have."""
-        acceptor = self.listener.acceptor
-        for prefix in (acceptor.anycast_prefix, acceptor.multicast_prefix):
+        for prefix in self.prefixes:
             if prefix and text.startswith(prefix):
                 text = text[len(prefix) :]
                 break

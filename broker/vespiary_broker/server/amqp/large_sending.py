@@ -86,7 +86,13 @@ class LargeSending:
         """Send all pieces; return whether the message is out."""
         link, session = self._link, self._session
         now_ms = session.cycle.engine.fates.clock_ms()
-        head = head_of(self._message, link.queue_id, now_ms, self._given.body.size_bytes)
+        head = head_of(
+            self._message,
+            link.queue_id,
+            now_ms,
+            self._given.body.size_bytes,
+            prefixes=session.handler.prefixes,
+        )
         piece = head + await reader.next_piece()
         delivery_id = link.given(self._message.sequence)
         while not self._is_cut:

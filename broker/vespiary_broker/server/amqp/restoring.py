@@ -7,6 +7,10 @@ the way in, and has the table.
 What STOMP and MQTT send has a body of bytes. Where its `content-type` or its payload format says
 that it is text, the body is an amqp-value with a string, else a data section. What a field cannot
 say (a `timestamp` that is none) is an application property.
+
+Clients of JMS have queues and topics, and `reply-to` is a name alone: they are told which of both
+it is by the annotation of Qpid JMS, x-opt-jms-reply-to. Without it they take it for what they read
+the message from, and their answer to a topic would go to a queue that nobody reads.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from vespiary_codec.wire.amqp import (
     encode_section,
 )
 from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
-from vespiary_codec.wire.amqp.values import Symbol, Timestamp, UByte, UInt
+from vespiary_codec.wire.amqp.values import Byte, Symbol, Timestamp, UByte, UInt
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import unescape
 from vespiary_codec.wire.stomp.properties import NATIVE as END_OF_LINES
@@ -56,6 +60,13 @@ _ANNOTATED: Final = {
 """Lines that the broker adds, or that another protocol alone knows, as annotations."""
 REPEATS: Final = "x-opt-repeated-properties"
 """Annotation that has the further values of names that stand more than once: a map of lists."""
+PREFIXES: Final = ("/queue/", "/topic/")
+"""By which an address says that it is a queue, or a topic, where nothing else is set."""
+_ANSWER_KIND: Final = Symbol("x-opt-jms-reply-to")
+_QUEUE: Final = Byte(0)
+_TOPIC: Final = Byte(1)
+_MQTT: Final = 2
+"""MQTT's number in the journal: where it wants its answer is a topic."""
 _BROKERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"ingress-timestamp:", b"_AMQ_ACTUAL_EXPIRY:")
 _ANNOTATIONS: Final = (Section.MESSAGE_ANNOTATIONS, "amqp:message-annotations:map")
 _NUMBERS: Final = ("ingress-timestamp", "AMQ_SCHEDULED_TIME", "mqtt-qos")
@@ -67,13 +78,20 @@ _FIELDS: Final = frozenset(
         "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "amqp-body", BINARY_CORRELATION, TEXT_BODY[0],
     }
 ) | TRANSPORT_HEADERS  # fmt: skip
+_Where = tuple[str, str, bool]
+"""Prefixes of queues and of topics, and whether the message came by MQTT."""
 _UINT_MAX: Final = 2**32 - 1
 _PATTERN_LINES_MAX: Final = 2048
 """Longest lines whose sections are kept for the next message with the same ones."""
 
 
 def payload_of(
-    message: StoredMessage, queue_id: int, now_ms: int, annotations: dict[Any, Any] | None = None
+    message: StoredMessage,
+    queue_id: int,
+    now_ms: int,
+    annotations: dict[Any, Any] | None = None,
+    *,
+    prefixes: tuple[str, str] = PREFIXES,
 ) -> bytes:
     """Return a message as it goes out.
 
@@ -82,8 +100,11 @@ def payload_of(
         queue_id: Its queue, for its id where its sender gave it none.
         now_ms: Milliseconds since 1970.
         annotations: Those that a client has changed.
+        prefixes: Of queues and of topics, as the client knows them.
     """
-    return head_of(message, queue_id, now_ms, len(message.body), annotations) + _tail_of(message)
+    size_bytes = len(message.body)
+    head = head_of(message, queue_id, now_ms, size_bytes, annotations, prefixes=prefixes)
+    return head + _tail_of(message)
 
 
 def head_of(
@@ -92,6 +113,8 @@ def head_of(
     now_ms: int,
     body_bytes: int,
     annotations: dict[Any, Any] | None = None,
+    *,
+    prefixes: tuple[str, str] = PREFIXES,
 ) -> bytes:
     """Return what stands before the bytes of a body.
 
@@ -101,6 +124,7 @@ def head_of(
         now_ms: Milliseconds since 1970.
         body_bytes: Bytes of its body.
         annotations: Those that a client has changed.
+        prefixes: Of queues and of topics, as the client knows them.
     """
     lines = lines_in(message.properties)
     header = _header(lines, message, now_ms)
@@ -111,7 +135,8 @@ def head_of(
             added = _annotations_of(_headers_in(lines)) | (annotations or {})
             before = _annotated(before, added) if added else before
         return header + before + _value_head(section, code, body_bytes)
-    return header + _converted(lines, message, queue_id, annotations or {}, body_bytes)
+    where = (*prefixes, message.protocol == _MQTT)
+    return header + _converted(lines, message, queue_id, annotations or {}, body_bytes, where)
 
 
 def tail_of(message: StoredMessage) -> bytes:
@@ -228,13 +253,18 @@ def _annotations_of(headers: list[tuple[str, str]]) -> dict[Any, Any]:
 
 
 def _converted(
-    lines: bytes, message: StoredMessage, queue_id: int, changes: dict[Any, Any], body_bytes: int
+    lines: bytes,
+    message: StoredMessage,
+    queue_id: int,
+    changes: dict[Any, Any],
+    body_bytes: int,
+    where: _Where,
 ) -> bytes:
     message_id = f"{queue_id}-{message.sequence}"
     if changes or len(lines) > _PATTERN_LINES_MAX:
-        made, is_text = _sections(lines, changes, message_id, message.time_ms)
+        made, is_text = _sections(lines, changes, message_id, message.time_ms, where)
     else:
-        parts, is_timed, is_text = _pattern(lines, len(message_id))
+        parts, is_timed, is_text = _pattern(lines, len(message_id), where)
         time = message.time_ms.to_bytes(8, "big") if is_timed else b""
         made = b"%b%b%b%b%b" % (
             parts[0], message_id.encode() if parts[1] else b"", parts[2], time, parts[3]
@@ -247,22 +277,23 @@ def _converted(
 
 @lru_cache(512)
 def _pattern(
-    lines: bytes, id_characters: int
+    lines: bytes, id_characters: int, where: _Where
 ) -> tuple[tuple[bytes, bytes, bytes, bytes], bool, bool]:
     """Return what messages with the same lines have in common.
 
     Args:
         lines: The lines.
         id_characters: Length of the id that one is given which has none.
+        where: What an address says.
 
     Returns:
         What stands before the id, something if there is one to be put in, what stands between it
         and the time of arrival, and what stands behind that; whether there is that time; and
         whether the body is said to be text.
     """
-    made, is_text = _sections(lines, {}, "0" * id_characters, 0)
-    id_at = _first_difference(made, _sections(lines, {}, "1" * id_characters, 0)[0])
-    time_at = _first_difference(made, _sections(lines, {}, "0" * id_characters, -1)[0])
+    made, is_text = _sections(lines, {}, "0" * id_characters, 0, where)
+    id_at = _first_difference(made, _sections(lines, {}, "1" * id_characters, 0, where)[0])
+    time_at = _first_difference(made, _sections(lines, {}, "0" * id_characters, -1, where)[0])
     is_timed, has_id = time_at < len(made), id_at < len(made)
     id_end = id_at + id_characters if has_id else 0
     before = made[:id_at] if has_id else b""
@@ -277,7 +308,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def _sections(
-    lines: bytes, changes: dict[Any, Any], message_id: str, time_ms: int
+    lines: bytes, changes: dict[Any, Any], message_id: str, time_ms: int, where: _Where
 ) -> tuple[bytes, bool]:
     """Return the sections between header and body, and whether that is said to be text."""
     headers: dict[str, str] = {}
@@ -293,7 +324,11 @@ def _sections(
         own = name.removeprefix(APPLICATION_PREFIX)
         if application.setdefault(own, value) is not value:
             _repeat(repeats, own, value)
-    annotations = _annotations_of(list(headers.items())) | changes
+    annotations = _annotations_of(list(headers.items()))
+    kind = _kind_of_answer(headers.get("reply-to", ""), where)
+    if kind is not None:
+        annotations[_ANSWER_KIND] = kind
+    annotations |= changes
     if repeats:
         annotations[Symbol(REPEATS)] = repeats
     properties = _properties_of(headers, message_id, time_ms)
@@ -313,6 +348,15 @@ def _sections(
     if application:
         made += encode_section(Section.APPLICATION_PROPERTIES, application)
     return made, _is_said_text(headers)
+
+
+def _kind_of_answer(address: str, where: _Where) -> Byte | None:
+    """Return what JMS calls an address to which an answer goes; None if it does not say."""
+    queues, topics, is_mqtt = where
+    if queues and address.startswith(queues):
+        return _QUEUE
+    is_topic = is_mqtt or bool(topics and address.startswith(topics))
+    return _TOPIC if address and is_topic else None
 
 
 def _repeat(repeats: dict[str, list[str]], name: str, value: str) -> None:

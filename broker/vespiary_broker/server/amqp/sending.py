@@ -292,9 +292,10 @@ class OutgoingLink(Link):
         queue_id = consumer.queue.id
         changed = session.cycle.annotations
         frames: list[bytes] = []
+        prefixes = handler.prefixes
         for message in read_stored(data):
             added = changed.of((queue_id, message.sequence))
-            payload = payload_of(message, queue_id, now_ms, added)
+            payload = payload_of(message, queue_id, now_ms, added, prefixes=prefixes)
             if self._too_large.is_one(len(payload)):
                 self._too_large.pass_over(message.sequence, len(payload))
                 continue
@@ -361,7 +362,8 @@ class OutgoingLink(Link):
         if self._too_large.size_bytes_max:
             (message,) = read_stored(given.head)
             now_ms = self.session.cycle.engine.fates.clock_ms()
-            size_bytes = size_of(message, self.queue_id, now_ms, given.body.size_bytes)
+            prefixes = self.session.handler.prefixes
+            size_bytes = size_of(message, self.queue_id, now_ms, given.body.size_bytes, prefixes)
             if self._too_large.is_one(size_bytes):
                 self._too_large.pass_over(given.sequence, size_bytes)
                 self.refresh()

@@ -40,6 +40,8 @@ from vespiary_testkit.amqp_peer import message
 
 LIMITS = AmqpLimits()
 NOW_MS = 1_700_000_000_000
+FLOAT = Float(0.10000000149011612)
+"""What 32 bits have for 0.1."""
 UUID_1 = UUID("01234567-89ab-cdef-0123-456789abcdef")
 
 
@@ -62,8 +64,8 @@ def stored(properties: bytes, body: bytes = b"", protocol: int = 1, **more: Any)
     )
 
 
-def restored(message: StoredMessage) -> dict[Section, Any]:
-    data = payload_of(message, 3, NOW_MS)
+def restored(message: StoredMessage, **more: Any) -> dict[Section, Any]:
+    data = payload_of(message, 3, NOW_MS, **more)
     return {one.section: read_section(data, one) for one in sections(data)}
 
 
@@ -94,7 +96,8 @@ def test_properties_become_lines(fields: dict[str, Any], line: str, value: str) 
     ("value", "text"),
     [
         ("a:b\nc\\d", "a:b\nc\\d"), (True, "true"), (False, "false"), (5, "5"), (Byte(-5), "-5"),
-        (ULong(2**64 - 1), str(2**64 - 1)), (1.5, "1.5"), (Float(0.5), "0.5"), (Char("x"), "x"),
+        (ULong(2**64 - 1), str(2**64 - 1)), (1.5, "1.5"), (Float(0.5), "0.5"),
+        (FLOAT, "0.1"), (Char("x"), "x"),
         (Symbol("s"), "s"), (UUID_1, str(UUID_1)), (Timestamp(9), "9"), (b"\1\2", "0102"),
         ("nul\0", "nul\ufffd"),
     ],
@@ -255,6 +258,38 @@ def test_stomp_to_amqp(line: str, field: str, value: Any) -> None:
     assert getattr(found[Section.PROPERTIES], field) == value
 
 
+@pytest.mark.parametrize(
+    ("reply_to", "protocol", "kind"),
+    [
+        ("/queue/r", 1, Byte(0)),
+        ("/topic/r", 1, Byte(1)),
+        ("r", 1, None),
+        ("r", 2, Byte(1)),
+        ("", 2, None),
+    ],
+)
+def test_clients_of_jms_are_told_what_an_answer_goes_to(
+    reply_to: str, protocol: int, kind: Byte | None
+) -> None:
+    lines = f"reply-to:{reply_to}\n" if reply_to else ""
+    found = restored(stored(f"a:b\n{lines}".encode(), protocol=protocol))
+    annotations = found.get(Section.MESSAGE_ANNOTATIONS, {})
+    assert annotations.get(Symbol("x-opt-jms-reply-to")) == kind
+    if kind is not None:
+        assert isinstance(annotations[Symbol("x-opt-jms-reply-to")], Byte)
+
+
+def test_an_answer_goes_to_what_the_prefixes_of_the_acceptor_say() -> None:
+    kinds = []
+    for line in (b"reply-to:q/r\n", b"reply-to:t/r\n", b"reply-to:/queue/r\n"):
+        found = restored(stored(line), prefixes=("q/", "t/"))
+        kinds.append(found.get(Section.MESSAGE_ANNOTATIONS))
+    name = Symbol("x-opt-jms-reply-to")
+    assert kinds == [{name: Byte(0)}, {name: Byte(1)}, None]
+    found = restored(stored(b"reply-to:/queue/r\n"), prefixes=("", ""))
+    assert Section.MESSAGE_ANNOTATIONS not in found
+
+
 def test_stomp_headers_become_application_properties() -> None:
     found = restored(stored(b"destination:/queue/a\ncolour:red\\cgreen\nn:1\nn:2\n"))
     assert found[Section.APPLICATION_PROPERTIES] == {"colour": "red:green", "n": "1"}
@@ -285,6 +320,7 @@ def test_mqtt_to_amqp() -> None:
     assert found[Section.APPLICATION_PROPERTIES] == {"destination": "x"}
     assert found[Section.MESSAGE_ANNOTATIONS] == {
         Symbol("x-opt-mqtt-qos"): 2, Symbol("x-opt-mqtt-retain"): "true",
+        Symbol("x-opt-jms-reply-to"): 1,
     }  # fmt: skip
 
 
@@ -411,12 +447,14 @@ def test_what_was_kept_of_other_messages_changes_nothing(
         b"JMSMessageID:AMQP_ULONG:7\n", b"JMSXGroupID:g\n", b"JMSXGroupSeq:-1\n", b"a:0000\n",
         b"a\\cb:1\\n2\n", b"ingress-timestamp:9\n", b"mqtt-payload-format:1\n", b"type:t\n",
         b"correlation-id:111\n", b"long:" + b"x" * 300 + b"\n", b"expires:9999999999999\n",
+        b"reply-to:/queue/a\n", b"reply-to:/topic/a\n", b"reply-to:a\n",
     ]  # fmt: skip
     for _ in range(30):
         lines = b"".join(pick.choice(choices) for _ in range(pick.randrange(6)))
         one = stored(
             lines,
             pick.choice([b"", b"text", b"\xff"]),
+            pick.choice([1, 2]),
             sequence=pick.choice([1, 9, 10, 99_999, 2**40]),
             time_ms=pick.choice([0, 1, NOW_MS, 2**62]),
             deliveries=pick.choice([0, 2]),
