@@ -75,7 +75,7 @@ test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, JMS, NIO, and th
 	$(MAKE) native-test || failed+=" native-test"; \
 	$(PYTEST) $(SPREAD) -m "not e2e and not spark and not jms" || failed+=" AIO"; \
 	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
-	$(PYTEST) -m jms tests/integration/test_jms.py || failed+=" JMS"; \
+	$(PYTEST) -m jms tests/integration/test_jms.py tests/integration/test_jms_conversion.py || failed+=" JMS"; \
 	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_NIO) || failed+=" NIO"; \
 	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_EVERY_ENGINE) || failed+=" twins"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
@@ -84,7 +84,7 @@ spark: $(VENV)/.dev ## the tests with real Spark, in one session (needs Java: `m
 	$(PYTEST) -m spark tests/spark
 
 test-jms: $(VENV)/.dev ## JMS through stock Qpid JMS, both APIs (needs a JDK and Maven: `make maven`)
-	$(PYTEST) -m jms tests/integration/test_jms.py
+	$(PYTEST) -m jms tests/integration/test_jms.py tests/integration/test_jms_conversion.py
 
 late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with threads and sockets that are late at random (half an hour)
 	@trap 'exit 130' INT; failed=; export VESPIARY_LATE=$${VESPIARY_LATE:-0.4} PYTHONPATH=tests/late; \

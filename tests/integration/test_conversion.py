@@ -7,8 +7,7 @@ each is told then; the page's table is compared with it, so that a row without t
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -31,7 +30,10 @@ from vespiary_testkit.conversion_clients import (
     STOMP,
     Said,
     Speakers,
+    differences,
     mqtt_told,
+    near,
+    now_ms,
 )
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/conversion.md"
@@ -57,15 +59,6 @@ class Row(NamedTuple):
     told: dict[str, Said]
     by: Mapping[tuple[str, str], Said] = MappingProxyType({})
     body: Any = b"\0body\xff"
-
-
-def near(expected: float, tolerance: float) -> Callable[[Any], bool]:
-    """Return a check whether a number is there, and near to what is expected."""
-    return lambda value: value is not None and abs(float(value) - expected) <= tolerance
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 UUID_1: Final = UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -342,18 +335,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def speakers(broker: BrokerProcess) -> Iterator[Speakers]:
     with Speakers(broker.port()) as made:
         yield made
-
-
-def differences(told: Said, expected: Said, address: str) -> dict[str, tuple[Any, Any]]:
-    """Return what is told otherwise than expected, by name."""
-    found = {}
-    for name, wanted in expected.items():
-        if isinstance(wanted, str):
-            wanted = wanted.replace("ADDRESS", address).replace("TOPIC", address.replace(".", "/"))
-        value = told.get(name)
-        if not (wanted(value) if callable(wanted) else value == wanted):
-            found[name] = (value, wanted)
-    return found
 
 
 @pytest.mark.parametrize(("row", "sender", "receiver"), CELLS)

@@ -12,7 +12,8 @@ What is not there is None. A body is `body`: bytes, or a string where AMQP has o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, Final, Protocol
@@ -210,3 +211,27 @@ class Speakers:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+def near(expected: float, tolerance: float) -> Callable[[Any], bool]:
+    """Return a check whether a number is there, and near to what is expected."""
+    return lambda value: value is not None and abs(float(value) - expected) <= tolerance
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def differences(told: Said, expected: Said, address: str) -> dict[str, tuple[Any, Any]]:
+    """Return what is told otherwise than expected, by name."""
+    found = {}
+    for name, wanted in expected.items():
+        if isinstance(wanted, str):
+            wanted = wanted.replace("ADDRESS", address).replace("TOPIC", address.replace(".", "/"))
+        value = told.get(name)
+        if not (wanted(value) if callable(wanted) else value == wanted):
+            found[name] = (value, wanted)
+    return found

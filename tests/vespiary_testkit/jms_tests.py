@@ -232,12 +232,16 @@ def _control(broker: BrokerProcess) -> Iterator[int]:
 
 
 def _run_maven(project: Path, properties: Mapping[str, object]) -> str:
+    """Run the tests of a project; return what Maven says."""
+    return maven(project, *(f"-D{name}={value}" for name, value in properties.items()), "test")
+
+
+def maven(project: Path, *arguments: str) -> str:
     """Run Maven, with what it has fetched before if that is enough; return what it says."""
-    command = ["mvn", "-B", "-q", *(f"-D{name}={value}" for name, value in properties.items())]
     said = ""
     for offline in (["-o"], []):
         done = subprocess.run(
-            [*command, *offline, "test"],
+            ["mvn", "-B", "-q", *offline, *arguments],
             cwd=project,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
