@@ -142,9 +142,7 @@ class MqttClient:
 
     def _close(self) -> None:
         self.own.loop_stop()
-        own = self.own.socket()
-        if own is not None:  # the broker was killed, and paho has not seen it
-            own.close()
+        self.own._reset_sockets()  # paho keeps those by which it wakes its loop open
 
     # --- what paho says ---------------------------------------------------------------------------
 
