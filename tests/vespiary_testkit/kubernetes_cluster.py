@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vespiary_testkit.api_reads import ApiReads, Unknown
+from vespiary_testkit.cluster_images import remove_stale_images
 from vespiary_testkit.operator_rights import OperatorRights
 
 T = TypeVar("T")
@@ -411,7 +412,8 @@ def build_images(found: KubernetesCluster) -> None:
     """
     operator = os.environ.get("VESPIARY_E2E_OPERATOR_IMAGE", "")
     broker = os.environ.get("VESPIARY_E2E_BROKER_IMAGE", "")
-    own = f"vespiary/pipeline:e2e-{tree_hash(PIPELINE_SOURCES)}"
+    pipeline_hash, own_hash = tree_hash(PIPELINE_SOURCES), tree_hash()
+    own = f"vespiary/pipeline:e2e-{pipeline_hash}"
     found.pipeline_image = os.environ.get("VESPIARY_E2E_PIPELINE_IMAGE", own)
     if operator and broker:
         found.operator_image, found.broker_image = operator, broker
@@ -421,7 +423,8 @@ def build_images(found: KubernetesCluster) -> None:
             "VESPIARY_E2E_OPERATOR_IMAGE and VESPIARY_E2E_BROKER_IMAGE have to name images that "
             "the cluster has (docs/howto/kubernetes.md says how for kind and minikube)"
         )
-    tag = f"e2e-{tree_hash()}"
+    remove_stale_images(found.script, (own_hash, pipeline_hash))
+    tag = f"e2e-{own_hash}"
     found.operator_image, found.broker_image = f"vespiary/operator:{tag}", f"vespiary/broker:{tag}"
     for image in (found.operator_image, found.broker_image):
         _build(found.script, image)
