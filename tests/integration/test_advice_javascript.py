@@ -6,12 +6,8 @@ cuts clients off.
 
 from __future__ import annotations
 
-import json
-import queue
-import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -19,6 +15,7 @@ import pytest
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.mqtt_client import MqttClient
 from vespiary_testkit.node_clients import FOLDER, need_node
+from vespiary_testkit.played_scene import Scene
 from vespiary_testkit.relay import Relay
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.waiting import WAIT_S
@@ -45,70 +42,6 @@ def name() -> str:
     return f"advice-{uuid4().hex[:8]}"
 
 
-class Scene:
-    """A scene that is played. Use as a context manager.
-
-    Args:
-        scene: Its name.
-        port: Port that the client connects to.
-        name: What it calls its queue or topic.
-    """
-
-    def __init__(self, scene: str, port: int, name: str) -> None:
-        self._process = subprocess.Popen(
-            ["node", "advice.mjs", scene, str(port), name],
-            cwd=FOLDER,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._events: queue.Queue[list[Any]] = queue.Queue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(WAIT_S)
-        self._reader.join()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-    def event(self) -> list[Any]:
-        """Wait for what it says next."""
-        return self._events.get(timeout=WAIT_S)
-
-    def until(self, event: str) -> list[list[Any]]:
-        """Return what it says up to and with an event."""
-        seen = [self.event()]
-        while seen[-1][0] != event:
-            seen.append(self.event())
-        return seen
-
-    def go_on(self, word: str = "") -> None:
-        """Have it go on."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
-
-    def rest(self) -> list[list[Any]]:
-        """Return what it says until it ends."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # else it waits for more of it
-        assert self._process.wait(WAIT_S) == 0
-        self._reader.join()
-        return list(self._events.queue)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._events.put(json.loads(line))
-
-
 Play = Callable[[str], Scene]
 
 
@@ -117,7 +50,7 @@ def play(relay: Relay, name: str) -> Iterator[Play]:
     made: list[Scene] = []
 
     def start(scene: str) -> Scene:
-        made.append(Scene(scene, relay.port, name))
+        made.append(Scene("node", "advice.mjs", scene, str(relay.port), name, folder=FOLDER))
         return made[-1]
 
     yield start
