@@ -384,6 +384,28 @@ def test_proton_waits_for_each_confirm(relay: Relay, name: str) -> None:
     connection.close()
 
 
+def test_proton_tells_that_a_message_was_refused_and_where_to_look_for_the_reason(
+    tmp_path: Path,
+) -> None:
+    proton = pytest.importorskip("proton")
+    utils = pytest.importorskip("proton.utils")
+    full = "address-settings.full."
+    settings = (f"{full}max-size-bytes=8KiB", f"{full}address-full-policy=FAIL")
+    with BrokerProcess(tmp_path / "data", "acceptors.all.protocols=AMQP", *settings) as broker:
+        url = f"amqp://127.0.0.1:{broker.port()}"
+        connection = utils.BlockingConnection(url, timeout=WAIT_S)
+        sender = connection.create_sender("/queue/full")
+        message = proton.Message(body="x" * 1000, durable=True)
+        while sender.send(message, error_states=[]).remote_state == proton.Delivery.ACCEPTED:
+            continue  # until it is full
+        with pytest.raises(utils.SendException) as refused:
+            sender.send(message)
+        assert refused.value.state == proton.Delivery.REJECTED
+        delivery = sender.send(message, error_states=[])
+        assert "resource-limit-exceeded" in str(delivery.remote.condition)
+        connection.close()
+
+
 def test_without_durable_a_message_is_accepted_and_gone_with_the_broker(tmp_path: Path) -> None:
     proton = pytest.importorskip("proton")
     utils = pytest.importorskip("proton.utils")
