@@ -1,6 +1,6 @@
 """docs/howto/conversion.md, the table of JMS: each row from Qpid JMS to stock clients, and back.
 
-One Java program sends and receives for all of them (`Speaker` in tests/jms).
+One Java program of each API sends and receives for all of them (`Speaker` in tests/jms).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vespiary_testkit.conversion_clients import (
     near,
     now_ms,
 )
-from vespiary_testkit.jms_speaker import JmsSpeaker, class_path, text
+from vespiary_testkit.jms_speaker import JmsSpeaker, program, text
 
 pytestmark = pytest.mark.jms
 
@@ -312,9 +312,14 @@ def speakers(broker: BrokerProcess) -> Iterator[Speakers]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def jms(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JmsSpeaker]:
-    with JmsSpeaker(broker.port(), class_path(tmp_path_factory.mktemp("jms"))) as speaker:
+@pytest.fixture(scope="module", params=["jakarta", "javax"])
+def jms(
+    broker: BrokerProcess,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[JmsSpeaker]:
+    archives = program(tmp_path_factory.mktemp("jms"), request.param)
+    with JmsSpeaker(broker.port(), archives) as speaker:
         yield speaker
 
 

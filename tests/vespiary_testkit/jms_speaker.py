@@ -24,6 +24,7 @@ from vespiary_testkit.waiting import WAIT_S
 Value = tuple[str, str]
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies"
 """Written out: without it Maven finds no plug-in of a short name off line, and does not say why."""
+_SOURCE: Final = "Speaker.java"
 _START_S: Final = 120.0
 _OPTIONS: Final = "?jms.deserializationPolicy.allowList=java.util,java.lang"
 
@@ -33,16 +34,19 @@ def text(value: object) -> Value:
     return "string", str(value)
 
 
-def class_path(folder: Path) -> Path:
-    """Have Maven put the client's archives into a folder; return it.
+def program(folder: Path, module: str) -> Path:
+    """Have Maven put the client's archives into a folder, and the program beside them; return it.
 
     Args:
         folder: An empty folder.
+        module: `jakarta` or `javax`: which of both APIs.
     """
     project = folder / "project"
     shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("target"))
     archives = folder / "archives"
-    maven(project, "-pl", "jakarta", f"-DoutputDirectory={archives}", _COPY)
+    maven(project, "-pl", module, f"-DoutputDirectory={archives}", _COPY)
+    source = (PROJECT / "jakarta" / SOURCES / _SOURCE).read_text()
+    (archives / _SOURCE).write_text(source.replace("jakarta.jms", f"{module}.jms"))
     return archives
 
 
@@ -51,16 +55,23 @@ class JmsSpeaker:
 
     Args:
         port: The broker's port on loopback.
-        archives: Folder with the client's archives.
+        archives: Folder with the program and the client's archives.
         options: Further ones of its URL, each behind an `&`.
     """
 
     def __init__(self, port: int, archives: Path, options: str = "") -> None:
         self.archives = archives
-        source = PROJECT / "jakarta" / SOURCES / "Speaker.java"
         url = f"amqp://127.0.0.1:{port}{_OPTIONS}{options}"
         self._process = subprocess.Popen(
-            ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", f"{archives}/*", source, url],
+            [
+                "java",
+                "-XX:TieredStopAtLevel=1",
+                "-Xmx256m",
+                "-cp",
+                f"{archives}/*",
+                archives / _SOURCE,
+                url,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
