@@ -428,6 +428,19 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             maximum=1_000_000,
         ),
     ] = 10_000
+    connections_per_address_allowed: Annotated[
+        int,
+        setting(
+            "Connections of one network address at one time, those in their TLS handshake among "
+            "them; more are refused with a reason, or closed before their handshake. An IPv6 "
+            "address counts as its /64. Behind a balancer (`proxy-protocol`) it is the client's "
+            "address that counts. 0 is any number.",
+            unit=Unit.CONNECTIONS,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=1_000_000,
+        ),
+    ] = 0
     handshakes_allowed: Annotated[
         int,
         setting(

@@ -12,6 +12,7 @@ from typing import Final
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_branches import NATIVE_BRANCHES, PYTHON_BRANCHES
+from vespiary_testkit.mutant_connections import PYTHON_CONNECTIONS
 from vespiary_testkit.mutant_engine import PYTHON_ENGINE
 from vespiary_testkit.mutant_inspection import NATIVE_INSPECTION, PYTHON_INSPECTION
 from vespiary_testkit.mutant_memory import NATIVE_MEMORY, PYTHON_MEMORY
@@ -582,7 +583,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
     *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE + PYTHON_OWNERSHIP),
-    *(PYTHON_PROTOCOLS + PYTHON_STREAMS),
+    *(PYTHON_PROTOCOLS + PYTHON_STREAMS + PYTHON_CONNECTIONS),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
     *(NATIVE_ORDER + NATIVE_PAGES + NATIVE_PROTOCOLS + NATIVE_STREAMS),
 )

@@ -99,13 +99,9 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_at_s = self.written_at_s = self.connected_at_s = cycle.loop.time()
         assert self._transport is not None
         self._transport.set_write_buffer_limits(OUTPUT_BYTES_MAX - 1, OUTPUT_BYTES_MAX // 4)
-        listener.add(self)
+        has_place = listener.add(self)
         cycle.connections_total += 1
-        if (
-            cycle.failure
-            or cycle.cordon
-            or len(listener.connections) > listener.acceptor.connections_allowed
-        ):
+        if cycle.failure or cycle.cordon or not has_place:
             self._turn_away()
             return
         self.handle = cycle.core.open_connection()
@@ -495,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
         if reason := self._cycle.failure or self._cycle.cordon:
             self.refuse(reason)
         else:
-            self.refuse_error(self.listener.too_many())
+            self.listener.turn_away(self, self._cycle)
 
     def linger(self) -> None:
         """Say that nothing more comes, and throw away what the client still sends."""

@@ -16,6 +16,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
+from vespiary_broker.server.address_limits import KIND
 from vespiary_broker.server.client_hello import HELLO_BYTES, is_hello_whole
 from vespiary_broker.server.proxy_header import (
     BYTES_FIRST,
@@ -62,6 +63,7 @@ class Gate(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._handshake: asyncio.Task[None] | None = None
+        self._is_counted = True  # for the address that it comes from
         self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -71,6 +73,9 @@ class Gate(asyncio.BufferedProtocol):
         self.peer = str(place[0]) if place else "?"
         if not self._listener.enter(self):
             self._transport.abort()  # type: ignore[union-attr]
+            return
+        # Behind a balancer it is not known yet whom it comes from.
+        if not self._is_forwarded and not self._take_place():
             return
         seconds = self._listener.acceptor.handshake_timeout
         if seconds:
@@ -97,19 +102,35 @@ class Gate(asyncio.BufferedProtocol):
             if self._received == BYTES_FIRST:
                 self._rest = bytearray(rest_bytes(bytes(self._first)))
             if self._received == BYTES_FIRST + len(self._rest):
-                self.peer = peer_of(bytes(self._first), bytes(self._rest)) or self.peer
-                self._pass()
+                forwarded = peer_of(bytes(self._first), bytes(self._rest))
+                self.peer = forwarded or self.peer
+                self._pass(is_counted=bool(forwarded))
         except VespiaryError as error:
             self._refuse(error)
 
-    def _pass(self) -> None:
+    def _pass(self, *, is_counted: bool) -> None:
         """Let a connection through that is in clear; go on with TLS otherwise."""
         assert self._transport is not None
         self._is_forwarded = False
+        self._is_counted = is_counted
         self._first = self._rest = bytearray()
         if self._context is None:
             self._leave()
-            self._listener.adopt(self._cycle, self._transport, b"", peer=self.peer)
+            self._listener.adopt(
+                self._cycle, self._transport, b"", peer=self.peer, is_counted=is_counted
+            )
+        elif is_counted:
+            self._take_place()
+
+    def _take_place(self) -> bool:
+        """Take a place of the client's address; close it, unheard, if that has none left."""
+        addresses = self._listener.addresses
+        if addresses.enter(self, self.peer):
+            return True
+        addresses.refusal(self, self._cycle.loop.time())
+        self._cycle.count_error(KIND)
+        self.close()
+        return False
 
     def _take_hello(self, data: bytes) -> None:
         """Begin the handshake, or wait for a place, once its first message is whole."""
@@ -158,7 +179,11 @@ class Gate(asyncio.BufferedProtocol):
         if encrypted is not None and not early.is_lost:
             encrypted.set_read_buffer_limits(UNREAD_BYTES_MAX)  # type: ignore[attr-defined]
             adopted = self._listener.adopt(
-                self._cycle, encrypted, bytes(early.data), peer=self.peer
+                self._cycle,
+                encrypted,
+                bytes(early.data),
+                peer=self.peer,
+                is_counted=self._is_counted,
             )
             early.connection = adopted
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vespiary_broker.server.address_limits import KIND, AddressLimits
 from vespiary_broker.server.certificates import Certificate, user_of_certificate
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
+from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError, LimitExceeded
@@ -85,6 +87,7 @@ class Listener:
         certificate: The certificate that connections to come are shown, of several the one that
             ends first; None without TLS.
         handshakes: Its TLS handshakes.
+        addresses: What each network address has of its connections.
         certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
 
     Args:
@@ -119,6 +122,7 @@ class Listener:
             self.scanned_payload_bytes = min(record_bytes_max, large.scanned_bytes_max)
         self.connections: set[Connection] = set()
         self.handshakes = Handshakes(acceptor.handshakes_allowed)
+        self.addresses = AddressLimits(acceptor.name, acceptor.connections_per_address_allowed)
         self._gates: set[Gate] = set()
         self.certificate: Certificate | None = None
         self.certificate_refused = ""
@@ -157,7 +161,13 @@ class Listener:
             ) from error
 
     def adopt(
-        self, cycle: Cycle, transport: asyncio.Transport, first: bytes, *, peer: str = ""
+        self,
+        cycle: Cycle,
+        transport: asyncio.Transport,
+        first: bytes,
+        *,
+        peer: str = "",
+        is_counted: bool = True,
     ) -> Connection:
         """Take a connection that came in elsewhere, and return it.
 
@@ -166,8 +176,11 @@ class Listener:
             transport: The connection; it belongs to another protocol until now.
             first: What was read of it.
             peer: Address that it is forwarded for; empty: it comes from where it seems to.
+            is_counted: Whether it counts for that address.
         """
         connection = Connection(cycle, self, peer)
+        if not is_counted:
+            self.addresses.exempt(connection)
         # Reading begins again, since loops read differently for a protocol with a buffer.
         transport.pause_reading()
         transport.set_protocol(connection)
@@ -261,7 +274,7 @@ class Listener:
 
     def enter(self, gate: Gate) -> bool:
         """Note a connection that is not known yet; False: there are too many."""
-        if len(self._gates) + len(self.connections) >= self.acceptor.connections_allowed:
+        if len(self._gates) + self._taken >= self.acceptor.connections_allowed:
             return False
         self._gates.add(gate)
         return True
@@ -269,6 +282,7 @@ class Listener:
     def leave(self, gate: Gate) -> None:
         """Forget a connection that is known now, or gone."""
         self._gates.discard(gate)
+        self.addresses.leave(gate)
 
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all connections are closed; cut off those that are not.
@@ -290,19 +304,40 @@ class Listener:
         """Return what a connection is told that is one too many."""
         return LimitExceeded(
             "too many connections",
-            measured=len(self.connections),
+            measured=self._taken,
             allowed=f"at most {self.acceptor.connections_allowed}",
             cure="try again later, or raise connections-allowed of the acceptor",
         )
 
-    def add(self, connection: Connection) -> None:
-        """Take a connection into the set."""
+    @property
+    def _taken(self) -> int:
+        """Places of connections that are taken: those that an address may not have are not."""
+        return len(self.connections) - self.addresses.refused_count
+
+    def add(self, connection: Connection) -> bool:
+        """Take a connection into the set; False: there is no place for it, `turn_away` follows."""
         self.connections.add(connection)
         self._all_gone.clear()
+        if self._taken > self.acceptor.connections_allowed:
+            return False
+        return self.addresses.enter(connection, connection.peer)
+
+    def turn_away(self, connection: Connection, cycle: Cycle) -> None:
+        """Tell a connection why there is no place for it, and end it."""
+        error = self.addresses.refusal(connection, cycle.loop.time())
+        if error is None:
+            connection.refuse_error(self.too_many())
+            return
+        cycle.count_error(KIND)
+        if self.addresses.has_words(connection):
+            connection.refuse(sentence_of(error))
+        else:
+            connection.end(b"")
 
     def remove(self, connection: Connection) -> None:
         """Take a connection out of the set."""
         self.connections.discard(connection)
+        self.addresses.leave(connection)
         if not self.connections:
             self._all_gone.set()
 

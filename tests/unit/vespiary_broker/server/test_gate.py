@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_broker.server.address_limits import KIND
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.proxy_header import SIGNATURE
 from vespiary_spec.settings import Acceptor, AcceptorTls
 from vespiary_testkit.certificates import Authority
 from vespiary_testkit.server_rig import ServerRig
-from vespiary_testkit.waiting import WAIT_S
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 HEADER = SIGNATURE + struct.pack("!BBH4s4sHH", 0x21, 0x11, 12, b"\xc0\0\2\7", b"\x7f\0\0\1", 5, 6)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
@@ -31,13 +32,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def log_in(port: int, files: Path) -> tuple[bytes, socket.socket]:
+def log_in(port: int, files: Path, first: bytes = HEADER) -> tuple[bytes, socket.socket]:
     """Send the end of the handshake and the first frame in one segment; return the answer."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(files / "ca.crt"))
     tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     raw = socket.create_connection(("127.0.0.1", port), WAIT_S)
-    raw.sendall(HEADER)
+    raw.sendall(first)
     while True:
         try:
             tls.do_handshake()
@@ -69,6 +70,43 @@ def test_what_comes_with_the_end_of_the_handshake_is_kept(files: Path) -> None:
         raw.close()
         listener.stop()
         await listener.wait_closed(WAIT_S)
+        await rig.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_forwarded", [False, True])
+def test_a_stop_gives_back_all_places_of_an_address(files: Path, is_forwarded: bool) -> None:
+    async def scenario() -> None:
+        rig = ServerRig()
+        acceptor = Acceptor(
+            name="x",
+            port=0,
+            tls=AcceptorTls(certificate=str(files / "tls.crt"), key=str(files / "tls.key")),
+            proxy_protocol=is_forwarded,
+            connections_per_address_allowed=4,
+        )
+        listener = Listener(acceptor, 490 * 1024)
+        await listener.start(rig.cycle)
+        first = HEADER if is_forwarded else b""
+        _, logged_in = await asyncio.to_thread(log_in, listener.port, files, first)
+        outgoing = ssl.MemoryBIO()
+        client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        hello = outgoing.read()
+        opened = [logged_in]
+        for data in (first, first + hello[:9], first + hello, first + hello):
+            opened.append(socket.create_connection(("127.0.0.1", listener.port), WAIT_S))
+            opened[-1].sendall(data)
+        await asyncio.to_thread(wait_for, lambda: rig.cycle.errors)
+        assert rig.cycle.errors == {KIND: 1}
+        assert listener.addresses.networks_count == 1
+        listener.stop()
+        await listener.wait_closed(0.1)
+        assert listener.addresses.networks_count == listener.addresses.refused_count == 0
+        for each in opened:
+            each.close()
         await rig.close()
 
     asyncio.run(scenario())
