@@ -21,8 +21,9 @@ ON_EVERY_ENGINE := tests/unit/vespiary_broker tests/unit/vespiary_native tests/i
 # The ring alone differs there. The other unit tests have theirs in memory (tests/unit/vespiary_broker/conftest.py).
 ON_NIO := $(addprefix tests/unit/vespiary_broker/,app cli store/volumes) tests/unit/vespiary_native tests/integration
 # What these look at stands before the ring and the core: logins, TLS, WebSockets, codecs, and rounds of stock clients. They run once, on AIO.
-ONCE := $(foreach name,advice_go advice_javascript advice_pages advice_python amqp_go amqp_page amqp_rhea certificate_logins client_pages mqtt_bad_input mqtt_clients \
-	mqtt_codec mqtt_howto passwords_in_logs permissions proxy_protocol tls_clients tls_page websocket_clients websocket_page websocket_protocols,--ignore=tests/integration/test_$(name).py)
+ONCE := $(foreach name,address_limits advice_go advice_javascript advice_pages advice_python amqp_go amqp_page amqp_rhea certificate_logins client_pages mqtt_bad_input \
+	mqtt_clients mqtt_codec mqtt_howto passwords_in_logs permissions proxy_protocol tls_clients tls_page websocket_clients websocket_page \
+	websocket_protocols,--ignore=tests/integration/test_$(name).py)
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
 C_HEADERS := $(wildcard native/src/*.h)

@@ -49,7 +49,7 @@ def network_of(peer: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     first = int(address) >> _IPV6_HOST_BITS << _IPV6_HOST_BITS
-    return str(ipaddress.IPv6Network((first, 128 - _IPV6_HOST_BITS)))
+    return f"{ipaddress.IPv6Address(first)}/{128 - _IPV6_HOST_BITS}"
 
 
 class AddressLimits:

@@ -54,6 +54,8 @@ class Connection(asyncio.BufferedProtocol):
 
     Invariant: the core's handle is valid, and in use by nobody else, until `_forget`.
 
+    Owner: the event loop.
+
     Args:
         cycle: What all connections share.
         listener: The listener that it came through.
