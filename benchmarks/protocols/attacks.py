@@ -4,9 +4,12 @@ Owns: the command line, the classes of attack, their floors and the table. Must 
 test's verdict on speed. Called by `make bench-attacks`.
 """
 
+import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -108,13 +111,16 @@ def measure_attack(
     certificate, key = hostile.make_certificate(folder)
     tls = (f"acceptors.{_TLS}.tls.certificate={certificate}", f"acceptors.{_TLS}.tls.key={key}")
     load = Load(consumers=1, window=100, rate=rate, warmup=1.0, seconds=seconds)
+    all_of = (*tls, *settings)
     binary = generator.build(generator.BINARY)
-    with running_broker(folder / "data", settings=(*tls, *settings)) as broker:
+    with _apart() as (own, theirs), running_broker(folder / "data", settings=all_of) as broker:
+        for task in Path(f"/proc/{broker.pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), own)
         quiet = _side_flow(broker, binary, load)
         before = broker.usage().rss_bytes
         wave = Wave(broker.ports[kind.listener], kind.connections)
         most: list[int] = []
-        with hostile.attacked(kind.attack, wave):
+        with hostile.attacked(kind.attack, wave, theirs):
             attacked = generator.run_load(
                 *(binary, broker.port, load),
                 on_measuring=lambda: most.append(broker.usage().rss_bytes),
@@ -129,6 +135,19 @@ def measure_attack(
         memory_bytes=max(most) - before,
         connections=wave.opened,
     )
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[tuple[set[int], set[int]]]:
+    """Give broker and side flow, and the attackers, processors of their own while it lasts."""
+    every = os.sched_getaffinity(0)
+    last = {max(every)}
+    own, theirs = (every - last, last) if len(every) > 1 else (every, every)
+    os.sched_setaffinity(0, own)  # the side flow inherits it
+    try:
+        yield own, theirs
+    finally:
+        os.sched_setaffinity(0, every)
 
 
 def _side_flow(broker: RunningBroker, binary: Path, load: Load) -> LoadReport:
@@ -174,7 +193,7 @@ def main(
         console.print(
             f"machine: {here.cores} x {here.cpu}, Linux {here.kernel}, commit {here.commit}\n"
             f"broker: D2, {', '.join(settings) or 'default settings'}; side flow: {rate:g} "
-            "messages of 1 KiB a second by STOMP; the attackers run on the same machine",
+            "messages of 1 KiB a second by STOMP; the attackers have a processor of their own",
             highlight=False,
         )
         bytecode.compile_packages()

@@ -6,12 +6,13 @@ Called by `benchmarks.protocols.attacks`.
 
 import contextlib
 import itertools
+import os
 import socket
 import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from vespiary_codec.wire.amqp import (
@@ -32,7 +33,8 @@ from vespiary_codec.wire.amqp.values import UInt
 _CONNECT_S = 10.0
 _HOST = "127.0.0.1"
 _PAUSE_S = 0.25
-"""Between two rounds over all connections: a slow writer sends four bytes a second."""
+"""For a round over all connections: a slow writer sends four bytes a second."""
+_GROUP = 20
 _PRESS_S = 0.001
 _AGAIN_S = 0.1
 _TOPIC = "attacked"
@@ -64,14 +66,25 @@ Attack = Callable[[Wave], None]
 
 
 @contextlib.contextmanager
-def attacked(attack: Attack, wave: Wave) -> Iterator[None]:
+def attacked(attack: Attack, wave: Wave, processors: Collection[int] = ()) -> Iterator[None]:
     """Attack in a thread of its own, as long as the block lasts.
 
-    An attacker's processor is not the broker's: here they have the same, so attackers are made to
-    need little of it. They are not made "nice": with weights that far apart Linux 6.18 was seen to
-    let the worker that completes direct writes wait for seconds.
+    An attacker's processor is not the broker's: attackers have one of their own if there are two,
+    and are made to need little of it. They are not made "nice": with weights that far apart Linux
+    6.18 was seen to let the worker that completes direct writes wait for seconds.
+
+    Args:
+        attack: Attacks until the wave is over.
+        wave: What it sends.
+        processors: Those of the attackers; empty: any.
     """
-    thread = threading.Thread(target=attack, args=(wave,), name="attack")
+
+    def act() -> None:
+        if processors:  # what it starts has them, too
+            os.sched_setaffinity(threading.get_native_id(), processors)
+        attack(wave)
+
+    thread = threading.Thread(target=act, name="attack")
     thread.start()
     try:
         yield
@@ -307,7 +320,8 @@ def _keep_up(wave: Wave, begin: Callable[[socket.socket, int], None], trickle: b
                 except OSError:
                     if number in clients:
                         clients.pop(number).close()
-            time.sleep(_PAUSE_S)
+                if number % _GROUP == 0:  # they know nothing of each other: they do not act at once
+                    time.sleep(_PAUSE_S * _GROUP / wave.count)
     finally:
         for client in clients.values():
             client.close()
