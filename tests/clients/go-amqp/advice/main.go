@@ -71,7 +71,10 @@ func main() {
 	case "cut":
 		receiver, err := session.NewReceiver(ctx, "/queue/"+name, nil)
 		check(err)
-		say("ready")
+		message, err := receiver.Receive(ctx, nil)
+		check(err)
+		check(receiver.AcceptMessage(ctx, message))
+		say("ready") // nothing is left that could come before the cut
 		_, err = receiver.Receive(ctx, nil)
 		say("ended", err != nil)
 		time.Sleep(500 * time.Millisecond)
