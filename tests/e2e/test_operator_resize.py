@@ -13,6 +13,8 @@ from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 MIB = 1024 * 1024
+ORPHANED_S = 300
+"""A cluster that has just learned of new resources may take minutes to orphan anything."""
 
 
 def grown(storage_class: str, size: str, **spec: Any) -> dict[str, Any]:
@@ -137,15 +139,21 @@ def test_in_use_with_the_stateful_set_replaced_and_no_broker_touched(
     assert "cannot become smaller than the claims are" in refused(cluster, document, namespace)
 
     # Somebody takes it away from its brokers altogether.
-    cluster.kubectl("-n", namespace, "delete", "statefulset", "orders", "--cascade=orphan")
+    orphan(cluster, namespace)
     wait_for(
         "the orphaned brokers have a StatefulSet again",
         lambda: uid(cluster, "statefulset", "orders", namespace) not in ("", after),
-        120,
+        ORPHANED_S,
     )
     cluster.wait_until_ready("orders", namespace)
     assert uid(cluster, "pod", "orders-0", namespace) == pod["metadata"]["uid"]
     leave_nothing_behind(cluster, namespace, claims)
+
+
+def orphan(cluster: KubernetesCluster, namespace: str) -> None:
+    """Have the StatefulSet go without its pods; the garbage collector needs its time for that."""
+    command = ("delete", "statefulset", "orders", "--cascade=orphan", "--wait=false")
+    cluster.kubectl("-n", namespace, *command)
 
 
 def leave_nothing_behind(
@@ -155,13 +163,15 @@ def leave_nothing_behind(
     # Paused, the operator leaves the gap open that a replacement has for a second.
     cluster.kubectl("-n", namespace, "annotate", BROKER, "orders", "vespiary.dev/paused=true")
     cluster.wait_for_condition("orders", namespace, "Paused", "True")
-    cluster.kubectl("-n", namespace, "delete", "statefulset", "orders", "--cascade=orphan")
+    former = uid(cluster, "statefulset", "orders", namespace)
+    orphan(cluster, namespace)
 
     def is_loose() -> bool:
         pod = cluster.get("pod", "orders-0", namespace)
-        return pod is not None and not pod["metadata"].get("ownerReferences")
+        is_gone = uid(cluster, "statefulset", "orders", namespace) != former
+        return is_gone and pod is not None and not pod["metadata"].get("ownerReferences")
 
-    wait_for("nothing owns the pod", is_loose, 120)
+    wait_for("nothing owns the pod", is_loose, ORPHANED_S)
     assert not cluster.get("statefulset", "orders", namespace), "a paused Broker gets no other"
     cluster.kubectl("-n", namespace, "delete", BROKER, "orders")
     wait_for("the pod ends", lambda: not cluster.items("pods", namespace), 240)
