@@ -32,6 +32,8 @@ from vespiary_broker.engine.upkeep import ALWAYS_MS
 from vespiary_broker.engine.view_giver import ViewGiver
 
 SLICE_MESSAGES: Final = 32
+STORED_MESSAGES: Final = 128
+"""Messages that Python encodes between two looks at the clock."""
 Later = Callable[[float, Callable[[], None]], None]
 LOOKS_PER_TURN: Final = 1024
 """Messages of examined queues that are looked at in one turn of the loop, all queues together."""
@@ -262,7 +264,7 @@ class Dispatcher:
                 is_stored = False
                 continue
             deliver = core.deliver_stored if is_stored else core.deliver
-            most = min(slice_messages, SLICE_MESSAGES) if is_stored else slice_messages
+            most = min(slice_messages, STORED_MESSAGES) if is_stored else slice_messages
             status, count, frames = deliver(consumer.handle, most, room_bytes)
             is_encoded = consumer.is_core_encoding and not is_stored
             if count:
