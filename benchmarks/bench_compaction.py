@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from vespiary_broker.app import event_loop
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import AckMode, NoRoom
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of one stretch")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        asyncio.run(
+        event_loop.run(
             _measure(
                 Path(folder) / "journal",
                 arguments.mib,

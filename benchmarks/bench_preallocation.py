@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.machine import Machine, describe
+from vespiary_broker.app import event_loop
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import NoRoom
@@ -140,7 +141,7 @@ def run(directory: Path, seconds: float, file_bytes: int) -> Report:
     samples: list[Sample] = []
     try:
         for engine in (JournalType.ASYNCIO, JournalType.NIO):
-            samples += asyncio.run(measure(folder, engine, seconds, file_bytes))
+            samples += event_loop.run(measure(folder, engine, seconds, file_bytes))
     finally:
         shutil.rmtree(folder)
     return Report(

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import msgspec
-import uvloop
 
 from benchmarks.journal import raw
+from vespiary_broker.app import event_loop
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import ScanStatus
@@ -237,7 +237,7 @@ def measure(folder: Path, program: Path, plan: Plan) -> Appends:
         RawError: The raw loop failed.
         VespiaryError: The journal failed.
     """
-    figures = uvloop.run(_run(folder, plan))
+    figures = event_loop.run(_run(folder, plan))
     files = sorted(folder.glob("*.hq"))
     size = max(int(figures.write_bytes) // _PAGE, 1) * _PAGE
     wide = raw.write(program, size, plan.raw_seconds, files)

@@ -6,7 +6,6 @@ takes the broker's locks. Called by `journals`.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,9 @@ def compact_command(folder: Path, config: Path | None, is_json: bool) -> int:
         )
     instance = load_instance(config, folder)
 
-    from vespiary_broker.app import offline
+    from vespiary_broker.app import event_loop, offline
 
-    done = asyncio.run(offline.compact(instance.configuration, instance.data))
+    done = event_loop.run(offline.compact(instance.configuration, instance.data))
     if is_json:
         terminal.show_json(
             {

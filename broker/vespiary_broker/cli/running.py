@@ -156,11 +156,7 @@ def run_instance(
         waits_for_aio=waits_for_aio,
     )
     # Only now: most of a start's time goes by here, while the volumes are verified.
-    import asyncio
-
-    import uvloop
-
-    from vespiary_broker.app import log_lines
+    from vespiary_broker.app import event_loop, log_lines
     from vespiary_broker.app.broker import BrokerApp
 
     is_watched = not is_json and sys.stderr.isatty()
@@ -180,8 +176,7 @@ def run_instance(
         verified=verified,
         source=source,
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(app.run())
+    return event_loop.run(app.run())
 
 
 def event_printer() -> Callable[[dict[str, Any]], None]:
