@@ -103,7 +103,7 @@ class Site:
 
     # --- life -----------------------------------------------------------------------------------
 
-    async def open(self) -> Callable[[], asyncio.BaseProtocol]:
+    async def open(self) -> Callable[[], asyncio.Protocol]:
         """Return the factory of protocols for new connections."""
         await self._runner.setup()
         server = self._runner.server

@@ -33,7 +33,7 @@ class FirstBytes(asyncio.Protocol):
     def __init__(
         self,
         waiting: set[FirstBytes],
-        http: Callable[[], asyncio.BaseProtocol],
+        http: Callable[[], asyncio.Protocol],
         find_take: Callable[[], Take | None],
         patience_s: float,
     ) -> None:
@@ -67,7 +67,6 @@ class FirstBytes(asyncio.Protocol):
     def _become_http(self) -> None:
         transport, protocol = self._transport, self._http()
         assert transport is not None
-        assert isinstance(protocol, asyncio.Protocol)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(self._data)

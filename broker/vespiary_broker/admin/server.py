@@ -35,6 +35,9 @@ _PATIENCE_S: Final = 0.5
 """How long the broker's start is given precedence."""
 _AGAIN_S: Final = 0.5
 """Time between two tries to import what answers."""
+_LINGERING_MAX: Final = 64
+"""Connections that are turned away and read on at the same time; more are closed at once."""
+_LINGER_S: Final = 1.0
 _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
@@ -188,10 +191,11 @@ class AdminServer:
         factory = await site.open()
 
         waiting: set[FirstBytes] = set()
+        lingering: set[_Busy] = set()
 
         def make_protocol() -> asyncio.BaseProtocol:
             if site.connection_count + len(waiting) >= CONNECTIONS_MAX:
-                return _Busy()
+                return _Busy(lingering)
             return FirstBytes(waiting, factory, lambda: self.on_websocket, IDLE_S)
 
         server = await loop.create_server(make_protocol, sock=listening)
@@ -206,15 +210,43 @@ class AdminServer:
                     continue
         finally:
             server.close()
-            for each in list(waiting):
+            unanswered: list[FirstBytes | _Busy] = [*waiting, *lingering]
+            for each in unanswered:
                 each.close()
             await site.close()
 
 
 class _Busy(asyncio.Protocol):
-    """Turns a connection away: there are too many."""
+    """Turns a connection away, because there are too many.
+
+    What the client still sends is read and discarded for a moment: closing a socket with unread
+    bytes resets the connection, and a client that is sending would see that, not the answer.
+
+    Args:
+        lingering: All connections that are read so; this one is among them until it is closed.
+    """
+
+    def __init__(self, lingering: set[_Busy]) -> None:
+        self._lingering = lingering
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(_BUSY)
-        transport.close()
+        self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
+        self._transport.write(_BUSY)  # type: ignore[union-attr]
+        if len(self._lingering) >= _LINGERING_MAX:
+            self.close()
+            return
+        self._transport.write_eof()  # type: ignore[union-attr]
+        self._lingering.add(self)
+        self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._lingering.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
