@@ -84,7 +84,7 @@ class Cycle:
         self._blocked: set[Connection] = set()
         self._space_waiters = 0
         self._recheck: list[Connection] = []
-        self._space: asyncio.Future[None] | None = None
+        self._space: dict[Connection | None, list[asyncio.Future[None]]] = {}
         self.producers = BlockedProducers(engine.memory)
         self.closed_clients = ClosedClients(self.loop)
         self.turns = Turns(self.loop, spawn, self.closed_clients, lambda: self._journal.is_writing)
@@ -230,7 +230,7 @@ class Cycle:
 
     def on_durable(self) -> None:
         """Go on after a write: confirm, deliver, and let those try again that found no memory."""
-        if self._blocked or self._space is not None:
+        if self._blocked or self._space:
             self._let_go_on()
         self.engine.fates.go_on()
         self.release()
@@ -272,9 +272,14 @@ class Cycle:
         for connection in blocked:
             self.closed_clients.forget(connection)
             connection.go_on()
-        if self._space is not None:
-            self._space.set_result(None)
-            self._space = None
+        for owner in list(self._space):
+            self._release_waiters(owner)
+
+    def _release_waiters(self, connection: Connection | None) -> None:
+        """Let what waits for room on behalf of a connection try again."""
+        for waiter in self._space.pop(connection, ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     def block(self, connection: Connection) -> None:
         """Note a connection that goes on reading when the journal has room."""
@@ -291,23 +296,28 @@ class Cycle:
         self._blocked.discard(connection)
         self.closed_clients.forget(connection)
         self.producers.end(connection)
+        # What waits holds bodies in files, which may be what fills the disk.
+        self._release_waiters(connection)
 
     async def space(self, connection: Connection | None = None) -> None:
         """Wait until the journal may have room.
 
         Args:
-            connection: Cut off if it closes meanwhile; None: nobody waits whose end matters.
+            connection: Whose work waits: the wait ends with it, and it is cut off if its client
+                closes meanwhile. None: the wait does not depend on a connection.
         """
-        if self._space is None:
-            self._space = self.loop.create_future()
+        waiter = self.loop.create_future()
+        self._space.setdefault(connection, []).append(waiter)
         self._journal.request_space()
         self.touch()
         self._space_waiters += 1
         try:
             with self.watching(connection) if connection is not None else nullcontext():
-                await asyncio.shield(self._space)
+                await waiter
         finally:
             self._space_waiters -= 1
+            if waiter in (waiting := self._space.get(connection, [])):  # it was cancelled
+                waiting.remove(waiter)
 
     def watching(self, connection: Connection) -> AbstractContextManager[None]:
         """Have a connection that is not read cut off when its client closes, in a `with` block."""
