@@ -15,6 +15,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -157,11 +158,14 @@ class JournalImport:
         form = FileForm(self._prefix, self._extension, header.kind)
         self._check_names(form)
         records = self._records(source)
-        if is_publishing:  # all of it is written and sealed: the text is only checked
-            resumed = sum(1 for record in records if record != _GAP)
-        else:
+        if not is_publishing:
             self._disk.make_folder(self._work)
             resumed = self._write(records, form)
+        elif self._disk.names(self._work):  # all is written and sealed: the text is only checked
+            resumed = sum(1 for record in records if record != _GAP)
+        else:
+            resumed = self._check_moved(records, form)
+            self._disk.make_folder(self._work)  # an empty one, which goes again below
         bodies = self._bring_bodies(self._live(form, is_publishing=is_publishing))
         files = move_to_place(self._work, self._folder, form, self._disk)
         return ImportReport(
@@ -196,7 +200,7 @@ class JournalImport:
                 )
 
     def _check_folder(self) -> bool:
-        """Refuse a folder that holds anything else; return whether only moving is left to do."""
+        """Refuse a folder that holds anything else; return whether files are at their place."""
         form = FileForm(self._prefix, self._extension, JournalKind.MESSAGE)
         names = [
             name
@@ -205,14 +209,8 @@ class JournalImport:
         ]
         is_begun = bool(self._disk.names(self._work))
         is_journal = all(form.number(name) is not None for name in names)
-        is_moving = is_begun and self._is_resumed and is_journal
-        if names and not is_moving:
-            raise StorageError(
-                "an import needs an empty or a new folder",
-                where=str(self._folder),
-                measured=f"{names[0]} is there",
-                cure="give another folder",
-            )
+        if names and not (self._is_resumed and is_journal):
+            raise self._not_empty(names[0])
         if is_begun and not self._is_resumed:
             raise StorageError(
                 "an import was interrupted here",
@@ -220,6 +218,30 @@ class JournalImport:
                 cure="go on with --resume, or remove that folder to begin again",
             )
         return bool(names)
+
+    def _not_empty(self, name: str) -> StorageError:
+        return StorageError(
+            "an import needs an empty or a new folder",
+            where=str(self._folder),
+            measured=f"{name} is there",
+            cure="give another folder",
+        )
+
+    def _check_moved(self, records: Iterator[bytes], form: FileForm) -> int:
+        """Refuse a journal that is not the text's; return its number of records.
+
+        An import that fails after its last file is moved leaves a whole journal, which nothing but
+        the text tells from that of a broker.
+        """
+        kept = self._kept_files(form, self._folder)
+        if kept is None:
+            raise self._not_empty("another journal")
+        count = 0
+        for record, durable in zip_longest(records, self._durable_records(kept)):
+            if record != durable:
+                raise self._not_empty("another journal")
+            count += record != _GAP
+        return count
 
     # --- the text ---------------------------------------------------------------------------------
 
@@ -263,7 +285,7 @@ class JournalImport:
 
     def _write(self, records: Iterator[bytes], form: FileForm) -> int:
         """Write all records into the working folder; return how many were there before."""
-        kept = self._kept_files(form) if self._is_resumed else None
+        kept = self._kept_files(form, self._work) if self._is_resumed else None
         resumed = self._compare(records, kept) if kept else 0
         keep = {file.path.name for file in kept.files} if kept else set()
         for name in self._disk.names(self._work):
@@ -300,10 +322,10 @@ class JournalImport:
                 cure="import with a larger file size",
             ) from error
 
-    def _kept_files(self, form: FileForm) -> _Kept | None:
+    def _kept_files(self, form: FileForm, folder: Path) -> _Kept | None:
         """Return the files that an interrupted import had finished; None if there are none."""
         try:
-            survey = survey_folder(self._work, form, self._disk, is_direct=False)
+            survey = survey_folder(folder, form, self._disk, is_direct=False)
         except JournalError as error:
             logger.warning("the interrupted import is begun again: %s", error)
             return None

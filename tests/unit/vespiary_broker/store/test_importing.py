@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import random
 from pathlib import Path
@@ -33,6 +32,7 @@ from vespiary_spec.errors import (
     RecordTooLarge,
     StorageError,
 )
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
 from vespiary_testkit.journal_records import (
     LineSource,
@@ -49,6 +49,7 @@ from vespiary_testkit.journal_workload import (
     recover,
     recover_live,
 )
+from vespiary_testkit.seeds import seed_for
 
 OLD = Path("/old")
 NEW = Path("/new")
@@ -144,7 +145,7 @@ def test_a_broker_goes_on_from_an_import(disk: MemoryDisk, lines: list[bytes]):
         await journal.close()
 
     with locked_elsewhere(NEW, disk) as place:
-        asyncio.run(live(place))
+        product_loop.run(live(place))
     after = recover_live(disk, NEW)
     assert len(after) == len(before) + 1
     assert before < after
@@ -163,7 +164,7 @@ def test_bindings(tmp_path: Path):
         await journal.remove("key/7")
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     for path in (tmp_path / "a").glob("*.bindings"):
         handle = disk.create(OLD / path.name, is_direct=False)
         handle.write(memoryview(path.read_bytes()), 0)
@@ -242,13 +243,27 @@ def test_a_folder_with_anything_in_it_is_refused(disk: MemoryDisk, lines: list[b
     assert disk.names(NEW) == ["readme.txt"]
 
 
-def test_a_second_import_is_refused(disk: MemoryDisk, lines: list[bytes]):
+def test_a_second_import_is_refused_and_changes_nothing(disk: MemoryDisk, lines: list[bytes]):
     do_import(disk, lines)
     before = {path: bytes(inode.data) for path, inode in disk.files.items()}
-    for is_resumed in (False, True):
-        with pytest.raises(StorageError):
-            do_import(disk, lines, is_resumed=is_resumed)
+    writer = TextWriter()
+    record = encode_record(AddRecord((Place(1, 1),), b"", b"another", 1))
+    other = [writer.header(JournalKind.MESSAGE, bytes(16)), writer.record(raw_record(record))]
+    other.append(writer.totals())
+    for text, is_resumed in ((lines, False), (other, False), (other, True)):
+        with pytest.raises(StorageError, match="empty or a new folder"):
+            do_import(disk, text, is_resumed=is_resumed)
     assert {path: bytes(inode.data) for path, inode in disk.files.items()} == before
+
+
+def test_resuming_an_import_that_is_complete_changes_nothing(disk: MemoryDisk, lines: list[bytes]):
+    done = do_import(disk, lines)
+    before = {path: bytes(inode.data) for path, inode in disk.files.items()}
+    report = do_import(disk, lines, is_resumed=True)
+    assert (report.records, report.resumed_records) == (done.records, done.records)
+    assert {path: bytes(inode.data) for path, inode in disk.files.items()} == before
+    assert not disk.names(NEW / WORK_FOLDER)
+    assert not disk.open_files
 
 
 def test_the_empty_mount_of_a_volume_is_empty_enough(disk: MemoryDisk, lines: list[bytes]):
@@ -327,7 +342,7 @@ def test_another_text_does_not_continue_an_import(disk: MemoryDisk, lines: list[
 def test_a_call_that_fails_at_any_time_can_be_made_up_for(
     disk: MemoryDisk, lines: list[bytes], kind: str
 ):
-    chance = random.Random(kind)
+    chance = random.Random(seed_for(f"import faults {kind}"))
     for _ in range(6):
         image = disk.copy()
         left = chance.randrange(0, 30)
@@ -345,6 +360,63 @@ def test_a_call_that_fails_at_any_time_can_be_made_up_for(
             do_import(image, lines, is_resumed=True)
         image.fail = lambda _kind, _path: 0
         assert content_of(export_lines(NEW, image)) == content_of(lines)
+
+
+def _failing_last(disk: MemoryDisk, lines: list[bytes], kind: str, number: int) -> MemoryDisk:
+    """Import on a copy of a disk, with the last call but `number` of a kind failing."""
+    image, calls = disk.copy(), 0
+
+    def count(step: str, path: Path) -> int:
+        nonlocal calls
+        calls += step == kind and str(path).startswith(str(NEW))
+        return errno.EIO if calls == fails_at else 0
+
+    fails_at = -1
+    image.fail = count
+    do_import(image, lines)
+    image, calls, fails_at = disk.copy(), 0, calls - number
+    image.fail = count
+    with pytest.raises(NativeError):
+        do_import(image, lines)
+    image.fail = lambda _kind, _path: 0
+    return image
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("rename", 0), *(("flush_folder", n) for n in range(4)), ("remove_folder", 0)],
+)
+def test_an_import_that_failed_at_its_very_end_can_be_resumed(
+    disk: MemoryDisk, lines: list[bytes], kind: str, number: int
+):
+    """All files are at their place then, and nothing else says that the import is not over."""
+    image = _failing_last(disk, lines, kind, number)
+    report = do_import(image, lines, is_resumed=True)
+    assert report.resumed_records == sum(line.startswith(b"operation@") for line in lines)
+    assert content_of(export_lines(NEW, image)) == content_of(lines)
+    assert not image.names(NEW / WORK_FOLDER)
+
+
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_a_journal_of_another_text_is_no_import_to_resume(
+    disk: MemoryDisk, lines: list[bytes], is_longer: bool
+):
+    writer = TextWriter()
+    texts = []
+    for count in (2, 3):
+        text = [writer.header(JournalKind.MESSAGE, bytes(16))]
+        for number in range(count):
+            record = encode_record(AddRecord((Place(1, number + 1),), b"", b"another", 1))
+            text.append(writer.record(raw_record(record)))
+        texts.append([*text, writer.totals()])
+        writer = TextWriter()
+    done = _failing_last(disk, texts[not is_longer], "flush_folder", 0)
+    for other in (texts[is_longer], lines):
+        with pytest.raises(StorageError, match="empty or a new folder"):
+            do_import(done, other, is_resumed=True)
+    with pytest.raises(StorageError, match="empty or a new folder"):
+        do_import(done, texts[not is_longer])
+    assert content_of(export_lines(NEW, done)) == content_of(texts[not is_longer])
 
 
 def _state(disk: MemoryDisk) -> str:
@@ -374,8 +446,8 @@ def test_the_power_may_go_at_any_moment(disk: MemoryDisk, lines: list[bytes]):
     live = MemoryDisk()
     do_import(live, lines)
     seen: dict[str, int] = {}
-    chance = random.Random(5)
-    for image in crash_images(live.log, seed=5, subsets_max=2, torn_max=1):
+    chance = random.Random(seed_for("import cuts"))
+    for image in crash_images(live.log, seed=seed_for("import images"), subsets_max=2, torn_max=1):
         state = _state(image.disk)
         seen[state] = seen.get(state, 0) + 1
         if state == "whole":
