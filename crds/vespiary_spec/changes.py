@@ -8,6 +8,7 @@ Called by: the broker's reload, the operator's ConfigMaps and conditions, the ge
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,14 @@ def class_of(field: FieldModel) -> Change:
     return next(iter(found))
 
 
+@functools.cache
+def _reloadable() -> frozenset[str]:
+    """Return the top-level settings that a running broker can take."""
+    return frozenset(
+        field.name for field in fields_of(Configuration) if class_of(field) is Change.RELOAD
+    )
+
+
 def _struct_of(field: FieldModel) -> type[msgspec.Struct] | None:
     """Return the Struct that a field is made of, itself or as items; None for plain values."""
     kind = field.type
@@ -69,18 +78,14 @@ def parts(configuration: Configuration) -> tuple[Configuration, Configuration]:
     fixed: dict[str, Any] = {}
     reloadable: dict[str, Any] = {}
     for field in fields_of(Configuration):
-        own = reloadable if class_of(field) is Change.RELOAD else fixed
+        own = reloadable if field.name in _reloadable() else fixed
         own[field.name] = getattr(configuration, field.name)
     return Configuration(**fixed), Configuration(**reloadable)
 
 
 def merged(running: Configuration, wanted: Configuration) -> Configuration:
     """Return what a running broker can be made to be: `wanted`, but for what needs a restart."""
-    values = {
-        field.name: getattr(wanted, field.name)
-        for field in fields_of(Configuration)
-        if class_of(field) is Change.RELOAD
-    }
+    values = {name: getattr(wanted, name) for name in _reloadable()}
     return msgspec.structs.replace(running, **values)
 
 

@@ -8,6 +8,7 @@ Never: reads the cluster. Called by: `plan`, `status`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from vespiary_operator.rollout import Rollout
 from vespiary_spec import changes, configuration
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Spelling
+from vespiary_spec.settings import Configuration
 
 _NAMED_MAX = 5
 """Settings that a sentence names; of more, the number."""
@@ -215,15 +217,26 @@ def _waiting_settings(observed: Observed) -> str:
         )
         if name in ("", current) or not text:
             continue
-        try:
-            old = configuration.from_plain(configuration.parse_yaml(text))
-        except ConfigError:
+        old = _read(text)
+        if old is None:
             continue
         for found in changes.differences(old, wanted, Spelling.CAMEL):
             paths.setdefault(found.path)
     if not paths:
         return ""
     return f" Waiting for a restart: {_named(tuple(paths))}."
+
+
+@functools.lru_cache(maxsize=16)
+def _read(text: str) -> Configuration | None:
+    """Return the configuration in a `broker.yaml`; None if it can't be read.
+
+    Cached, because every pass of a rollout reads the one that most pods still have.
+    """
+    try:
+        return configuration.from_plain(configuration.parse_yaml(text))
+    except ConfigError:
+        return None
 
 
 def _named(paths: tuple[str, ...]) -> str:

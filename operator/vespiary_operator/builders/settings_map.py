@@ -17,6 +17,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from vespiary_operator import names
 from vespiary_spec import changes, configuration
 from vespiary_spec.resources import Broker
@@ -34,26 +36,30 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _once_a_pass(render: Callable[[Broker], T]) -> Callable[[Broker], T]:
-    """Have the same Broker written out once, however often it is asked for.
+def _once_a_spec(render: Callable[[Broker], T]) -> Callable[[Broker], T]:
+    """Cache the files of the last spec, which is all that they are made from.
 
-    A pass asks some ten times for the same files, and writing YAML is most of what a plan costs. A
-    Broker never changes: what was read anew is another object, so none but the last is kept.
+    A pass asks some ten times for the same files, the next pass of the same Broker asks again, and
+    writing YAML is most of what a plan costs. A Broker never changes, so the same object needs no
+    comparison. Specs are compared as JSON, because the order of names matters to the files.
     """
-    last: tuple[Broker, T] | None = None
+    last: tuple[Broker, bytes, T] | None = None
 
     @functools.wraps(render)
     def rendered(broker: Broker) -> T:
         nonlocal last
         known = last
-        if known is None or known[0] is not broker:
-            known = last = (broker, render(broker))
-        return known[1]
+        if known is not None and known[0] is broker:
+            return known[2]
+        spec = msgspec.json.encode(broker.spec)
+        found = known[2] if known is not None and known[1] == spec else render(broker)
+        last = (broker, spec, found)
+        return found
 
     return rendered
 
 
-@_once_a_pass
+@_once_a_spec
 def texts(broker: Broker) -> tuple[str, str]:
     """Return what is in `broker.yaml`, and what in `live.yaml`.
 
@@ -74,7 +80,7 @@ def adoptions_file(ordinal: int | str) -> str:
     return f"adopt-{ordinal}.yaml"
 
 
-@_once_a_pass
+@_once_a_spec
 def own_texts(broker: Broker) -> Mapping[int, str]:
     """Return what is in the files of brokers with settings of their own, by their number.
 
