@@ -42,7 +42,8 @@ static uint8_t *put_for_version(uint8_t *at, const uint8_t *from, uint32_t lengt
 {
     bool is_name = true;
     for (uint32_t i = 0; i < length; i++) {
-        if (from[i] != '\\' || i + 1 == length) {
+        /* A backslash that ends its line is no escape: the next line stays a line of its own. */
+        if (from[i] != '\\' || i + 1 == length || from[i + 1] == '\n') {
             if (from[i] == ':')
                 is_name = false;
             else if (from[i] == '\n')

@@ -274,6 +274,14 @@ def test_escapes_are_those_of_the_consumer(rig: CoreRig, version: int, propertie
     assert frame.endswith(b"content-length:0\n" + properties + b"\n")
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_backslash_at_the_end_of_a_line_joins_no_lines(rig: CoreRig, version: int) -> None:
+    rig.core.publish(rig.route, b"a:b\\\nc:d\n", b"", persistent=True, escaped=True)
+    rig.flush()
+    (frame,) = rig.deliver(rig.consume(version=version))
+    assert frame.endswith(b"content-length:0\na:b\\\nc:d\n\n")
+
+
 def test_delivery_stops_where_it_is_told(rig: CoreRig) -> None:
     for _ in range(10):
         rig.publish(bytes(1000))
