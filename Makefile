@@ -6,28 +6,18 @@ BIN := $(VENV)/bin
 DATA ?= data
 PORT ?= 61616
 IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-WORKERS ?= 2
-# With more, tests that have a namespace of their own run beside one another (docs/decisions/0034).
-E2E_WORKERS ?= 1
+PROCESSES ?= 2
 FUZZ_INPUTS ?= 1000000
 FUZZ_SECONDS ?= 60
-# Most of a test's time is waiting for a disk or a process; work that is left is shared out again.
-# A machine that fails everything (no space, no AIO) says so after these many failures, not after hours.
-FAILURES_MAX ?= 25
-PYTEST := $(BIN)/python -m pytest -q --durations=25 --durations-min=2 --maxfail=$(FAILURES_MAX)
-SPREAD := -n $(WORKERS) --dist worksteal
-# The other packages touch neither a ring nor the core.
-ON_EVERY_ENGINE := tests/unit/vespiary_broker tests/unit/vespiary_native tests/integration
-# The ring alone differs there. The other unit tests have theirs in memory (tests/unit/vespiary_broker/conftest.py).
-ON_NIO := $(addprefix tests/unit/vespiary_broker/,app cli store/volumes) tests/unit/vespiary_native tests/integration
-# What these look at stands before the ring and the core: logins, TLS, WebSockets, codecs, and rounds of stock clients. They run once, on AIO.
-ONCE := $(foreach name,address_limits advice_go advice_javascript advice_pages advice_python amqp_go amqp_page amqp_rhea certificate_logins client_pages mqtt_bad_input \
-	mqtt_clients mqtt_codec mqtt_howto passwords_in_logs permissions proxy_protocol tls_clients tls_page websocket_clients websocket_page \
-	websocket_protocols,--ignore=tests/integration/test_$(name).py)
+# `make verify PART=late` runs one part of a tier; tests/vespiary_testkit/tiers.py lists them.
+TIERS := PYTHONPATH=$(CURDIR)/tests $(BIN)/python -m vespiary_testkit.tiers
+PARTS := $(addprefix --part ,$(PART))
 C_FLAGS := -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wvla -Werror
 C_SOURCES := $(wildcard native/src/*.c)
 C_HEADERS := $(wildcard native/src/*.h)
 C_TESTS := $(patsubst native/tests/%.c,native/tests/bin/%,$(wildcard native/tests/test_*.c))
+C_TEST_CORE := $(patsubst native/src/%.c,native/tests/bin/core/%.o,$(C_SOURCES))
+C_TEST_FLAGS := $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src
 # The fuzzers of the scanners (native/fuzz): guided by the coverage of what scans, and of what it keeps and is taught.
 FUZZ_SCANNERS := stomp mqtt amqp
 FUZZ_GUIDES := $(notdir $(basename $(wildcard native/src/*_scan.c))) stomp_switch taught amqp_links amqp_send
@@ -39,7 +29,7 @@ FUZZ_FLAGS := $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=a
 FUZZ_CORE_FLAGS := -DSCRATCH_BYTES=256 $(foreach call,mmap munmap madvise,-D$(call)=recycled_$(call))
 FUZZ_CC ?= $(shell .ci/clang --find)
 
-.PHONY: help run test test-jms late mutants campaign fuzz corpus scanners check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven clang spark gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test ci verify fuzz corpus scanners check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven clang gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -54,16 +44,30 @@ $(VENV)/.tools: Makefile
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.tools pyproject.toml setup.py native/build_native.py $(wildcard native/src/*.[ch])
+# What an installation is made of. Each stamp stands for one installation with more extras than the one before.
+INSTALLED := $(VENV)/.tools pyproject.toml setup.py native/build_native.py $(wildcard native/src/*.[ch])
+
+# Brokers start faster when their modules are compiled in advance; some environments forbid Python to write bytecode later.
+COMPILE := $(BIN)/python -m compileall -q broker crds native/vespiary_native operator pipeline
+
+$(VENV)/.run: $(INSTALLED)
 	@echo "installing Vespiary and building its native part"
 	@$(BIN)/pip install -q --disable-pip-version-check -e .
-	@$(BIN)/python -m compileall -q broker crds native/vespiary_native operator pipeline
+	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	@echo "installing the development tools"
+# `make test` needs neither Spark nor linters.
+$(VENV)/.test: $(INSTALLED)
+	@echo "installing Vespiary and what its tests need, and building its native part"
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	@$(COMPILE)
+	@touch $(VENV)/.run $@
+
+$(VENV)/.dev: $(INSTALLED)
+	@echo "installing Vespiary, Spark and the development tools, and building the native part"
 	@$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
-	@touch $@
+	@$(COMPILE)
+	@touch $(VENV)/.run $(VENV)/.test $@
 
 native: $(VENV)/.run ## build the C part in place
 
@@ -71,44 +75,27 @@ native: $(VENV)/.run ## build the C part in place
 run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
-test: $(VENV)/.dev ## all that needs no cluster: C, AIO, Spark, JMS, NIO, and the pure-Python twins; all run, whichever fails
-	@trap 'exit 130' INT; failed=; \
-	$(MAKE) native-test || failed+=" native-test"; \
-	$(PYTEST) $(SPREAD) -m "not e2e and not spark and not jms" || failed+=" AIO"; \
-	$(PYTEST) -m spark tests/spark || failed+=" Spark"; \
-	$(PYTEST) -m jms tests/integration/test_jms.py tests/integration/test_jms_conversion.py || failed+=" JMS"; \
-	VESPIARY_RING=threads $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_NIO) || failed+=" NIO"; \
-	VESPIARY_NATIVE=0 $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ONCE) $(ON_EVERY_ENGINE) || failed+=" twins"; \
-	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
+# --- tests, in three tiers: docs/internals/proofs.md ------------------------------------------------
+test: $(VENV)/.test ## before each commit, 8 minutes: the core of all tests; needs neither Java nor a cluster
+	@$(TIERS) test $(PARTS)
 
-spark: $(VENV)/.dev ## the tests with real Spark, in one session (needs Java: `make java`)
-	$(PYTEST) -m spark tests/spark
+ci: ## before each landing, 35 minutes: check, test, other integration tests, Spark, JMS, mutants, e2e smoke
+	@.ci/run ci $(PARTS)
 
-test-jms: $(VENV)/.dev ## JMS through stock Qpid JMS, both APIs (needs a JDK and Maven: `make maven`)
-	$(PYTEST) -m jms tests/integration/test_jms.py tests/integration/test_jms_conversion.py
+verify: ## before an issue is resolved, hours, resumable: every test, engine, mutant and kill; PART=NAME runs one part
+	@.ci/run verify $(PARTS)
 
-late: $(VENV)/.dev ## unit and integration tests on AIO, NIO and the twins, with threads and sockets that are late at random (half an hour)
-	@trap 'exit 130' INT; failed=; export VESPIARY_LATE=$${VESPIARY_LATE:-0.4} PYTHONPATH=tests/late; \
-	for engine in AIO VESPIARY_RING=threads VESPIARY_NATIVE=0; do \
-		env $${engine#AIO} $(PYTEST) $(SPREAD) -m "not e2e and not slow and not jms" $(ON_EVERY_ENGINE) || failed+=" $$engine"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "make late: failed:$$failed" >&2; exit 1; fi
+e2e: $(VENV)/.dev ## all tests on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
+	@$(TIERS) verify --part e2e --part e2e-alone
 
-fuzz: $(VENV)/.dev ## bent bytes for the decoder of each protocol and, with clang, for the scanners of C; FUZZ_INPUTS each (default: a million)
+fuzz: $(VENV)/.dev ## malformed input for each protocol decoder and, with clang, each C scanner; FUZZ_INPUTS each (default: a million)
 	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
-	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs random --inputs $(FUZZ_INPUTS) --processes $(WORKERS)
+	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs random --inputs $(FUZZ_INPUTS) --processes $(PROCESSES)
 
-corpus: $(VENV)/.dev ## look for new inputs by coverage, FUZZ_SECONDS for each target, and commit to tests/fuzz/corpus what reaches more
+corpus: $(VENV)/.dev ## search for new fuzz inputs by coverage, FUZZ_SECONDS per target, and add those that reach more to tests/fuzz/corpus
 	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
-	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs grow --seconds $(FUZZ_SECONDS) --processes $(WORKERS)
+	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs grow --seconds $(FUZZ_SECONDS) --processes $(PROCESSES)
 	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs keep
-
-mutants: $(VENV)/.dev ## seeded faults of the durability path: each must turn its test red
-	$(PYTEST) $(SPREAD) tests/mutants
-
-campaign: $(VENV)/.dev ## the long proofs: power cuts, kills, faults, fuzzing by coverage (up to two hours; bounds: docs/internals/proofs.md)
-	@! cc=$$(.ci/clang --find) || $(MAKE) -s scanners FUZZ_CC=$$cc
-	PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.campaign all
 
 check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
 
@@ -136,13 +123,6 @@ bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one
 bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines
 	$(BIN)/python -m benchmarks.operator
 
-e2e: $(VENV)/.dev ## the main job on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository); E2E_WORKERS=3: three at a time, then what must be alone
-	@if [ "$(E2E_WORKERS)" = 1 ]; then exec $(PYTEST) tests/e2e -m e2e; fi; \
-	trap 'exit 130' INT; failed=; VESPIARY_E2E_RECORD=$$(mktemp); export VESPIARY_E2E_RECORD; trap 'rm -f "$$VESPIARY_E2E_RECORD"' EXIT; \
-	$(PYTEST) -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder tests/e2e -m "e2e and not alone" || failed+=" beside-others"; \
-	$(PYTEST) tests/e2e -m "e2e and alone" || failed+=" alone"; \
-	if [ -n "$$failed" ]; then echo "make e2e: failed:$$failed" >&2; exit 1; fi
-
 image: ## build vespiary/broker, vespiary/operator and vespiary/pipeline with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker: neither was found" >&2; exit 1; }; \
 	for target in broker operator pipeline; do "$$tool" build --target $$target -t vespiary/$$target:$(IMAGE_TAG) . || exit 1; done
@@ -165,7 +145,7 @@ clang: ## make sure that the scanners of C can be fuzzed (clang with libFuzzer);
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code
 	$(BIN)/python -m vespiary_spec.gen
 
-# --- what `check` and `test` are made of ----------------------------------------------------------
+# --- parts of `check` and `test` ----------------------------------------------------------
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -182,13 +162,20 @@ gen-check: $(VENV)/.dev
 c-warnings:
 	@for source in $(C_SOURCES) native/fuzz/scanner_*.c native/fuzz/libfuzzer.c benchmarks/stompload.c benchmarks/protocolload.c $(wildcard benchmarks/load/*.c) benchmarks/journal/rawwrite.c; do $${CC:-cc} $(C_FLAGS) -Inative/src -c $$source -o /dev/null || exit 1; done
 
-native/tests/bin/%: native/tests/%.c $(C_SOURCES) $(C_HEADERS)
-	@mkdir -p native/tests/bin
-	$${CC:-cc} $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/src $< $(MORE_SOURCES) $(C_SOURCES) -o $@
+# Each source is compiled once for all test programs.
+native/tests/bin/core/%.o: native/src/%.c $(C_HEADERS)
+	@mkdir -p $(@D)
+	@$${CC:-cc} $(C_TEST_FLAGS) -c $< -o $@
+
+native/tests/bin/fuzz/%.o: native/fuzz/%.c native/fuzz/scanner_target.h $(C_HEADERS)
+	@mkdir -p $(@D)
+	@$${CC:-cc} $(C_TEST_FLAGS) -c $< -o $@
+
+native/tests/bin/%: native/tests/%.c native/tests/check.h $(C_TEST_CORE)
+	@$${CC:-cc} $(C_TEST_FLAGS) $< $(filter %.o,$^) -o $@
 
 # It replays what the fuzzers keep, without clang.
-native/tests/bin/test_corpus: MORE_SOURCES := native/fuzz/scanner_target.c native/fuzz/scanner_protocols.c
-native/tests/bin/test_corpus: native/fuzz/scanner_target.c native/fuzz/scanner_protocols.c native/fuzz/scanner_target.h
+native/tests/bin/test_corpus: native/tests/bin/fuzz/scanner_target.o native/tests/bin/fuzz/scanner_protocols.o
 
 scanners: $(FUZZ_SCANNERS:%=native/fuzz/bin/%_scanner)
 

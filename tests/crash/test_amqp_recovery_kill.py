@@ -41,6 +41,7 @@ from vespiary_codec.wire.amqp import (
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt
 from vespiary_testkit.amqp_peer import message
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.seeds import seed_for
 
 LIVES = 6
 QUEUE = "/queue/once"
@@ -50,7 +51,7 @@ AHEAD = 50
 LARGE_BYTES = 150_000
 PIECE_BYTES = 100_000
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.ci
 
 
 class BrokenError(Exception):
@@ -212,7 +213,7 @@ def stored(port: int) -> list[bytes]:
 
 
 def test_each_message_is_stored_once(tmp_path: Path) -> None:
-    pick = random.Random(48)
+    pick = random.Random(seed_for("amqp recovery kills"))
     sender = Sender(pick)
     with BrokerProcess(tmp_path / "data", *SETTINGS) as broker:
         for _ in range(LIVES):

@@ -19,15 +19,17 @@ import pytest
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.survey import survey_folder
 from vespiary_spec.errors import CorruptRecord, ForeignJournal
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, Key, LiveSet, open_memory, recover
+from vespiary_testkit.seeds import seed_for
 
-SEED = 4711
+SEED = seed_for("flipped journal")
 HEADER_BYTES = 64
 EVERY_BIT = os.environ.get("VESPIARY_FLIPS") == "all"
 PARTS = 4
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow]
+pytestmark = pytest.mark.ci
 
 
 class Block(NamedTuple):
@@ -84,7 +86,7 @@ async def _write(folder: Path, disk: MemoryDisk) -> None:
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
     folder = tmp_path_factory.mktemp("journal")
     disk = MemoryDisk()
-    asyncio.run(_write(folder, disk))
+    product_loop.run(_write(folder, disk))
     sink = Listing()
     found = recover(disk, folder, sink)
     survey = survey_folder(folder, MESSAGE_FORM, disk, is_direct=True)
@@ -124,7 +126,7 @@ def test_every_bit_of_every_block_header(journal: Journal, part: int) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_byte_of_every_payload(journal: Journal, part: int) -> None:
-    chance = random.Random(SEED)
+    chance = random.Random(seed_for("bit flips"))
     flips = 0
     for index, block in list(enumerate(journal.blocks))[part::PARTS]:
         for at in range(HEADER_BYTES, block.used_bytes):

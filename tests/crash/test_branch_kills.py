@@ -23,10 +23,11 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.stomp_peer import Ended, StompPeer
 from vespiary_testkit.waiting import wait_for
 
-LIVES = max(int(os.environ.get("VESPIARY_CRASH_CYCLES", "100")) // 12, 2)
+LIVES = max(int(os.environ.get("VESPIARY_CRASH_CYCLES", "10")) // 12, 2)
 SETTINGS = (
     "journal-file-size=2MiB",
     "journal-min-files=2",
@@ -44,7 +45,7 @@ FEW = 60
 Decision = Literal["COMMIT", "ABORT"]
 DECISIONS: tuple[Decision, Decision] = ("COMMIT", "ABORT")
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.ci
 
 
 @dataclass
@@ -271,9 +272,7 @@ def life(ledger: Ledger, broker: BrokerProcess, chance: random.Random) -> Iterat
 
 
 def test_branches_over_pages_outlive_kills(tmp_path: Path) -> None:
-    seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
-    print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
-    chance = random.Random(seed)
+    chance = random.Random(seed_for("branch kills"))
     broker, ledger = BrokerProcess(tmp_path / "data", *SETTINGS), Ledger()
     try:
         for _ in range(LIVES):

@@ -18,6 +18,7 @@ import pytest
 
 from vespiary_testkit.broker_process import environment
 from vespiary_testkit.failpoints import JMS_POINTS
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("VESPIARY_FAILPOINT_ROUNDS", "1"))
@@ -29,8 +30,6 @@ RARE = ("a removal", "others", "removing a file")
 """What is written in this work by chance only."""
 AT_FIRST = ("making a file", "of a new file", "flush of the folder")
 """What is done in a new folder, and else rarely."""
-
-pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 
 class Store:
@@ -122,9 +121,7 @@ class Store:
 
 
 def test_a_kill_at_every_point_of_the_jms_journal_breaks_no_promise(tmp_path: Path) -> None:
-    seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
-    print(f"VESPIARY_CRASH_SEED={seed} repeats the choices")
-    store = Store(tmp_path, random.Random(seed))
+    store = Store(tmp_path, random.Random(seed_for("jms kills at points")))
     missed = []
     for number in range(ROUNDS):
         for point in JMS_POINTS:
@@ -143,7 +140,7 @@ def test_a_kill_at_every_point_of_the_jms_journal_breaks_no_promise(tmp_path: Pa
 
 
 def test_what_is_judged_can_be_wrong(tmp_path: Path) -> None:
-    store = Store(tmp_path, random.Random(1))
+    store = Store(tmp_path, random.Random(1))  # the judge alone, which chooses nothing
     store.sure, store.asked = {"a": "1", "b": "2"}, ("b", None)
     for found in ({}, {"b": "2"}, {"a": "2"}, {"a": "1", "b": "3"}):
         with pytest.raises(AssertionError):

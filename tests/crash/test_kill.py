@@ -22,9 +22,10 @@ import pytest
 from benchmarks.generator import LoadReport, build
 from vespiary_testkit.broker_calls import call
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.waiting import WAIT_S
 
-CYCLES = int(os.environ.get("VESPIARY_CRASH_CYCLES", "100"))
+CYCLES = int(os.environ.get("VESPIARY_CRASH_CYCLES", "10"))
 VERIFY_EVERY = 10
 QUEUES = 2
 SETTINGS = ("journal-file-size=2MiB", "journal-min-files=2")
@@ -40,8 +41,6 @@ FILTERED = "addresses:\n" + "".join(
     for number in range(QUEUES)
 )
 PRIORITIES = ("--send-header", "priority:%v", "--variants", "10")
-
-pytestmark = pytest.mark.crash
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +121,7 @@ def kill_again_and_again(
     options: tuple[str, ...] = (),
 ) -> None:
     """Kill a broker under load so many times, and look now and then at what it has."""
-    seed = int(os.environ.get("VESPIARY_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(32)
-    print(f"VESPIARY_CRASH_SEED={seed} repeats the moments")
-    chance = random.Random(f"{seed} {store}")
+    chance = random.Random(seed_for(f"kills {store}"))
     try:
         for cycle in range(1, cycles + 1):
             if chance.random() < 0.2:
@@ -134,7 +131,7 @@ def kill_again_and_again(
             if cycle % VERIFY_EVERY == 0 or cycle == cycles:
                 broker.start()
                 checks = verify_all(broker, stompload, ledger).checks
-                found = f"seed {seed}, cycle {cycle}: {checks}"
+                found = f"cycle {cycle}: {checks}"
                 assert checks.lost == 0, found
                 assert checks.resurrected == 0, found
                 assert checks.duplicates == 0, found
@@ -148,7 +145,7 @@ def kill_again_and_again(
     assert sum(line.startswith("A") for line in lines) > cycles * 10
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_with_priorities_and_filters_too(tmp_path: Path, stompload: Path) -> None:
     """Python chooses what goes where and who gets what: confirms mean the same."""
     configuration = tmp_path / "broker.yaml"
@@ -157,14 +154,13 @@ def test_with_priorities_and_filters_too(tmp_path: Path, stompload: Path) -> Non
     kill_again_and_again(broker, stompload, tmp_path / "ledger", 5, max(CYCLES // 8, 1), PRIORITIES)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "settings", "cycles"),
     [
         (1, SETTINGS, -(-CYCLES // 2)),
         (2, SETTINGS, CYCLES // 2),
-        (3, COMPACTING, max(CYCLES // 4, 1)),
-        (4, PAGING, max(CYCLES // 4, 1)),
+        pytest.param(3, COMPACTING, max(CYCLES // 4, 10), marks=pytest.mark.ci),
+        pytest.param(4, PAGING, max(CYCLES // 4, 10), marks=pytest.mark.ci),
     ],
     ids=["one", "two", "compacting", "paging"],
 )

@@ -8,6 +8,8 @@ import pytest
 
 from vespiary_testkit.virtual_time import run_virtual
 
+pytestmark = pytest.mark.verify
+
 
 def test_sleeps_take_virtual_seconds_alone() -> None:
     async def main() -> float:

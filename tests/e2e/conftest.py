@@ -1,4 +1,10 @@
-"""The cluster of the e2e tests, a namespace for each, and what is shown when one fails."""
+"""The cluster of the e2e tests, a namespace for each, and what is shown when one fails.
+
+`VESPIARY_E2E_RECORD` may name a file that holds what the operators asked of the API server. A
+session that is not limited to tests marked `alone` starts the record afresh, and writes it when it
+ends. One in a single process whose tests are all marked `alone` reads it and leaves it as it is, so
+it may run days later, or twice.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,7 @@ from typing import Any
 import pytest
 
 from vespiary_spec.version import VERSION
-from vespiary_testkit.kubernetes_cluster import (
-    KubernetesCluster,
-    NoCluster,
-    build_pipeline_image,
-    installed,
-)
+from vespiary_testkit.kubernetes_cluster import KubernetesCluster, NoCluster, installed
 from vespiary_testkit.kubernetes_cluster import cluster as found_cluster
 from vespiary_testkit.operator_rights import OperatorRights
 
@@ -25,8 +26,6 @@ _PHASE = pytest.StashKey[dict[str, bool]]()
 _SHARED = pytest.StashKey[dict[str, str]]()
 _RIGHTS = pytest.StashKey[OperatorRights]()
 _COLLECTED = pytest.StashKey[set[str]]()
-_RECORD = "VESPIARY_E2E_RECORD"
-"""Names the file by which one session tells the next what it has seen; `make e2e` sets it."""
 _LONGEST = (
     "test_operator_upgrade.py",
     "test_journal_archive.py",
@@ -41,18 +40,25 @@ _LONGEST = (
 # --- one installation for several processes -------------------------------------------------------
 
 
+def _record() -> Path | None:
+    """Return the file in which one session leaves the requests of its operators to the next."""
+    name = os.environ.get("VESPIARY_E2E_RECORD")
+    return Path(name) if name else None
+
+
 @contextlib.contextmanager
-def _installed(found: KubernetesCluster) -> Iterator[OperatorRights]:
-    """Have the chart in the cluster; what its operators ask for is collected, and recorded."""
+def _installed(found: KubernetesCluster, *, continues: bool = False) -> Iterator[OperatorRights]:
+    """Install the chart, and collect what its operators ask for.
+
+    Args:
+        found: The cluster.
+        continues: Whether to add to what the record says, instead of starting a new record.
+    """
     rights = OperatorRights(VERSION)
-    record = Path(os.environ[_RECORD]) if _RECORD in os.environ else None
-    if record is not None:
-        rights.recall(record)
-    with installed(found), rights.collecting():
+    # The record is written after the chart is uninstalled, which reads the operators' last pages.
+    with rights.recorded(_record(), continues=continues), installed(found), rights.collecting():
         found.rights = rights
         yield rights
-    if record is not None:  # its last words came when it was uninstalled
-        rights.keep(record)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,8 +72,6 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     except NoCluster as reason:
         config.stash[_SHARED] = {"missing": str(reason)}
         return
-    with contextlib.suppress(NoCluster):  # whoever needs it asks again, and says so
-        build_pipeline_image(found)
     config.stash[_SHARED] = {
         "script": str(found.script or ""),
         "operator_image": found.operator_image,
@@ -124,22 +128,34 @@ def bare_cluster(request: pytest.FixtureRequest) -> Iterator[KubernetesCluster]:
 
 
 @pytest.fixture(scope="session")
-def cluster(bare_cluster: KubernetesCluster) -> Iterator[KubernetesCluster]:
+def cluster(
+    bare_cluster: KubernetesCluster, request: pytest.FixtureRequest
+) -> Iterator[KubernetesCluster]:
     """Yield a cluster in which the chart is installed from this tree."""
     if bare_cluster.is_shared:
         yield bare_cluster
         return
     try:
-        with _installed(bare_cluster):
+        with _installed(bare_cluster, continues=_is_alone(request.session)) as rights:
+            rights.tests |= {item.nodeid for item in request.session.items}
             yield bare_cluster
     except NoCluster as reason:
         pytest.skip(str(reason))
 
 
+def _is_alone(session: pytest.Session) -> bool:
+    """Whether this is the second of two sessions: all its tests are marked `alone`."""
+    return all(item.get_closest_marker("alone") for item in session.items)
+
+
 @pytest.fixture(scope="session")
-def rights(cluster: KubernetesCluster) -> OperatorRights:
-    """Return what all operators asked for so far, in this session and those before it."""
+def rights(cluster: KubernetesCluster, request: pytest.FixtureRequest) -> OperatorRights:
+    """Return what all operators asked for so far, in this session and in the one before it."""
     assert cluster.rights is not None
+    record = _record()
+    assert record is None or not _is_alone(request.session) or record.is_file(), (
+        f"{record} is not there: run the tests that are not `alone` first, to their end"
+    )
     return cluster.rights
 
 
@@ -154,11 +170,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def unseen_tests(rights: OperatorRights, request: pytest.FixtureRequest) -> set[str]:
-    """Return e2e tests and files that no session had in it whose operators were looked at."""
+    """Return the e2e tests and files that were in no session whose operators were watched."""
     collected = request.config.stash[_COLLECTED]
     files = {path.name for path in Path(__file__).parent.glob("test_*.py")}
-    seen = {item.nodeid for item in request.session.items} | rights.tests
-    return (files - {Path(each.partition("::")[0]).name for each in collected}) | (collected - seen)
+    missing = files - {Path(each.partition("::")[0]).name for each in collected}
+    return missing | (collected - rights.tests)
 
 
 @pytest.hookimpl(wrapper=True)

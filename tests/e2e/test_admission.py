@@ -18,7 +18,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.verify]
 
 SETTINGS = (
     "admissionPolicies.confirmDeletion=true",

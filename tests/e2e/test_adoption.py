@@ -10,7 +10,7 @@ import pytest
 
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def hibernate(cluster: KubernetesCluster, namespace: str, is_asleep: bool) -> None:

@@ -14,7 +14,7 @@ import pytest
 from vespiary_testkit.certificates import Authority
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 FIXED_SIZE = "local-fuse"
 """A class whose claims cannot grow."""

@@ -9,7 +9,7 @@ import pytest
 
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def patch(cluster: KubernetesCluster, namespace: str, spec: dict[str, Any]) -> int:

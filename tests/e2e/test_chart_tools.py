@@ -13,7 +13,7 @@ from vespiary_testkit.kubernetes_cluster import KubernetesCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def test_the_chart_is_linted_rendered_and_taken_by_the_api_server(

@@ -14,7 +14,7 @@ from vespiary_testkit.certificates import Authority, Signed
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stomp_peer import StompPeer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 AUTHORITY = Authority()
 PASSWORD = "correct horse"

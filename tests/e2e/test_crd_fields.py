@@ -11,7 +11,7 @@ import pytest
 
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def broker(spec: dict[str, Any], name: str = "tried") -> str:

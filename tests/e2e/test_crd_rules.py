@@ -22,7 +22,7 @@ from vespiary_testkit.crd_rule_examples import all_cases, all_rules
 from vespiary_testkit.crd_rules import Case, is_by, paused, rules_of
 from vespiary_testkit.kubernetes_cluster import ARCHIVE, BROKER, TUNING, KubernetesCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 PLURALS = {
     "Broker": "brokers",

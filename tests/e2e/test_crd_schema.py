@@ -24,7 +24,7 @@ from vespiary_testkit.local_operator import installed_operator_stopped
 ROOT = Path(__file__).resolve().parents[2]
 API_VERSION = "vespiary.dev/v1beta1"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.verify]
 
 
 def kubectl(

@@ -11,7 +11,7 @@ import pytest
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster
 from vespiary_testkit.local_operator import installed_operator_stopped
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 GIB = 1024**3
 

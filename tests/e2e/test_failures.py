@@ -23,26 +23,22 @@ from vespiary_testkit.kubernetes_cluster import (
     BROKER,
     DEPLOYMENT,
     OPERATORS,
+    PATIENCE_S,
     SYSTEM_NAMESPACE,
     KubernetesCluster,
     small_broker,
     wait_for,
 )
+from vespiary_testkit.seeds import seed_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 OUTAGE_S = 60.0
-SILENCE_MAX_S = 20.0
-"""A client that sends all the time never waits longer than this for a receipt: less than a third of
-the time for which others are away, and much more than a busy disk takes."""
-
-TAKES_OVER_S = 60.0
-"""15 s of the Lease, a try, and the time that looking takes on a machine that is slow and busy."""
+BATCH = 20
+"""Messages that have to be confirmed again and again while something else is away."""
 
 AT_REST_S = 10.0
 """A broker that has nothing to do looks for files to free more often than this."""
-
-SEED = 20261123
 
 
 def needs_the_node(cluster: KubernetesCluster) -> None:
@@ -56,7 +52,6 @@ class Sender(threading.Thread):
     def __init__(self, host: str, password: str) -> None:
         super().__init__(name="sender", daemon=True)
         self.confirmed = 0
-        self.longest_s = 0.0
         self.failure = ""
         self._end = threading.Event()
         self._came = threading.Event()
@@ -76,20 +71,24 @@ class Sender(threading.Thread):
         try:
             while not self._end.is_set():
                 self._came.clear()
-                began = time.monotonic()
                 self._connection.send("orders", "x", receipt=str(self.confirmed), persistent="true")
-                if not self._came.wait(30):
+                if not self._came.wait(PATIENCE_S):
                     self.failure = f"no receipt after {self.confirmed} of them"
                     return
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
                 self.confirmed += 1
                 self._end.wait(0.05)
         except (stomp.exception.StompException, OSError) as error:
             self.failure = repr(error)
 
+    def wait_for_more(self) -> None:
+        """Wait until some more messages are confirmed."""
+        wanted = self.confirmed + BATCH
+        wait_for("messages are confirmed", lambda: self.confirmed >= wanted or self.failure)
+        assert not self.failure
+
     def stop(self) -> None:
         self._end.set()
-        self.join(35)
+        self.join(PATIENCE_S + 5)
         with contextlib.suppress(stomp.exception.StompException, OSError):
             self._connection.disconnect()
 
@@ -110,6 +109,7 @@ def operator_log(cluster: KubernetesCluster) -> str:
 
 
 @pytest.mark.alone
+@pytest.mark.verify
 def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -126,13 +126,7 @@ def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
         try:
             ends = time.monotonic() + OUTAGE_S
             while time.monotonic() < ends:
-                had = sender.confirmed
-                time.sleep(5)
-                wait_for(
-                    f"something is confirmed {sender.failure}",
-                    lambda had=had: sender.confirmed > had,  # type: ignore[misc]
-                    SILENCE_MAX_S,
-                )
+                sender.wait_for_more()
         finally:
             cluster.signal_component("kube-apiserver", "CONT")
         wait_for(
@@ -157,9 +151,8 @@ def test_brokers_serve_and_the_operator_comes_back_while_the_api_server_is_away(
         print(f"the operator worked again after {time.monotonic() - back_at:.0f} s")
     finally:
         sender.stop()
-    print(f"{sender.confirmed} confirmed, the longest wait {sender.longest_s:.2f} s")
+    print(f"{sender.confirmed} confirmed")
     assert not sender.failure
-    assert sender.longest_s < SILENCE_MAX_S
     assert identity(cluster, namespace) == before, "the broker was not restarted"
     check_log(operator_log(cluster))
 
@@ -180,15 +173,16 @@ def kill_operator(cluster: KubernetesCluster, moments: random.Random) -> None:
 
 
 @pytest.mark.alone
-def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
-    cluster: KubernetesCluster, namespace: str
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.verify)])
+def test_an_operator_that_is_killed_does_nothing_twice(
+    cluster: KubernetesCluster, namespace: str, kills: int
 ) -> None:
     needs_the_node(cluster)
-    moments = random.Random(SEED)
+    moments = random.Random(seed_for("operator kills"))
     document = small_broker("orders", replicas=2, topology="Independent")
     with seen_pods(namespace) as seen:
         cluster.apply(document, namespace)
-        for _ in range(3):
+        for _ in range(kills):
             kill_operator(cluster, moments)
         cluster.wait_until_ready("orders", namespace)
         password = cluster.password("orders", namespace)
@@ -201,7 +195,7 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
             )
         document["spec"]["config"]["globalMaxSize"] = "64Mi"
         cluster.apply(document, namespace)
-        for _ in range(3):
+        for _ in range(kills):
             kill_operator(cluster, moments)
         generation = cluster.broker("orders", namespace)["metadata"]["generation"]
         for kind in ("UpToDate", "Ready"):
@@ -231,6 +225,7 @@ def test_an_operator_that_is_killed_again_and_again_does_nothing_twice(
 
 
 @pytest.mark.alone
+@pytest.mark.verify
 def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -251,7 +246,7 @@ def test_a_node_that_falls_silent_is_named_and_nothing_is_forced(
     try:
         cluster.signal_component("kubelet", "STOP")
         try:
-            said = wait_for("the lost node is named", named, 240)
+            said = wait_for("the lost node is named", named)
         finally:  # long before pods are asked to end, 300 s after the node was found silent
             cluster.signal_component("kubelet", "CONT")
     finally:
@@ -304,6 +299,7 @@ def second_pod(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.verify
 def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -316,7 +312,7 @@ def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
     host, password = pod["status"]["podIP"], cluster.password("orders", namespace)
     sender = Sender(host, password)
     sender.start()
-    wait_for("messages are confirmed", lambda: sender.confirmed >= 20)
+    sender.wait_for_more()
     sender.stop()
     files = files_at_rest(cluster, namespace)
     assert "journal/activemq-data-1.hq" in files
@@ -341,12 +337,10 @@ def test_a_second_pod_on_the_volumes_of_a_broker_does_not_get_its_journal(
         cluster.kubectl("-n", namespace, "delete", "pod", "second")
         cluster.apply(second_pod(pod), namespace)
         wait_for("the second broker has ended again", ended)
-        had = sender.confirmed
-        wait_for("messages are confirmed", lambda: sender.confirmed >= had + 20)
+        sender.wait_for_more()
     finally:
         sender.stop()
     assert not sender.failure
-    assert sender.longest_s < SILENCE_MAX_S
     assert identity(cluster, namespace) == before
     verified = plugin(namespace, "journal", "orders", "verify")
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -429,12 +423,13 @@ def follows(cluster: KubernetesCluster, former: str) -> str:
         return now if now != former else ""  # empty as well while it is given back
 
     began = time.monotonic()
-    found = wait_for("another operator leads", other, TAKES_OVER_S, pause_s=0.2)
+    found = wait_for("another operator leads", other, pause_s=0.2)
     print(f"{found} led {time.monotonic() - began:.1f} s after {former} had ended")
     return found
 
 
 @pytest.mark.alone
+@pytest.mark.verify
 def test_a_standby_takes_over(
     cluster: KubernetesCluster, namespace: str, two_operators: None
 ) -> None:

@@ -13,7 +13,7 @@ import stomp
 
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 QUEUE = "/queue/work"
 ASIDE = "/queue/aside"

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from vespiary_spec.gen import manifests
-from vespiary_testkit import openapi_schemas
 from vespiary_testkit.chart import CHART
 from vespiary_testkit.go_tools import NoTool, tool
 from vespiary_testkit.image_variants import PACKAGES, variant
@@ -28,7 +27,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.verify]
 
 PREVIOUS = ROOT / "tests" / "chart" / "previous" / "vespiary-0.1.0-alpha.1.tgz"
 NEW_FIELD = "topology"
@@ -39,6 +38,47 @@ EVERY_NODE = "kubernetes.io/os"
 TEMPLATE_FILE = f"{PACKAGES}/vespiary_operator/builders/pod_template.py"
 NEWER = {"name": "OF_A_NEWER_OPERATOR", "value": "1"}
 """A variable of brokers that only the newer operator puts into their template."""
+
+
+# --- schemas for kubeconform ----------------------------------------------------------------------
+
+# JSON schemas for kubeconform, made from what an API server says of its own kinds.
+
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+
+
+def _strict(definition: dict[str, Any]) -> dict[str, Any]:
+    """Refuse fields that are not described, where any are."""
+    if "properties" in definition and "additionalProperties" not in definition:
+        is_open = definition.get("x-kubernetes-preserve-unknown-fields")
+        return definition if is_open else {**definition, "additionalProperties": False}
+    return definition
+
+
+def write_schemas(openapi: dict[str, Any], folder: Path) -> int:
+    """Write one schema for each kind; return how many there are.
+
+    Args:
+        openapi: The answer to `/openapi/v2`.
+        folder: Where `KIND-GROUP-VERSION.json` is written, as kubeconform asks for it.
+    """
+    definitions = {name: _strict(found) for name, found in openapi["definitions"].items()}
+    definitions[INT_OR_STRING] = {"type": ["integer", "string"]}
+    definitions[QUANTITY] = {"type": ["number", "string"]}
+    (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}))
+    count = 0
+    for name, definition in openapi["definitions"].items():
+        for kind in definition.get("x-kubernetes-group-version-kind", ()):
+            group = str(kind["group"]).partition(".")[0].lower()
+            parts = [str(kind["kind"]).lower(), *([group] if group else []), str(kind["version"])]
+            reference = {"$ref": f"definitions.json#/definitions/{name}"}
+            (folder / f"{'-'.join(parts)}.json").write_text(json.dumps(reference))
+            count += 1
+    return count
+
+
+# --- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +361,7 @@ def test_kubeconform_knows_every_object_and_field(
     except NoTool as reason:
         pytest.skip(str(reason))
     openapi = json.loads(cluster.kubectl("get", "--raw", "/openapi/v2").stdout)
-    assert openapi_schemas.write(openapi, tmp_path) > 100
+    assert write_schemas(openapi, tmp_path) > 100
     settings = (
         *("networkPolicy.enabled=true", "dashboards.enabled=true", "crds.keep=false"),
         *("admissionPolicies.confirmDeletion=true", "admissionPolicies.allowedImages={r/one}"),

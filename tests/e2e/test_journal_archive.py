@@ -25,7 +25,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 BODY_BYTES = 8192
 RUN_S = 400
@@ -364,7 +364,7 @@ def test_a_snapshot_is_exported(cluster: KubernetesCluster, namespace: str) -> N
         *("-n", namespace, "patch", "broker.vespiary.dev", "orders", "--type", "merge", "-p"),
         hibernate,
     )
-    wait_for("the broker has stopped", lambda: not cluster.get("pod", "orders-0", namespace), 240)
+    wait_for("the broker has stopped", lambda: not cluster.get("pod", "orders-0", namespace))
     roles = ("bindings", "journal", "paging", "large-messages")
     run_in_pod(
         cluster,
@@ -399,7 +399,7 @@ def test_executors_share_the_work_of_a_run(cluster: KubernetesCluster, namespace
     written = exported(cluster, namespace)
     assert run["rows"] == len(written) > 50
     assert sorted(written) == sorted(set(written))
-    wait_for("executors go with the run", lambda: not executors(), 120)
+    wait_for("executors go with the run", lambda: not executors())
 
     patch = ("-n", namespace, "patch", ARCHIVE, "shared", "--type", "merge", "-p")
     cluster.kubectl(*patch, json.dumps({"spec": {"executors": 0}}))

@@ -11,7 +11,7 @@ import pytest
 from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def test_the_plugin_on_a_real_broker(

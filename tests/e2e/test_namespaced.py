@@ -16,7 +16,7 @@ from vespiary_testkit.kubernetes_cluster import (
 )
 from vespiary_testkit.operator_looks import at_rest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_broker_of_the_namespace_gets_ready_and_others_are_left_alone(
         assert verified["status"] == "True", "the pods themselves judge the volumes"
         # What is edited is put back with these rights as well.
         cluster.kubectl("-n", namespace, "delete", "service", "orders")
-        wait_for("the Service is back", lambda: cluster.get("service", "orders", namespace), 120)
+        wait_for("the Service is back", lambda: cluster.get("service", "orders", namespace))
         (pod,) = cluster.operators()
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
         log = cluster.kubectl("-n", SYSTEM_NAMESPACE, "logs", pod["metadata"]["name"]).stdout

@@ -19,8 +19,8 @@ CLUSTER = ROOT.parent / "shared" / "cluster" / "cluster"
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.slow,
     pytest.mark.skipif(not CLUSTER.exists(), reason=f"no NFS guest: {CLUSTER} is not there"),
+    pytest.mark.verify,
 ]
 
 PROGRAM = """

@@ -11,14 +11,11 @@ import pytest
 
 from vespiary_operator import names
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
-from vespiary_testkit.operator_looks import at_rest, wait_for_a_look
+from vespiary_testkit.operator_looks import at_rest, wait_for_a_look, wait_for_watch
 
 T = TypeVar("T")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-BACK_WITHIN_S = 30.0
-"""Far below the 60 s of the resync, so it is the watches that are tested."""
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 CHILDREN = [
     ("statefulset", "orders"),
@@ -43,15 +40,18 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
     ]
 
     for kind, name in [*CHILDREN, ("configmap", config), ("configmap", "orders-live-config")]:
-        uid = found(cluster, kind, name, namespace)["metadata"]["uid"]
-        cascade = ["--cascade=orphan"] if kind == "statefulset" else []
-        cluster.kubectl("-n", namespace, "delete", kind, name, "--wait=false", *cascade)
+        deleted: set[str] = set()
 
-        def is_back(kind: str = kind, name: str = name, uid: str = uid) -> bool:
+        def delete(kind: str = kind, name: str = name, deleted: set[str] = deleted) -> None:
+            deleted.add(found(cluster, kind, name, namespace)["metadata"]["uid"])
+            cascade = ["--cascade=orphan"] if kind == "statefulset" else []
+            cluster.kubectl("-n", namespace, "delete", kind, name, "--wait=false", *cascade)
+
+        def is_back(kind: str = kind, name: str = name, deleted: set[str] = deleted) -> bool:
             there = cluster.get(kind, name, namespace)
-            return there is not None and there["metadata"]["uid"] != uid
+            return there is not None and there["metadata"]["uid"] not in deleted
 
-        wait_for(f"{kind}/{name} is made again", is_back, BACK_WITHIN_S)
+        wait_for_watch(cluster, f"{kind}/{name} is made again", delete, is_back)
     assert set(found(cluster, "secret", "orders-users", namespace)["data"]) == set(users)
 
     for kind, name, patch, path in (
@@ -68,9 +68,10 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
         ("secret", "orders-users", {"data": {"users": "eA=="}}, ["data", "users"]),
     ):
         wanted = part(found(cluster, kind, name, namespace), path)
-        cluster.kubectl(
-            "-n", namespace, "patch", kind, name, "--type=merge", "-p", json.dumps(patch)
-        )
+        merge = ("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+
+        def change(merge: tuple[str, ...] = merge) -> None:
+            cluster.kubectl("-n", namespace, *merge)
 
         def is_right(
             kind: str = kind, name: str = name, path: list[str] = path, wanted: Any = wanted
@@ -80,7 +81,8 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
                 return value not in (None, "eA==")
             return bool(value == wanted)
 
-        wait_for(f"{kind}/{name} is put right at {'.'.join(path)}", is_right, BACK_WITHIN_S)
+        place = f"{kind}/{name} is put right at {'.'.join(path)}"
+        wait_for_watch(cluster, place, change, is_right)
     cluster.wait_until_ready("orders", namespace)
     after = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
     assert after == pod, "no edit of a child restarted the broker"
@@ -89,7 +91,6 @@ def test_children_are_put_back(cluster: KubernetesCluster, namespace: str) -> No
         lambda: (
             {"Created", "Restored"} <= {e["reason"] for e in cluster.items("events", namespace)}
         ),
-        60,
     )
 
 
@@ -154,7 +155,7 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
         live = found(cluster, "statefulset", "orders", namespace)
         return bool(live["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 2)
 
-    wait_for("the partition rests at the number of replicas", rests, 120)
+    wait_for("the partition rests at the number of replicas", rests)
     assert stateful_set["spec"]["podManagementPolicy"] == "Parallel"
 
     def maps() -> list[str]:
@@ -164,7 +165,7 @@ def test_a_changed_setting_reaches_one_broker_after_the_other(
             if c["metadata"]["name"].startswith("orders-config-")
         ]
 
-    wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1, 120)
+    wait_for("the ConfigMap that nobody reads is gone", lambda: len(maps()) == 1)
 
 
 def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None:
@@ -184,14 +185,13 @@ def test_scaling_and_growing(cluster: KubernetesCluster, namespace: str) -> None
         claim = found(cluster, "pvc", "journal-orders-0", namespace)
         return bool(claim["status"]["capacity"]["storage"] == "400Mi")
 
-    wait_for("the claim of the journal has grown", has_grown, 240)
+    wait_for("the claim of the journal has grown", has_grown)
     cluster.kubectl("-n", namespace, "scale", "broker", "orders", "--replicas=2")
     wait_for(
         "two brokers serve",
         lambda: cluster.broker("orders", namespace)["status"].get("summary") == "2/2",
-        240,
     )
-    wait_for("the second claim has the new size", lambda: second_size(cluster, namespace), 120)
+    wait_for("the second claim has the new size", lambda: second_size(cluster, namespace))
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
 
 
@@ -253,7 +253,7 @@ def settled(look: Callable[[], T]) -> T:
         seen.append(look())
         return seen[-1] if len(seen) > 4 and seen[-4:] == [seen[-1]] * 4 else None
 
-    return wait_for("nothing changes for some seconds", is_quiet, 120, pause_s=1.0)
+    return wait_for("nothing changes for some seconds", is_quiet, pause_s=1.0)
 
 
 def found(cluster: KubernetesCluster, kind: str, name: str, namespace: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 QUICK = "quick-for-vespiary"
 
@@ -105,7 +105,7 @@ def test_shared_claims_and_what_claims_say(
     change_claims(cluster, namespace, document, attributes_class)
 
     cluster.kubectl("-n", namespace, "delete", BROKER, "orders")
-    wait_for("whenDeleted: Delete lets the claims go", lambda: not claims(cluster, namespace), 180)
+    wait_for("whenDeleted: Delete lets the claims go", lambda: not claims(cluster, namespace))
 
 
 def change_claims(
@@ -122,7 +122,7 @@ def change_claims(
         condition = cluster.condition("orders", namespace, "Degraded")
         return "VolumeAttributesClass not-there, which does not exist" in condition["message"]
 
-    wait_for("the class that does not exist is named", is_said, 120)
+    wait_for("the class that does not exist is named", is_said)
     journal["volumeAttributesClassName"] = attributes_class
     cluster.apply(document, namespace)
 
@@ -136,7 +136,7 @@ def change_claims(
             and labels["app.kubernetes.io/instance"] == "orders"
         )
 
-    wait_for("the claim has what the Broker says now", is_changed, 120)
+    wait_for("the claim has what the Broker says now", is_changed)
     assert found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"] == pod
 
     def is_replaced() -> bool:
@@ -155,7 +155,7 @@ def change_claims(
         )
 
     # Meanwhile the claims are nobody's, so that none can be lost: not even if it is asked for.
-    wait_for("the StatefulSet has the class as well, and the claims again", is_replaced, 180)
+    wait_for("the StatefulSet has the class as well, and the claims again", is_replaced)
 
 
 # --- Services, and what a cluster may lack --------------------------------------------------------
@@ -290,7 +290,7 @@ def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, An
             and cluster.get("podmonitors.monitoring.coreos.com", "orders", namespace) is None
         )
 
-    wait_for("the Services are as they were, and the rest is gone", is_plain, 120)
+    wait_for("the Services are as they were, and the rest is gone", is_plain)
     there = cluster.wait_for_condition(
         "orders", namespace, "Integrated", "True", generation=generation
     )

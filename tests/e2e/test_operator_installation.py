@@ -19,7 +19,7 @@ from vespiary_testkit.kubernetes_cluster import (
 )
 from vespiary_testkit.operator_looks import at_rest, wait_for_a_look
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 KNOB = "/proc/sys/fs/aio-max-nr"
 
@@ -68,7 +68,6 @@ def test_raise_raises_and_never_lowers(
     wait_for(
         "mode Verify knows the node's number",
         lambda: {"aioMaxNr"} == {"aioMaxNr", "raisedFrom"} & node_of(tuning(cluster)).keys(),
-        240,
     )
     script = str(cluster.script)
     floor = node_value + 1000
@@ -80,7 +79,7 @@ def test_raise_raises_and_never_lowers(
             told = (node.get("raisedFrom"), node.get("aioMaxNr"), node.get("satisfied"))
             return told == (node_value, floor, True)
 
-        wait_for("fs.aio-max-nr is raised, and the status says from what", is_raised, 240)
+        wait_for("fs.aio-max-nr is raised, and the status says from what", is_raised)
         assert int(run(script, "enter", "cat", KNOB).stdout) == floor
         assert "1/1" in cluster.kubectl("get", "brnt", "default").stdout
 
@@ -88,7 +87,6 @@ def test_raise_raises_and_never_lowers(
         wait_for(
             "a value that was lowered is raised again",
             lambda: int(run(script, "enter", "cat", KNOB).stdout) == floor,
-            120,
         )
         set_mode(cluster, "Verify")
 
@@ -97,7 +95,7 @@ def test_raise_raises_and_never_lowers(
                 "daemonset,pods", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
             )
 
-        wait_for("the DaemonSet and its pods are gone", is_gone, 180)
+        wait_for("the DaemonSet and its pods are gone", is_gone)
         assert int(run(script, "enter", "cat", KNOB).stdout) == floor, "it was not lowered"
     finally:
         set_mode(cluster, "Verify")
@@ -108,10 +106,10 @@ def test_raise_raises_and_never_lowers(
                     "pods", TUNING_NAMESPACE, "app.kubernetes.io/component=node-tuning"
                 )
             ),
-            180,
         )
 
 
+@pytest.mark.verify
 def test_uninstall_keeps_definitions_brokers_and_claims(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -138,7 +136,7 @@ def test_uninstall_keeps_definitions_brokers_and_claims(
     assert after is not None
     assert after["metadata"]["uid"] == pod["metadata"]["uid"], "a new operator restarts nobody"
     cluster.kubectl("-n", namespace, "delete", BROKER, "orders", "--timeout=110s")
-    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace), 240)
+    wait_for("the pod is gone", lambda: not cluster.items("pods", namespace))
     left = [c["metadata"] for c in cluster.items("pvc", namespace)]
     assert {metadata["uid"] for metadata in left} == claims
     assert not [m["name"] for m in left if "deletionTimestamp" in m or "ownerReferences" in m]
@@ -151,6 +149,7 @@ def generation_of_its_set(cluster: KubernetesCluster, namespace: str) -> int:
     return int(found["metadata"]["generation"])
 
 
+@pytest.mark.verify
 def test_the_pod_of_the_operator_is_restricted(cluster: KubernetesCluster) -> None:
     cluster.helm("test", "vespiary", "-n", SYSTEM_NAMESPACE)
     (pod,) = cluster.operators()

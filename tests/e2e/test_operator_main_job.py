@@ -20,7 +20,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 MESSAGES = 10_000
 IN_FLIGHT = 500
@@ -117,7 +117,7 @@ def test_what_was_confirmed_survives_kill_9(cluster: KubernetesCluster, namespac
         shown = cluster.kubectl("get", "br", "-n", namespace).stdout
         return all(word in shown for word in ("True", "ASYNCIO", "ext4"))
 
-    wait_for("readiness, engine and file system in the table", is_shown, 240)
+    wait_for("readiness, engine and file system in the table", is_shown)
     password = cluster.password("orders", namespace)
 
     confirmed: set[int] = set()
@@ -161,9 +161,10 @@ def test_what_was_confirmed_survives_kill_9(cluster: KubernetesCluster, namespac
             assert pod is not None
             return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
-        wait_for("the kubelet tells of the restart", restarts, 120)
+        wait_for("the kubelet tells of the restart", restarts)
 
 
+@pytest.mark.verify
 def test_status_tells_engine_volumes_and_endpoints(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -174,7 +175,7 @@ def test_status_tells_engine_volumes_and_endpoints(
         status: dict[str, Any] = cluster.broker("orders", namespace)["status"]
         return status if status["brokers"][0].get("durability") else None
 
-    status = wait_for("the broker's own answer in the status", told, 120)
+    status = wait_for("the broker's own answer in the status", told)
     (broker,) = status["brokers"]
     assert broker["engine"] == "ASYNCIO"
     assert broker["durability"] == "D2"
@@ -216,7 +217,7 @@ def test_status_tells_engine_volumes_and_endpoints(
         return {c["type"]: c["status"] for c in conditions}
 
     with contextlib.suppress(AssertionError):  # what differs says more than that it does
-        wait_for("the conditions", lambda: kinds() == expected, 120)
+        wait_for("the conditions", lambda: kinds() == expected)
     assert kinds() == expected
     assert all(c["observedGeneration"] == 1 for c in status["conditions"])
     metadata = cluster.broker("orders", namespace)["metadata"]

@@ -11,7 +11,7 @@ import pytest
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.operator_looks import at_rest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 
 def template_of(cluster: KubernetesCluster, namespace: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_pods_are_as_asked_and_go_back(
         pod = cluster.get("pod", "orders-0", namespace)
         return pod is not None and pod["metadata"]["uid"] != before["metadata"]["uid"]
 
-    wait_for("the pod is a new one", is_new, 240)
+    wait_for("the pod is a new one", is_new)
     cluster.wait_for_condition("orders", namespace, "UpToDate", "True", generation=2)
     for kind in ("poddisruptionbudget", "networkpolicy"):
         assert cluster.get(kind, "orders", namespace) is None
@@ -343,7 +343,7 @@ def test_a_status_of_nonsense_is_put_right(cluster: KubernetesCluster, namespace
         ] == [(c["type"], c["status"]) for c in good["conditions"]]
         return now if is_right else None
 
-    now = wait_for("the status is as before", right, 120)
+    now = wait_for("the status is as before", right)
     assert [b["name"] for b in now["brokers"]] == ["orders-0"]
     assert "operation" not in now
     after = cluster.get("pod", "orders-0", namespace)

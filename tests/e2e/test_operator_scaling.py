@@ -17,7 +17,7 @@ from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stock_client import Client
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 PODS = "app.kubernetes.io/component=broker"
 
@@ -36,7 +36,6 @@ def test_hibernating_and_waking(cluster: KubernetesCluster, namespace: str) -> N
     wait_for(
         "the Service of the second broker leads to it alone",
         lambda: targets(cluster, namespace, "orders-1") == ["orders-1"],
-        120,
     )
     claims = uids(cluster, "pvc", namespace)
     secret = found(cluster, "secret", "orders-credentials", namespace)["metadata"]["uid"]
@@ -44,14 +43,13 @@ def test_hibernating_and_waking(cluster: KubernetesCluster, namespace: str) -> N
     cluster.apply(document, namespace)
     asleep = cluster.wait_for_condition("orders", namespace, "Available", "False", generation=2)
     assert asleep["reason"] == "Hibernated"
-    wait_for("no pod is left", lambda: cluster.items("pods", namespace, PODS) == [], 240)
+    wait_for("no pod is left", lambda: cluster.items("pods", namespace, PODS) == [])
     for kind, status in (("Ready", "True"), ("Progressing", "False")):
         wait_for(
             f"the condition {kind} says so",
             lambda kind=kind, status=status: (
                 condition(cluster, namespace, kind) == (status, "Hibernated")
             ),
-            120,
         )
     assert uids(cluster, "pvc", namespace) == claims
     del document["spec"]["hibernate"]
@@ -59,7 +57,6 @@ def test_hibernating_and_waking(cluster: KubernetesCluster, namespace: str) -> N
     wait_for(
         "both brokers serve again",
         lambda: cluster.broker("orders", namespace)["status"].get("summary") == "2/2",
-        240,
     )
     assert uids(cluster, "pvc", namespace) == claims
     assert found(cluster, "secret", "orders-credentials", namespace)["metadata"]["uid"] == secret
@@ -113,19 +110,18 @@ def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, name
         sentence = "the queue work does not take a message"
         return found == ("True", "DrainWaits") and sentence in told["message"]
 
-    wait_for("the drain waits, and says for what", is_said, 240, pause_s=0.1)
+    wait_for("the drain waits, and says for what", is_said, pause_s=0.1)
     cluster.restart_operator()
-    former = wait_for("it runs", lambda: running(cluster, namespace, "orders-2"), 120)
+    former = wait_for("it runs", lambda: running(cluster, namespace, "orders-2"))
     cluster.kill_broker("orders-2", namespace)
     wait_for(
         "the broker that leaves runs again",
         lambda: running(cluster, namespace, "orders-2") not in ("", former),
-        240,
     )
     assert pod_names(cluster, namespace) == ["orders-0", "orders-1", "orders-2"]
     set_filter(cluster, namespace, password, "")
     wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"], 480)
-    status = wait_for("nobody is leaving", lambda: settled_status(cluster, namespace), 120)
+    status = wait_for("nobody is leaving", lambda: settled_status(cluster, namespace))
     assert [record["broker"] for record in status["scaleDowns"]] == ["orders-2", "orders-1"]
     assert all(record["target"] == "orders-0" for record in status["scaleDowns"])
     assert {"NobodyLeaves"} == {
@@ -137,7 +133,6 @@ def test_brokers_leave_only_when_they_are_empty(cluster: KubernetesCluster, name
     wait_for(
         "the Service of the last broker is gone",
         lambda: cluster.get("service", "orders-2", namespace) is None,
-        120,
     )
     bodies = received(cluster, namespace, password, len(sent))
     assert Counter(bodies) == Counter(sent), "everything is there, and once"
@@ -156,13 +151,12 @@ def come_back_and_one_is_forced(
     kept = fill(cluster, namespace, 1, password, count=3)
     document["spec"] |= {"replicas": 1, "scaleDown": {"force": True}}
     cluster.apply(document, namespace)
-    wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"], 240)
+    wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"])
     record = status_of(cluster, namespace)["scaleDowns"][-1]
     assert (record["broker"], record["forced"]) == ("orders-1", True)
     wait_for(
         "an Event tells of it",
         lambda: "ForcedScaleDown" in {e["reason"] for e in cluster.items("events", namespace)},
-        120,
     )
     assert uids(cluster, "pvc", namespace) == claims
     document["spec"] |= {"replicas": 2, "scaleDown": {"force": False}}
@@ -173,9 +167,7 @@ def come_back_and_one_is_forced(
 
 def two_serve(cluster: KubernetesCluster, namespace: str) -> None:
     """Wait until two brokers are ready, which none is that lets no clients in."""
-    wait_for(
-        "two brokers serve", lambda: status_of(cluster, namespace).get("summary") == "2/2", 240
-    )
+    wait_for("two brokers serve", lambda: status_of(cluster, namespace).get("summary") == "2/2")
 
 
 def running(cluster: KubernetesCluster, namespace: str, name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from vespiary_testkit.cluster_pods import run_in_pod
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, run, small_broker, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 
 def on_class(storage_class: str, **volume: Any) -> dict[str, Any]:
@@ -23,7 +23,8 @@ def on_class(storage_class: str, **volume: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("storage_class", "filesystem"), [("local-tmpfs", "tmpfs"), ("local-fuse", "fuse")]
+    ("storage_class", "filesystem"),
+    [("local-tmpfs", "tmpfs"), pytest.param("local-fuse", "fuse", marks=pytest.mark.verify)],
 )
 def test_a_refused_filesystem_keeps_the_pod_in_init(
     cluster: KubernetesCluster, namespace: str, storage_class: str, filesystem: str
@@ -49,7 +50,7 @@ def test_a_refused_filesystem_keeps_the_pod_in_init(
             for e in cluster.items("events", namespace)
         )
 
-    wait_for("the event of the refused volume", is_told, 120)
+    wait_for("the event of the refused volume", is_told)
 
     pod = cluster.get("pod", "orders-0", namespace)
     assert pod is not None
@@ -79,6 +80,7 @@ def assert_untouched(cluster: KubernetesCluster, namespace: str) -> None:
     assert found == [], "the volumes of a refused broker hold files"
 
 
+@pytest.mark.verify
 def test_another_policy_lets_it_start(cluster: KubernetesCluster, namespace: str) -> None:
     if cluster.get("storageclass", "local-btrfs") is None:
         pytest.skip("the cluster has no storage class local-btrfs")
@@ -94,6 +96,7 @@ def test_another_policy_lets_it_start(cluster: KubernetesCluster, namespace: str
     assert "copy-on-write" in found["message"]
 
 
+@pytest.mark.verify
 def test_a_disk_with_a_slow_scheduler_is_warned_of(
     cluster: KubernetesCluster, namespace: str
 ) -> None:
@@ -106,7 +109,7 @@ def test_a_disk_with_a_slow_scheduler_is_warned_of(
         (broker,) = cluster.broker("orders", namespace)["status"]["brokers"]
         return next(v["device"] for v in broker["volumes"] if v["name"] == "journal")
 
-    path = f"/sys/dev/block/{wait_for('the device', journal, 120)}/queue/scheduler"
+    path = f"/sys/dev/block/{wait_for('the device', journal)}/queue/scheduler"
     node = (str(cluster.script), "enter", "sh", "-c")
     known = run(*node, f"cat {path}").stdout
     if "bfq" not in known:
@@ -120,7 +123,7 @@ def test_a_disk_with_a_slow_scheduler_is_warned_of(
             found = cluster.condition("orders", namespace, "StorageVerified")
             return found if found.get("reason") == "VerifiedWithWarnings" else None
 
-        found = wait_for("the warning", warned, 240)
+        found = wait_for("the warning", warned)
         assert "The volume journal is on the disk loop" in found["message"]
         assert "with the I/O scheduler bfq" in found["message"]
         assert found["status"] == "True"
@@ -164,6 +167,7 @@ def test_a_volume_declared_as_nfs_starts_no_pod(
     assert "journal: refused" in cluster.kubectl("get", "br", "-n", namespace).stdout
 
 
+@pytest.mark.verify
 def test_a_claim_that_is_bound_to_nfs_starts_no_pod(
     cluster: KubernetesCluster, namespace: str, nfs_volume: str
 ) -> None:
@@ -185,7 +189,7 @@ def test_a_claim_that_is_bound_to_nfs_starts_no_pod(
         found = cluster.get("pvc", "journal-orders-0", namespace) or {}
         return (found.get("status") or {}).get("phase") == "Bound"
 
-    wait_for("the claim is bound", is_bound, 120)
+    wait_for("the claim is bound", is_bound)
     cluster.apply(on_class(nfs_volume), namespace)
     found = cluster.wait_for_condition("orders", namespace, "StorageVerified", "False")
     assert found["reason"] == "VolumeRefused"
@@ -199,6 +203,7 @@ def test_a_claim_that_is_bound_to_nfs_starts_no_pod(
     assert [claim["metadata"]["name"] for claim in claims] == ["journal-orders-0"]
 
 
+@pytest.mark.verify
 def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, namespace: str) -> None:
     most = int(cluster_value(cluster, namespace, "/proc/sys/fs/aio-max-nr"))
     if most > 65536:
@@ -220,7 +225,6 @@ def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, name
     wait_for(
         "the engine in the table",
         lambda: " NIO " in cluster.kubectl("get", "br", "orders", "-n", namespace).stdout,
-        120,
     )
     log = cluster.kubectl("-n", namespace, "logs", "orders-0", "-c", "broker").stdout
     assert '"engine":"NIO"' in log.replace(" ", "")
@@ -230,6 +234,7 @@ def test_aio_that_cannot_be_had_is_never_silent(cluster: KubernetesCluster, name
     assert any("NIO" in line and line.endswith(" 1.0") for line in metrics.splitlines()), metrics
 
 
+@pytest.mark.verify
 def test_a_strict_engine_is_refused_instead(cluster: KubernetesCluster, namespace: str) -> None:
     if int(cluster_value(cluster, namespace, "/proc/sys/fs/aio-max-nr")) > 65536:
         pytest.skip("fs.aio-max-nr is so high that no setting of journalMaxIo can exceed it")

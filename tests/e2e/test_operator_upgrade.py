@@ -24,7 +24,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 NAME = "orders"
 QUEUE = "/queue/orders"
@@ -61,16 +61,16 @@ VERSIONS = {
 """Version → what is changed in the image, beside the number."""
 
 
+def image_of(cluster: KubernetesCluster, version: str) -> str:
+    """Return an image of another version, made from the tree's own by a few lines."""
+    number = f"sed -i 's/^VERSION: Final = .*$/VERSION: Final = \"{version}\"/' {VERSION_FILE}"
+    return variant(cluster, cluster.broker_image, version, number, *VERSIONS[version])
+
+
 @pytest.fixture(scope="module")
 def images(cluster: KubernetesCluster) -> dict[str, str]:
-    """Return images of other versions, made from the tree's own by a few lines."""
-    if cluster.script is None:
-        pytest.skip("images of other versions are made with the script's own builder")
-    found = {}
-    for version, changes in VERSIONS.items():
-        number = f"sed -i 's/^VERSION: Final = .*$/VERSION: Final = \"{version}\"/' {VERSION_FILE}"
-        found[version] = variant(cluster, cluster.broker_image, version, number, *changes)
-    return found
+    """Return the images of all versions."""
+    return {version: image_of(cluster, version) for version in VERSIONS}
 
 
 def version_of(image: str) -> str:
@@ -265,12 +265,13 @@ class Upgraded:
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
-@pytest.fixture
-def upgraded(cluster: KubernetesCluster, namespace: str) -> Upgraded:
+def create(cluster: KubernetesCluster, namespace: str, **more: Any) -> Upgraded:
+    """Return a Broker that is ready to be upgraded."""
     spec = {
         "replicas": 2,
         "topology": "Independent",
         "upgrade": {"strategy": "Supervised", "soakTime": 5, "deadline": DEADLINE_S},
+        **more,
     }
     document = small_broker(NAME, **spec)
     # The journal's files, their copy, and what is put back beside them.
@@ -280,11 +281,11 @@ def upgraded(cluster: KubernetesCluster, namespace: str) -> Upgraded:
     return Upgraded(cluster, namespace)
 
 
-def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> None:
+def is_approved_before_the_rest(upgraded: Upgraded, image: str) -> None:
     """Supervised: one broker is tried, the other waits for a word; nothing happens in a pause."""
     cluster, namespace = upgraded.cluster, upgraded.namespace
     first = upgraded.pods()
-    version = version_of(images["0.2.0"])
+    version = version_of(image)
     tried = plugin(namespace, "upgrade", NAME, "--to", version, "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert f"{NAME}-1 is the first, and is watched for 5 s." in tried.stdout
@@ -294,10 +295,10 @@ def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> N
     assert "spec.version" in nonsense.stderr
     done = plugin(namespace, "upgrade", NAME, "--to", version)
     assert done.returncode == 0, done.stderr
-    upgrade = upgraded.until(images["0.2.0"], "AwaitingApproval")
+    upgrade = upgraded.until(image, "AwaitingApproval")
     assert (upgrade["fromVersion"], upgrade["toVersion"]) == ("0.1.0", "0.2.0")
     now = upgraded.pods()
-    assert now[f"{NAME}-1"][0] == images["0.2.0"]
+    assert now[f"{NAME}-1"][0] == image
     assert now[f"{NAME}-0"] == first[f"{NAME}-0"], "the other was not touched"
     shown = json.loads(plugin(namespace, "upgrade", NAME, "-o", "json").stdout)
     assert (shown["stage"], shown["revision"]) == ("AwaitingApproval", upgrade["revision"])
@@ -311,13 +312,13 @@ def is_approved_before_the_rest(upgraded: Upgraded, images: dict[str, str]) -> N
     upgraded.change(upgrade={"deadline": DEADLINE_S + 1})
     generation = cluster.broker(NAME, namespace)["metadata"]["generation"]
     cluster.wait_for_condition(NAME, namespace, "Paused", "True", generation=generation)
-    assert upgraded.stage(images["0.2.0"]) == "AwaitingApproval"
+    assert upgraded.stage(image) == "AwaitingApproval"
     assert upgraded.pods() == now
     resumed = plugin(namespace, "upgrade", NAME, "--resume")
     assert resumed.returncode == 0, resumed.stderr
 
-    upgraded.until(images["0.2.0"], "Complete")
-    assert {image for image, _ in upgraded.pods().values()} == {images["0.2.0"]}
+    upgraded.until(image, "Complete")
+    assert {running for running, _ in upgraded.pods().values()} == {image}
     restarts = upgraded.status()["restarts"]
     assert [(r["broker"], r["reason"], r["actor"]) for r in restarts] == [
         (f"{NAME}-0", "Upgrade", "vespiary-operator"),
@@ -354,7 +355,7 @@ def is_taken_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     assert upgraded.stage(images["0.3.0"]) == "RolledBack"
     assert upgraded.pods() == after
     assert plugin(upgraded.namespace, "upgrade", NAME, "--retry").returncode == 0
-    wait_for("it is tried again", lambda: upgraded.stage(images["0.3.0"]) == "Rolling", 120)
+    wait_for("it is tried again", lambda: upgraded.stage(images["0.3.0"]) == "Rolling")
     upgraded.until(images["0.3.0"], "RolledBack")
     last = upgraded.pods()
     assert {image for image, _ in last.values()} == {images["0.2.0"]}
@@ -374,7 +375,7 @@ def is_judged_by_what_clients_get(upgraded: Upgraded, images: dict[str, str]) ->
     ]
     for client in clients:
         client.start()
-    wait_for("the version before confirms", lambda: all(c.confirmed for c in clients), 120)
+    wait_for("the version before confirms", lambda: all(c.confirmed for c in clients))
     version = version_of(images["0.5.0"])
     upgraded.change(
         version=version, upgrade={"strategy": None, "soakTime": SOAK_S, "deadline": DEADLINE_S}
@@ -394,7 +395,6 @@ def is_judged_by_what_clients_get(upgraded: Upgraded, images: dict[str, str]) ->
     wait_for(
         "the version before confirms again",
         lambda: all(len(c.confirmed) > n for c, n in zip(clients, had, strict=True)),
-        120,
     )
     for client in clients:
         client.stop()
@@ -453,7 +453,7 @@ def refuses_the_way_back(upgraded: Upgraded, images: dict[str, str]) -> None:
     assert reason == "FormatUnreadable"
     assert "Version 0.2.0 reads journal files of format 1" in message
     upgraded.change(image=images["0.4.0"], upgrade={"strategy": "Paused"}, podLabels={"a": "b"})
-    wait_for("the hold", lambda: "Paused" in upgraded.up_to_date()[2], 120)
+    wait_for("the hold", lambda: "Paused" in upgraded.up_to_date()[2])
     assert upgraded.pods() == running
 
 
@@ -464,7 +464,7 @@ def goes_back_to_the_copy(upgraded: Upgraded, images: dict[str, str], name: str)
     upgraded.change(
         hibernate=True, upgrade={"allowFormatChange": True, "strategy": "RollingUpdate"}
     )
-    wait_for("the brokers have stopped", lambda: not upgraded.pods(), 240)
+    wait_for("the brokers have stopped", lambda: not upgraded.pods())
     page = (ROOT / "docs" / "howto" / "upgrades.md").read_text("utf-8")
     manifest = page.split("# restore.yaml\n", 1)[1].split("```", 1)[0]
     manifest = manifest.replace("IMAGE", images["0.2.0"]).replace("NAME", name)
@@ -479,7 +479,7 @@ def goes_back_to_the_copy(upgraded: Upgraded, images: dict[str, str], name: str)
             said = str((found.get("status") or {}).get("phase"))
             return said if said in ("Succeeded", "Failed") else ""
 
-        ended = wait_for(f"{restore} has ended", phase, 240)
+        ended = wait_for(f"{restore} has ended", phase)
         log = cluster.kubectl("-n", namespace, "logs", restore, check=False).stdout
         assert ended == "Succeeded", log
         cluster.kubectl("-n", namespace, "delete", "pod", restore)
@@ -498,22 +498,45 @@ def goes_back_to_the_copy(upgraded: Upgraded, images: dict[str, str], name: str)
     )
 
 
-def test_versions_come_and_go_while_a_client_sends(
-    cluster: KubernetesCluster, namespace: str, images: dict[str, str], upgraded: Upgraded
-) -> None:
+def start_sending(cluster: KubernetesCluster, namespace: str) -> Sender:
+    """Return a client of the Service that has sent, and goes on."""
     sender = Sender(cluster, namespace)
     sender.start()
-    wait_for("the first receipts", lambda: len(sender.confirmed) > 50, 240)
-    is_approved_before_the_rest(upgraded, images)
-    is_taken_back(upgraded, images)
-    confirmed = is_judged_by_what_clients_get(upgraded, images)
-    name = changes_the_format_when_asked(upgraded, images)
-    refuses_the_way_back(upgraded, images)
+    wait_for("the first receipts", lambda: len(sender.confirmed) > 50)
+    return sender
 
+
+def check_nothing_is_lost(
+    cluster: KubernetesCluster, namespace: str, sender: Sender, confirmed: set[int]
+) -> None:
+    """Stop the client, and fail unless the brokers hold every message that was confirmed."""
     assert sender.connections >= 2, "no restart was noticed by the client"
     sender.stop()
     confirmed |= sender.confirmed
     lost = confirmed - received(cluster, namespace, confirmed)
     assert not lost, f"{len(lost)} of {len(confirmed)} confirmed messages are lost"
     print(f"{len(confirmed)} confirmed, {sender.connections} connections")
+
+
+def test_an_upgrade_waits_for_approval_and_loses_nothing(
+    cluster: KubernetesCluster, namespace: str
+) -> None:
+    image = image_of(cluster, "0.2.0")
+    upgraded = create(cluster, namespace)
+    sender = start_sending(cluster, namespace)
+    is_approved_before_the_rest(upgraded, image)
+    check_nothing_is_lost(cluster, namespace, sender, set())
+
+
+@pytest.mark.verify
+def test_versions_come_and_go_while_a_client_sends(
+    cluster: KubernetesCluster, namespace: str, images: dict[str, str]
+) -> None:
+    upgraded = create(cluster, namespace, version=version_of(images["0.2.0"]))
+    sender = start_sending(cluster, namespace)
+    is_taken_back(upgraded, images)
+    confirmed = is_judged_by_what_clients_get(upgraded, images)
+    name = changes_the_format_when_asked(upgraded, images)
+    refuses_the_way_back(upgraded, images)
+    check_nothing_is_lost(cluster, namespace, sender, confirmed)
     goes_back_to_the_copy(upgraded, images, name)

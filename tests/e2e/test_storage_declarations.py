@@ -11,7 +11,7 @@ import pytest
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.operator_looks import operator_page
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 NFS_CLASS = "e2e-nfs"
 OWN_CLASS = "e2e-own-driver"
@@ -77,7 +77,7 @@ def test_a_class_that_does_not_exist_is_named_until_it_does(
     cluster.apply(made)
     try:
         cluster.wait_for_condition("orders", namespace, "Progressing", "True")
-        wait_for("pods are made", lambda: cluster.items("pods", namespace), 120)
+        wait_for("pods are made", lambda: cluster.items("pods", namespace))
     finally:
         cluster.kubectl("delete", "storageclass", name)
 
@@ -115,7 +115,7 @@ def test_two_brokers_that_select_one_volume(
         claim = cluster.get("pvc", "journal-first-0", namespace) or {}
         return (claim.get("status") or {}).get("phase") == "Bound"
 
-    wait_for("the first Broker's claim is bound", bound, 240)
+    wait_for("the first Broker's claim is bound", bound)
     cluster.apply(on_class("second", volume, selector=selector), namespace)
     found = cluster.wait_for_condition("second", namespace, "StorageVerified", "False")
     assert found["reason"] == "NoVolumeFits"
@@ -154,7 +154,7 @@ def test_an_override_is_ready_with_a_warning_that_stays(
         )
         return next(found, "")
 
-    line = wait_for("the metric of what is overridden", told, 120)
+    line = wait_for("the metric of what is overridden", told)
     assert 'filesystem="tmpfs"' in line
     assert line.endswith(" 1.0")
 

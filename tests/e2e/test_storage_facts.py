@@ -18,7 +18,7 @@ from vespiary_testkit.kubernetes_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
 SWAP = """
 import os
@@ -37,7 +37,7 @@ def hibernate(cluster: KubernetesCluster, namespace: str, is_asleep: bool) -> in
     text = json.dumps({"spec": {"hibernate": is_asleep}})
     cluster.kubectl("-n", namespace, "patch", BROKER, "orders", "--type=merge", "-p", text)
     if is_asleep:
-        wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None, 240)
+        wait_for("the pod is gone", lambda: cluster.get("pod", "orders-0", namespace) is None)
     return int(cluster.broker("orders", namespace)["metadata"]["generation"])
 
 
@@ -182,6 +182,6 @@ def test_a_shared_device_and_unsafe_mount_options_are_found(
         now = cluster.condition("orders", namespace, "StorageVerified")
         return now["status"] == "True" and "mounted with" not in now["message"]
 
-    wait_for("nothing is said of mount options any more", is_fine, 240)
+    wait_for("nothing is said of mount options any more", is_fine)
     told = volumes(cluster, namespace)
     assert (told["journal"]["verdict"], told["journal"]["dedicated"]) == ("allow", False)

@@ -17,6 +17,8 @@ from vespiary_testkit.metrics_page import metric
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
+pytestmark = pytest.mark.ci
+
 MIB = 1024 * 1024
 QUEUES = int(os.environ.get("VESPIARY_QUEUES", "1000"))
 LIMIT_BYTES = (256 if QUEUES > 1000 else 192) * MIB

@@ -216,6 +216,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
         yield mount
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("limit", ["max-disk-usage=100", "max-disk-usage=90"])
 def test_each_address_has_its_policy_and_nothing_confirmed_is_lost(
     volume: Path, tmp_path: Path, limit: str
@@ -271,6 +272,7 @@ def second_volume(tmp_path: Path) -> Iterator[Path]:
         yield mount
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("full", FULL_VOLUMES)
 def test_large_messages_follow_the_policies_too(
     volume: Path, second_volume: Path, tmp_path: Path, full: str
@@ -360,6 +362,7 @@ def check_kept(port: int, confirmed: int, queue: str = "waiting") -> None:
     assert numbers == list(range(len(numbers)))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("policy", ["none", "another address has one"])
 def test_what_a_client_held_that_died_on_a_full_disk_goes_to_others(
     volume: Path, tmp_path: Path, policy: str

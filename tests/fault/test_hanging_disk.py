@@ -1,14 +1,13 @@
 """A disk that answers nothing for seconds: the loop goes on, heart-beats are kept, confirms wait.
 
 The broker's volume is an ext4 on a loop device, whose image lies on another ext4 that is frozen:
-the device takes requests and does not end them. The bound of the loop's lag here is wide, since
-test machines are shared; `VESPIARY_LAG_P99_MS=20` holds it to the promise.
+the device takes requests and does not end them. It stays frozen until the broker has answered and
+sent heart-beats: a loop that waits for the disk never does. How long the answers took is printed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -23,8 +22,11 @@ from vespiary_testkit.small_disk import MIB, hanging, small_disk
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
-HANG_S = float(os.environ.get("VESPIARY_HANG_S", "3"))
-LAG_P99_MS = float(os.environ.get("VESPIARY_LAG_P99_MS", "1000"))
+pytestmark = pytest.mark.ci
+
+ANSWERS = 200
+HEART_BEATS = 5
+"""So many answers and heart-beats come while the disk hangs: some 3 seconds."""
 ENGINES = ["NIO", "ASYNCIO", "IO_URING"] if loader.is_wanted() else ["NIO"]
 
 
@@ -39,35 +41,34 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 class Sender(threading.Thread):
-    """Sends one message after the other, each confirmed before the next; notes the moments."""
+    """Sends one message after the other, each confirmed before the next."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
         self.peer = StompPeer(port)
         self.peer.connect()
-        self.confirmed_s: list[float] = []
+        self.confirmed = 0
         self.is_over = threading.Event()
 
     def run(self) -> None:
         while not self.is_over.is_set():
-            number = len(self.confirmed_s)
-            headers = {"destination": "/queue/q", "persistent": "true", "receipt": str(number)}
+            receipt = str(self.confirmed)
+            headers = {"destination": "/queue/q", "persistent": "true", "receipt": receipt}
             self.peer.send("SEND", headers, b"x" * 2000)
-            frame = self.peer.receive(HANG_S + WAIT_S)
-            assert (frame.command, frame.get("receipt-id")) == ("RECEIPT", str(number))
-            self.confirmed_s.append(time.monotonic())
+            frame = self.peer.receive(2 * WAIT_S)
+            assert (frame.command, frame.get("receipt-id")) == ("RECEIPT", receipt)
+            self.confirmed += 1
 
 
-def lags_ms(connection: HTTPConnection, until_s: float) -> list[float]:
-    """Ask the loop for what needs no disk, again and again; return how long answers took."""
+def lags_ms(connection: HTTPConnection, count: int) -> list[float]:
+    """Ask the loop so many times for what needs no disk; return how long the answers took."""
     found = []
-    while time.monotonic() < until_s:
+    for _ in range(count):
         begun_s = time.monotonic()
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"ready\n")
         found.append((time.monotonic() - begun_s) * 1000)
-        time.sleep(0.005)
     return sorted(found)
 
 
@@ -84,30 +85,30 @@ def test_a_hang_is_waited_for_and_harms_nobody_else(
         sender = Sender(broker.port())
         beats = StompPeer(broker.port())
         beats.connect(heart_beat="0,500")
-        with contextlib.closing(HTTPConnection("127.0.0.1", broker.port("http"))) as asking:
-            lags_ms(asking, time.monotonic() + 1)
+        with contextlib.closing(
+            HTTPConnection("127.0.0.1", broker.port("http"), timeout=WAIT_S)
+        ) as asking:
+            lags_ms(asking, 1)  # the first answer takes longer than the others
             sender.start()
-            lags_ms(asking, time.monotonic() + 1)
+            wait_for(lambda: sender.confirmed > 0, "it confirms")
             with hanging(below):
-                frozen_s = time.monotonic()
-                lags = lags_ms(asking, frozen_s + HANG_S)
-                thawed_s = time.monotonic()
-            wait_for(lambda: sender.confirmed_s and sender.confirmed_s[-1] > thawed_s, "it goes on")
+                at_freeze = sender.confirmed
+                beats.receive_heart_beats(1)  # with those that came before
+                lags = lags_ms(asking, ANSWERS)
+                beats.receive_heart_beats(HEART_BEATS)
+                at_thaw = sender.confirmed
+            wait_for(lambda: sender.confirmed > at_thaw + 1, "it goes on")
         sender.is_over.set()
         sender.join(WAIT_S)
-        beats.receive_nothing(0.1)
-        assert beats.heart_beats >= HANG_S, "heart-beats are kept"
         beats.close()
-        late = [at for at in sender.confirmed_s if frozen_s + 0.2 < at < thawed_s]
-        assert len(late) <= 1, "nothing can have been flushed"
+        assert at_thaw - at_freeze <= 1, "nothing can have been flushed"
         p99 = lags[int(len(lags) * 0.99)]
         print(
             f"{engine}: lag p50 {lags[len(lags) // 2]:.1f} ms, p99 {p99:.1f} ms, "
-            f"max {lags[-1]:.1f} ms of {len(lags)}, while the disk hung {HANG_S:g} s"
+            f"max {lags[-1]:.1f} ms of {len(lags)}, while the disk hung"
         )
-        assert p99 <= LAG_P99_MS
         with StompPeer(broker.port()) as reader:
             reader.connect()
             reader.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
-            reader.receive_messages(len(sender.confirmed_s))
+            reader.receive_messages(sender.confirmed)
         sender.peer.close()

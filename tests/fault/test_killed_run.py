@@ -15,6 +15,8 @@ from vespiary_testkit.mount_guard import MountsLeftError, mounts_end_with
 from vespiary_testkit.small_disk import MIB, mounted_again, small_disk
 from vespiary_testkit.waiting import wait_for
 
+pytestmark = pytest.mark.verify
+
 _RUN = """
 import contextlib, signal, sys
 from pathlib import Path

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.memory_group import memory_group
 from vespiary_testkit.metrics_page import metric
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
+
+pytestmark = pytest.mark.ci
 
 MIB = 1024 * 1024
 LIMIT_BYTES = 256 * MIB

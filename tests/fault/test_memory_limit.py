@@ -26,6 +26,8 @@ from vespiary_testkit.memory_group import memory_group
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
+pytestmark = pytest.mark.ci
+
 MIB = 1024 * 1024
 LIMIT_BYTES = 256 * MIB
 SOAK_S = float(os.environ.get("VESPIARY_SOAK_S", "6"))

@@ -50,8 +50,7 @@ def test_readyz_tells_how_far_it_is(tmp_path: Path) -> None:
             assert peer.receive().command == "RECEIPT"
     slow = tracer("preadv,preadv2:delay_enter=150000")
     port = free_port()
-    ports = ("acceptors.all.port=0", "acceptors.stomp.port=0", f"admin.port={port}")
-    broker = BrokerProcess(data, *SETTINGS, *ports, has_free_ports=False, under=slow)
+    broker = BrokerProcess(data, *SETTINGS, ports={"http": port}, under=slow)
     starting = threading.Thread(target=broker.start)
     starting.start()
     answers: list[tuple[int, str]] = []

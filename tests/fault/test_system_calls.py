@@ -25,6 +25,8 @@ from vespiary_spec.errors import EngineUnavailable
 from vespiary_testkit.journal_process import body_of, read_back
 from vespiary_testkit.system_call_faults import tracer
 
+pytestmark = pytest.mark.ci
+
 SWEEP = int(os.environ.get("VESPIARY_FAULT_SWEEP", "0"))
 EVERYDAY = (1, 2, 17)
 END_S = 180.0

@@ -17,6 +17,9 @@ if not is_wanted():
     pytest.skip("the native part is switched off: nothing to compare", allow_module_level=True)
 
 from vespiary_testkit.core_driver import Driver
+from vespiary_testkit.seeds import seed_for
+
+pytestmark = pytest.mark.ci
 
 OPERATIONS = 400
 
@@ -53,9 +56,9 @@ class MqttDriver(Driver):
         self.compare()
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_cores_agree_about_mqtt(seed: int) -> None:
-    driver = MqttDriver(seed)
+@pytest.mark.parametrize("case", range(24))
+def test_cores_agree_about_mqtt(case: int) -> None:
+    driver = MqttDriver(seed_for(f"mqtt differential {case}"))
     driver.start()
     for number in range(OPERATIONS):
         driver.operate()

@@ -28,6 +28,8 @@ from vespiary_testkit.stock_client import Client
 from vespiary_testkit.waiting import WAIT_S, wait_for
 from vespiary_testkit.websocket_peer import WebSocketPeer
 
+pytestmark = pytest.mark.once
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs/howto/connections.md").read_text("utf-8")
 ALLOWED = 2
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
@@ -330,6 +332,7 @@ def end_often(
             raw.close()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ENDS)
 def test_a_place_is_free_again(
     broker: BrokerProcess, stack: contextlib.ExitStack, how: str
@@ -339,6 +342,7 @@ def test_a_place_is_free_again(
     check_limit(stack, broker.port("all"))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", SECURE_ENDS)
 def test_a_place_is_free_again_on_the_way_to_tls(
     broker: BrokerProcess, folder: Path, stack: contextlib.ExitStack, how: str
@@ -428,6 +432,7 @@ def has_ipv6() -> bool:
     return True
 
 
+@pytest.mark.ci
 def test_the_page_and_real_addresses_of_ipv6(tmp_path: Path, stack: contextlib.ExitStack) -> None:
     """The page's example is taken, and its command shows the addresses that count."""
     file = tmp_path / "broker.yaml"
@@ -456,6 +461,7 @@ def test_the_page_and_real_addresses_of_ipv6(tmp_path: Path, stack: contextlib.E
 # --- changes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_change_waits_for_a_restart_as_those_of_acceptors_do(tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
 

@@ -36,6 +36,7 @@ def clients() -> Iterator[Any]:
                 client.connection.disconnect()
 
 
+@pytest.mark.ci
 def test_wildcard_subscriptions_over_a_restart(tmp_path: Path, clients: Any) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         listener = clients(broker)
@@ -88,6 +89,7 @@ def _names(broker: BrokerProcess, what: str = "queues") -> set[str]:
     return {item["name"] for item in client.items(f"/{what}")}
 
 
+@pytest.mark.ci
 def test_queues_and_addresses_go_by_themselves(tmp_path: Path, clients: Any) -> None:
     settings = (
         "address-queue-scan-period=50ms",
@@ -134,6 +136,7 @@ def test_consumers_are_bounded_and_purged(tmp_path: Path, clients: Any) -> None:
         assert api.call("GET", "/queues/live")["messages"] == 0
 
 
+@pytest.mark.ci
 def test_what_is_not_configured_any_more(tmp_path: Path, clients: Any) -> None:
     file = tmp_path / "broker.yaml"
     text = """
@@ -213,6 +216,7 @@ def _ask(broker: BrokerProcess, *arguments: str) -> None:
     assert run_program([*arguments, "--api", url]) == 0
 
 
+@pytest.mark.ci
 def test_pauses_and_changes_survive_a_kill(
     tmp_path: Path, clients: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +243,7 @@ def test_pauses_and_changes_survive_a_kill(
     assert "queue orders paused, also after a restart" in capsys.readouterr().out
 
 
+@pytest.mark.ci
 def test_a_paused_address_survives_a_kill(
     tmp_path: Path, clients: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

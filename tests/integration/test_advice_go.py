@@ -25,7 +25,10 @@ from vespiary_testkit.stock_client import Client
 BUILD_S = 300
 Play = Callable[[str], Scene]
 
-pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="go is not there")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(shutil.which("go") is None, reason="go is not there"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,7 @@ def other(broker: BrokerProcess, name: str) -> MqttClient:
 # --- go-amqp --------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_go_amqp_waits_for_the_confirm_and_makes_no_durable_header(
     broker: BrokerProcess, relay: Relay, play: Play, name: str
 ) -> None:

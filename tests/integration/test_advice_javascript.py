@@ -20,6 +20,8 @@ from vespiary_testkit.relay import Relay
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 TEXT: Final = {"content-type": "text/plain"}
 
 
@@ -61,6 +63,7 @@ def play(relay: Relay, name: str) -> Iterator[Play]:
 # --- mqtt.js --------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_mqtt_js_waits_for_no_handler_that_waits(play: Play) -> None:
     events = play("mqttWaitsForNoHandler").rest()
     assert events[:2] == [["begun", 1], ["begun", 2]]
@@ -106,6 +109,7 @@ def test_mqtt_js_comes_back_and_sends_again(
 # --- @stomp/stompjs -------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_stompjs_comes_back_and_subscribes_in_on_connect(
     broker: BrokerProcess, relay: Relay, play: Play, name: str
 ) -> None:

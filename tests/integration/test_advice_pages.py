@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted((ROOT / "docs/howto/clients").glob("*.md"))
 BY_HAND: Final = "by hand: "

@@ -26,6 +26,8 @@ from vespiary_testkit.mqtt_client import FOR_EVER_S, MqttClient, properties
 from vespiary_testkit.relay import Relay
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 QUIET_S: Final = 0.5
 """So long nothing happens where nothing may."""
 
@@ -280,6 +282,7 @@ def test_paho_comes_back_and_sends_again_what_was_not_confirmed(
         assert relay.accepted == 2
 
 
+@pytest.mark.ci
 def test_paho_comes_back_to_a_broker_that_was_restarted(tmp_path: Path, name: str) -> None:
     settings = "acceptors.all.protocols=MQTT"
     with (
@@ -406,6 +409,7 @@ def test_proton_tells_that_a_message_was_refused_and_where_to_look_for_the_reaso
         connection.close()
 
 
+@pytest.mark.ci
 def test_without_durable_a_message_is_accepted_and_gone_with_the_broker(tmp_path: Path) -> None:
     proton = pytest.importorskip("proton")
     utils = pytest.importorskip("proton.utils")

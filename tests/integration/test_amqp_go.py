@@ -18,7 +18,10 @@ STEPS = (
     "durable sub", "dynamic", "idle",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="go is not there")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(shutil.which("go") is None, reason="go is not there"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.ci
 def test_go_amqp_sends_receives_and_settles(tmp_path: Path, client: Path) -> None:
     settings = ("acceptors.all.protocols=STOMP,AMQP", "address-settings.#.dead-letter-address=dead")
     with BrokerProcess(tmp_path / "data", *settings) as broker:

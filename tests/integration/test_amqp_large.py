@@ -144,6 +144,7 @@ def files(broker: BrokerProcess) -> set[Path]:
     return {path for path in broker.data.glob("large*/*") if path.is_file()}
 
 
+@pytest.mark.engine
 def test_a_window_of_three_frames(broker: BrokerProcess, stomp: Client) -> None:
     before = files(broker)
     stomp.send("/queue/windowed", BODY, persistent="true")
@@ -187,6 +188,7 @@ def test_small_messages_overtake_a_large_one_on_another_link(
     client.close()
 
 
+@pytest.mark.engine
 def test_a_link_that_goes_in_the_middle_gives_the_message_back(
     broker: BrokerProcess, stomp: Client
 ) -> None:
@@ -249,6 +251,7 @@ def test_a_large_body_that_is_not_what_it_says(broker: BrokerProcess, kind: str)
     client.close()
 
 
+@pytest.mark.engine
 def test_a_large_string_survives_a_kill(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "acceptors.all.protocols=STOMP,AMQP") as broker:
         client = RawClient(broker.port(), window=9)

@@ -16,6 +16,8 @@ from vespiary_spec.settings import AmqpLimits
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/amqp.md"
 
 

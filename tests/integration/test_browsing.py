@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -23,6 +25,7 @@ def browse(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.ci
 def test_messages_are_looked_at_and_left_there(tmp_path: Path):
     small = ("journal-file-size=1MiB", "min-large-message-size=200KiB")
     with BrokerProcess(tmp_path / "data", *small) as broker:

@@ -17,6 +17,8 @@ from vespiary_testkit.certificates import Authority
 from vespiary_testkit.node_clients import need_node, run_node
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,6 +44,7 @@ def broker(folder: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("client", "is_let_in"), [("alice", True), ("nobody", False)])
 def test_rhea_by_sasl_external(
     broker: BrokerProcess, folder: Path, client: str, is_let_in: bool

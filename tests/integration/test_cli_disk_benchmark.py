@@ -104,6 +104,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: int):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not loader.is_wanted(), reason="one variant is enough for the terminal")
 def test_a_terminal_shows_a_bar(tmp_path: Path):
     reader, writer = pty.openpty()

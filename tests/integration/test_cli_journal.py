@@ -46,6 +46,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
     return folder
 
 
+@pytest.mark.engine
 def test_a_good_journal_and_nothing_is_written(data: Path):
     before = contents(data)
     done = vespiary("journal", "verify", data)
@@ -58,12 +59,14 @@ def test_a_good_journal_and_nothing_is_written(data: Path):
     assert contents(data) == before
 
 
+@pytest.mark.ci
 def test_several_folders_at_once(data: Path):
     done = vespiary("journal", "verify", data, data / "journal", "--json")
     assert [report["finding"] for report in json.loads(done.stdout)] == ["good"] * 3
     assert vespiary("journal", "verify").returncode == 2
 
 
+@pytest.mark.ci
 def test_info_says_what_keeps_a_file_and_names_queues(data: Path):
     done = vespiary("journal", "info", data)
     assert "live messages: queue 1 (orders): 10" in done.stdout
@@ -90,6 +93,7 @@ def test_a_journal_in_use_may_be_looked_at(tmp_path: Path):
         assert vespiary("send", "orders", "hello", "--url", place).returncode == 0
 
 
+@pytest.mark.ci
 def test_a_flipped_bit_is_found_and_the_broker_does_not_start(data: Path):
     path = data / "journal/activemq-data-1.hq"
     with path.open("r+b") as file:
@@ -115,6 +119,7 @@ def test_a_flipped_bit_is_found_and_the_broker_does_not_start(data: Path):
     assert journal_files(data) == before
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", ["info", "verify"])
 def test_a_folder_without_a_journal_is_named(tmp_path: Path, command: str):
     done = vespiary("journal", command, tmp_path)
@@ -136,6 +141,7 @@ def test_the_tool_opens_nothing_for_writing(tmp_path: Path):
     assert read == [1]
 
 
+@pytest.mark.ci
 def test_compact_gives_back_what_a_few_old_messages_hold(tmp_path: Path):
     folder = tmp_path / "data"
     with BrokerProcess(folder, "journal-file-size=1MiB", "journal-compact-min-files=0") as broker:
@@ -157,6 +163,7 @@ def test_compact_gives_back_what_a_few_old_messages_hold(tmp_path: Path):
         assert take_messages(broker.port(), "old", 6) == ["stays"] * 6
 
 
+@pytest.mark.ci
 def test_compact_refuses_a_journal_without_its_bindings_and_one_in_use(data: Path):
     done = vespiary("journal", "compact", data / "journal")
     assert done.returncode == 2

@@ -85,6 +85,7 @@ def offset_of(data: Path, content: str) -> int:
     return int(entry["offset"]) // 4096 * 4096
 
 
+@pytest.mark.ci
 def test_printing_changes_nothing_and_shows_every_record(data: Path):
     before = contents(data)
     done = vespiary("journal", "print", data)
@@ -103,6 +104,7 @@ def test_printing_changes_nothing_and_shows_every_record(data: Path):
     assert contents(data) == before
 
 
+@pytest.mark.ci
 def test_all_looking_commands_leave_a_live_broker_alone(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", "journal-file-size=1MiB") as broker:
         send(broker, "orders", "one")
@@ -128,6 +130,7 @@ def test_text_of_messages_cannot_steer_a_terminal(tmp_path: Path):
     assert "\\u001b[31mred" in done.stdout
 
 
+@pytest.mark.ci
 def test_a_broker_starts_from_what_was_recovered(data: Path, tmp_path: Path):
     spoil(data / "journal/activemq-data-1.hq", offset_of(data, "two") + 80)
     assert vespiary("run", "--data", data, "--port", "0").returncode == 1
@@ -145,6 +148,7 @@ def test_a_broker_starts_from_what_was_recovered(data: Path, tmp_path: Path):
         assert take_messages(broker.port(), "bills", 1) == ["four"]
 
 
+@pytest.mark.ci
 def test_queues_whose_bindings_are_lost_can_be_made_again(data: Path, tmp_path: Path):
     bindings = data / "bindings/activemq-bindings-1.bindings"
     lines = vespiary("journal", "print", data / "bindings", "--json").stdout.splitlines()
@@ -165,6 +169,7 @@ def test_queues_whose_bindings_are_lost_can_be_made_again(data: Path, tmp_path: 
         assert take_messages(broker.port(), "another", 1) == ["six"]
 
 
+@pytest.mark.ci
 def test_recovering_into_the_old_folder_is_refused(data: Path):
     before = contents(data)
     assert vespiary("journal", "recover", data, data).returncode == 2

@@ -80,6 +80,7 @@ def large_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return folder
 
 
+@pytest.mark.ci
 def test_bodies_of_large_messages_travel_with_the_text(large_data: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     for kind in FIVE:
@@ -112,6 +113,7 @@ def test_without_their_bodies_large_messages_are_refused_by_number(
     assert "#Totals" not in done.stdout
 
 
+@pytest.mark.ci
 def test_recover_brings_the_bodies_and_names_those_that_are_lost(large_data: Path, tmp_path: Path):
     damaged = tmp_path / "damaged"
     shutil.copytree(large_data, damaged)
@@ -147,6 +149,7 @@ def exported(data: Path, kind: str, text: Path) -> Path:
     return text
 
 
+@pytest.mark.ci
 def test_a_broker_starts_from_what_was_exported_and_imported(data: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     for kind in FIVE:
@@ -159,6 +162,7 @@ def test_a_broker_starts_from_what_was_exported_and_imported(data: Path, tmp_pat
     assert vespiary("journal", "verify", copy).returncode == 0
 
 
+@pytest.mark.ci
 def test_the_commands_of_the_journal_group(data: Path, tmp_path: Path):
     before = contents(data)
     text = tmp_path / "text"
@@ -189,6 +193,7 @@ def test_through_a_pipe(data: Path, tmp_path: Path):
     assert vespiary("journal", "verify", tmp_path / "new").returncode == 0
 
 
+@pytest.mark.ci
 def test_a_text_that_is_cut_off(data: Path, tmp_path: Path):
     text = exported(data, "journal", tmp_path / "text")
     whole = text.read_bytes()
@@ -224,6 +229,7 @@ def test_a_damaged_journal_gives_no_text(data: Path, tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir() if "text" in path.name] == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [

@@ -66,6 +66,7 @@ def test_events_are_json_objects_one_a_line(broker: BrokerProcess):
     assert ready["data"] == str(broker.data)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_people_get_lines_and_a_signal_ends_it_cleanly(tmp_path: Path, number: int):
     command = [*PROGRAM, "run", "--data", str(tmp_path / "data"), "--port", "0"]
@@ -126,14 +127,18 @@ def test_receive_takes_no_more_than_it_was_asked_for(broker: BrokerProcess):
     assert (state["messages"], state["acknowledged"], state["redelivered"]) == (180, 120, 0)
 
 
+@pytest.mark.ci
 def test_a_folder_in_use_names_its_owner(broker: BrokerProcess):
     sentence = refused("run", "--data", broker.data, "--port", "0")
     assert f"process id {broker.pid}" in sentence
     assert "VSP-J105" in sentence
 
 
+@pytest.mark.ci
 def test_a_port_in_use_is_named(broker: BrokerProcess, tmp_path: Path):
-    sentence = refused("run", "--data", tmp_path, "--port", broker.port())
+    config = tmp_path / "broker.yaml"
+    config.write_text("acceptors: [{name: all, port: 0}]\nadmin: {port: 0}\n")
+    sentence = refused("run", "-c", config, "--port", broker.port())
     assert f"127.0.0.1:{broker.port()}" in sentence
 
 
@@ -173,12 +178,13 @@ def test_beyond_loopback_it_needs_users(tmp_path: Path):
 
 
 def test_an_error_is_an_object_too_for_scripts(tmp_path: Path):
-    done = vespiary("run", "--json", "--data", tmp_path, "--set", "nope=1")
+    done = vespiary("run", "--json", "--data", tmp_path, "--port", "0", "--set", "nope=1")
     assert done.returncode == 1
     event = json.loads(done.stdout)
     assert (event["event"], event["code"]) == ("error", "VSP-C102")
 
 
+@pytest.mark.ci
 def test_create_and_run_go_together(tmp_path: Path):
     done = vespiary(
         "create", tmp_path / "orders", "--user", "root", VESPIARY_PASSWORD="secret-of-root"
@@ -208,6 +214,7 @@ def test_create_and_run_go_together(tmp_path: Path):
             assert process.wait(TIMEOUT_S) == 0
 
 
+@pytest.mark.ci
 def test_users_change_while_it_runs(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         assert vespiary("send", "q", "x", "--url", url(broker)).returncode == 0

@@ -63,6 +63,7 @@ def test_the_example_passes_and_leaves_its_stamps(tmp_path: Path):
     assert not list((tmp_path / "data/journal").glob("*.hq"))
 
 
+@pytest.mark.ci
 def test_a_refused_filesystem_is_not_touched(memory: Path):
     for arguments in (
         ["apply", "-f", EXAMPLE, "--data", memory],
@@ -114,6 +115,7 @@ def test_memory_is_taken_when_losing_data_is_fine_and_is_not_called_durable(memo
     assert events[-1]["durability"] == "D1"
 
 
+@pytest.mark.ci
 def test_apply_runs_what_the_resource_says(tmp_path: Path):
     manifest = tmp_path / "broker.yaml"
     manifest.write_text(

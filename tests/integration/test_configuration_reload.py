@@ -83,6 +83,7 @@ def test_address_settings_hold_for_clients_that_are_connected(tmp_path: Path):
         assert "address-full-policy is FAIL" in said(peer.receive_error())
 
 
+@pytest.mark.ci
 def test_waiting_producers_go_on_when_a_limit_is_raised(tmp_path: Path):
     blocked = {"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}}
     with (
@@ -94,8 +95,8 @@ def test_waiting_producers_go_on_when_a_limit_is_raised(tmp_path: Path):
         peer.receive_receipt("1")
         peer.send("SEND", {"destination": "/queue/orders", "receipt": "2"}, b"y")
         wait_for(lambda: metrics(broker)["vespiary_blocked_producers"] == 1)
-        peer.receive_nothing()
         assert call(broker, "GET", "/queues/orders")["messages"] == 1
+        peer.check_silent()
         broker.write(address_settings={"#": {"max-size-messages": 10}})
         broker.reload()
         peer.receive_receipt("2")
@@ -103,6 +104,7 @@ def test_waiting_producers_go_on_when_a_limit_is_raised(tmp_path: Path):
         assert metrics(broker)["vespiary_blocked_producers"] == 0
 
 
+@pytest.mark.ci
 def test_an_address_pages_or_pages_no_more(tmp_path: Path):
     count, body = 300, b"x" * 2000
     small = {"max-size-bytes": "100KiB", "page-size-bytes": "64KiB"}
@@ -137,6 +139,7 @@ def test_an_address_pages_or_pages_no_more(tmp_path: Path):
         wait_for(lambda: call(broker, "GET", "/queues/orders")["messages"] == 0)
 
 
+@pytest.mark.ci
 def test_addresses_and_diverts_come_and_what_goes_is_kept_or_deleted(tmp_path: Path):
     orders = {"name": "orders", "queues": [{"name": "orders"}]}
     copies = {"name": "copies", "queues": [{"name": "copies", "max-consumers": 2}]}
@@ -162,6 +165,7 @@ def test_addresses_and_diverts_come_and_what_goes_is_kept_or_deleted(tmp_path: P
         assert call(broker, "GET", "/diverts")["items"] == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -216,6 +220,7 @@ def test_a_wrong_file_changes_nothing(tmp_path: Path, settings: dict[str, Any], 
         assert metrics(broker)["vespiary_configuration_refused"] == 0
 
 
+@pytest.mark.ci
 def test_what_needs_a_restart_is_said_and_waits(tmp_path: Path):
     with Reloaded(tmp_path, journal_min_files=2) as broker:
         broker.write(journal_min_files=3, max_disk_usage=100, max_queues=7)
@@ -229,6 +234,7 @@ def test_what_needs_a_restart_is_said_and_waits(tmp_path: Path):
         assert broker.shown()["waitsForRestart"] == []
 
 
+@pytest.mark.ci
 def test_a_changed_file_and_sighup_are_noticed(tmp_path: Path):
     with Reloaded(tmp_path) as broker:
         broker.write(addresses=[{"name": "a", "queues": [{"name": "by-file"}]}])
@@ -240,6 +246,7 @@ def test_a_changed_file_and_sighup_are_noticed(tmp_path: Path):
         wait_for(lambda: "by-signal" in queue_names(broker))
 
 
+@pytest.mark.ci
 def test_duplicate_ids_counters_and_limits(tmp_path: Path):
     with Reloaded(tmp_path) as broker, StompPeer(broker.port()) as peer:
         peer.connect()
@@ -266,6 +273,7 @@ def test_duplicate_ids_counters_and_limits(tmp_path: Path):
         assert "at most 1 (max-queues)" in said
 
 
+@pytest.mark.ci
 def test_files_as_a_kubelet_swaps_them(tmp_path: Path):
     """The two files that the operator makes of a Broker; a mounted folder changes by its link."""
     mount = tmp_path / "live"
@@ -302,6 +310,7 @@ def test_files_as_a_kubelet_swaps_them(tmp_path: Path):
         assert digest() == second
 
 
+@pytest.mark.ci
 def test_settings_of_its_own_win_and_go_again(tmp_path: Path):
     """The file that a broker alone has: it comes, changes and goes while the broker runs."""
     common, own = tmp_path / "broker.yaml", tmp_path / "broker-1.yaml"
@@ -372,6 +381,7 @@ def authority() -> Authority:
     return Authority()
 
 
+@pytest.mark.ci
 def test_new_connections_get_the_new_certificate_and_old_ones_live_on(
     tmp_path: Path, authority: Authority
 ):

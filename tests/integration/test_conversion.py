@@ -337,6 +337,7 @@ def speakers(broker: BrokerProcess) -> Iterator[Speakers]:
         yield made
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("row", "sender", "receiver"), CELLS)
 def test_a_cell(speakers: Speakers, row: str, sender: str, receiver: str) -> None:
     address = f"part.n{uuid4().hex[:8]}"

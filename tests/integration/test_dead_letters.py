@@ -117,6 +117,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@pytest.mark.ci
 def test_dead_letters_are_there_after_a_kill(start: Callable[..., BrokerProcess]) -> None:
     broker = start()
     client = Client(broker)
@@ -141,6 +142,7 @@ def test_dead_letters_are_there_after_a_kill(start: Callable[..., BrokerProcess]
     assert (headers["destination"], headers["_AMQ_ORIG_DELIVERIES"]) == ("DLQ", "2")
 
 
+@pytest.mark.ci
 def test_lost_connections_count_and_orderly_ends_do_not(
     start: Callable[..., BrokerProcess],
 ) -> None:
@@ -165,6 +167,7 @@ def test_lost_connections_count_and_orderly_ends_do_not(
     wait_for(lambda: ready(broker, "DLQ") == 1)
 
 
+@pytest.mark.ci
 def test_dead_letters_expire_by_the_settings_of_their_address_and_over_a_kill(
     start: Callable[..., BrokerProcess],
 ) -> None:
@@ -182,6 +185,7 @@ def test_dead_letters_expire_by_the_settings_of_their_address_and_over_a_kill(
     assert (ready(broker, "DLQ"), ready(broker, "jobs")) in ((0, 0), (-1, 0), (0, -1), (-1, -1))
 
 
+@pytest.mark.engine
 def test_a_large_message_takes_its_body_along(
     start: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
@@ -210,6 +214,7 @@ def test_a_large_message_takes_its_body_along(
     wait_for(lambda: not list(folder.glob("*.msg")))
 
 
+@pytest.mark.ci
 def test_redelivery_waits_and_is_deliverable_at_once_after_a_restart(
     start: Callable[..., BrokerProcess],
 ) -> None:
@@ -232,6 +237,7 @@ def test_redelivery_waits_and_is_deliverable_at_once_after_a_restart(
     assert found["x"].headers["delivery-count"] == "1"
 
 
+@pytest.mark.ci
 def test_expired_messages_go_without_a_consumer_and_after_a_restart(
     start: Callable[..., BrokerProcess],
 ) -> None:
@@ -256,6 +262,7 @@ def test_expired_messages_go_without_a_consumer_and_after_a_restart(
     assert "expires" not in found[1].headers
 
 
+@pytest.mark.ci
 def test_the_settings_of_an_address_give_messages_a_time_to_live(
     start: Callable[..., BrokerProcess],
 ) -> None:
@@ -268,6 +275,7 @@ def test_the_settings_of_an_address_give_messages_a_time_to_live(
     assert (ready(broker, "short"), ready(broker, "long")) == (0, 50)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_scheduled_messages_wait_over_a_restart(
     start: Callable[..., BrokerProcess], end: str
@@ -307,6 +315,7 @@ def test_unrouted_messages_go_to_the_dead_letter_address(
     assert [m.headers["_AMQ_ORIG_ADDRESS"] for m in dead.take(3)] == ["news"] * 3
 
 
+@pytest.mark.ci
 def test_an_administrator_sends_dead_letters_back(
     start: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
@@ -333,6 +342,7 @@ def test_wrong_times_are_refused_with_the_reason(start: Callable[..., BrokerProc
     assert "wrong expires" in client.recorder.errors[0].headers["message"]
 
 
+@pytest.mark.ci
 def test_without_any_setting_a_message_that_keeps_coming_back_is_not_lost(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         client = Client(broker)

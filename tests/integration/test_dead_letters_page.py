@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from vespiary_testkit.broker_process import BrokerProcess
@@ -45,6 +46,7 @@ def program(folder: Path, broker: BrokerProcess) -> Path:
     return path
 
 
+@pytest.mark.ci
 def test_the_commands_do_what_the_page_says(tmp_path: Path) -> None:
     lines = commands()
     assert len(lines) >= 10

@@ -71,6 +71,7 @@ def kill_while_held(broker: BrokerProcess, **headers: str) -> Frame:
     return frame
 
 
+@pytest.mark.ci
 def test_the_count_of_a_nack_survives_a_kill_and_a_delivery_alone_is_not_counted(
     tmp_path: Path,
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_count_of_a_nack_survives_a_kill_and_a_delivery_alone_is_not_counted
     assert broker.stop() == 0, broker.log_text()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("headers", [{}, {"selector": "colour IS NULL"}], ids=["all", "selector"])
 def test_a_message_that_kills_the_broker_is_a_dead_letter_in_the_end(
     tmp_path: Path, headers: dict[str, str]
@@ -117,6 +119,7 @@ def test_a_message_that_kills_the_broker_is_a_dead_letter_in_the_end(
     assert broker.stop() == 0, broker.log_text()
 
 
+@pytest.mark.ci
 def test_in_pages_too(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", AHEAD, ATTEMPTS, *PAGING)
     broker.start()
@@ -143,6 +146,7 @@ def test_in_pages_too(tmp_path: Path) -> None:
     assert broker.stop() == 0, broker.log_text()
 
 
+@pytest.mark.engine
 def test_a_message_that_kills_its_consumer_and_a_large_one(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", AHEAD, ATTEMPTS, "min-large-message-size=64KiB")
     broker.start()

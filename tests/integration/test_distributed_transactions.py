@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 
 from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_codec.wire.stomp import Frame
+from vespiary_testkit import product_loop
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
@@ -89,13 +89,12 @@ def messages(broker: BrokerProcess) -> list[bytes]:
 
     wait_for(lambda: not state()["delivering"], "a consumer that has gone holds something")
     ready = state()["ready"]
+    ack = "client-individual"
     with connected(broker) as peer:
-        peer.send(
-            "SUBSCRIBE", {"id": "1", "destination": "/queue/a", "ack": "client", "receipt": "s"}
-        )
+        peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/a", "ack": ack, "receipt": "s"})
         found = [frame.body for frame in peer.receive_receipt("s")]
         found += [frame.body for frame in peer.receive_messages(ready - len(found))]
-        peer.receive_nothing()
+        assert not peer.receive_rest("/queue/a")
         return found
 
 
@@ -113,6 +112,7 @@ def test_the_example_of_the_page_runs_with_stomp_py(broker: BrokerProcess) -> No
     assert message.body == b"invoice 7"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
 def test_a_prepared_branch_survives_kill_9_twice(broker: BrokerProcess, command: str) -> None:
     with connected(broker) as peer:
@@ -136,6 +136,7 @@ def test_a_prepared_branch_survives_kill_9_twice(broker: BrokerProcess, command:
     assert messages(broker) == [b"before", *kept, b"behind"]
 
 
+@pytest.mark.engine
 def test_an_acknowledgement_is_prepared_over_a_kill(broker: BrokerProcess) -> None:
     with connected(broker) as peer:
         headers = {"destination": "/queue/a", "persistent": "true", "receipt": "0"}
@@ -153,6 +154,7 @@ def test_an_acknowledgement_is_prepared_over_a_kill(broker: BrokerProcess) -> No
     assert messages(broker) == [b"job"]
 
 
+@pytest.mark.ci
 def test_a_heuristic_outcome_is_remembered_over_a_kill(broker: BrokerProcess) -> None:
     with connected(broker) as peer:
         prepare(peer, b"one")
@@ -168,11 +170,12 @@ def test_a_heuristic_outcome_is_remembered_over_a_kill(broker: BrokerProcess) ->
     assert messages(broker) == [b"one"]
 
 
+@pytest.mark.ci
 def test_a_branch_whose_queue_is_gone_is_kept_in_quarantine(broker: BrokerProcess) -> None:
     with connected(broker) as peer:
         prepare(peer, b"one")
     assert broker.stop() == 0
-    asyncio.run(forget_queues(broker.data / "bindings"))
+    product_loop.run(forget_queues(broker.data / "bindings"))
     broker.start()
     (branch,) = transaction(broker, "list")
     assert branch["state"] == "quarantined"

@@ -70,6 +70,7 @@ def wait_drained(source: BrokerProcess) -> Any:
     return call(source, "GET", "/drain")
 
 
+@pytest.mark.ci
 def test_everything_of_a_broker_moves_as_it_is(tmp_path: Path) -> None:
     source_data, target_data = tmp_path / "source", tmp_path / "target"
     body = bytes(range(256)) * 2000
@@ -121,6 +122,7 @@ def test_everything_of_a_broker_moves_as_it_is(tmp_path: Path) -> None:
         fill(source, "/queue/deep", 1)
 
 
+@pytest.mark.ci
 def test_a_kill_of_either_broker_loses_and_doubles_nothing(tmp_path: Path) -> None:
     target = BrokerProcess(tmp_path / "target", LARGE)
     source = BrokerProcess(tmp_path / "source", LARGE, *PAGING)
@@ -160,6 +162,7 @@ def stop(source: BrokerProcess) -> None:
     assert phase(source) == "cordoned"
 
 
+@pytest.mark.ci
 def test_what_cannot_be_moved_is_said_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "target", "max-disk-usage=100") as target,
@@ -196,6 +199,7 @@ def test_a_broker_is_no_target_of_itself_nor_of_one_that_is_drained(tmp_path: Pa
             call(first, "POST", "/drain", {"target": "ftp://x"})
 
 
+@pytest.mark.engine
 def test_a_batch_that_comes_again_adds_nothing_also_after_a_kill(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "target", "id-cache-size=0", "journal-file-size=1MiB") as target:
         run_command(target, "queue", "create", "orders")

@@ -8,6 +8,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_messages import take_messages
 from vespiary_testkit.stomp_peer import StompPeer
@@ -26,6 +28,7 @@ def send(broker: BrokerProcess, *texts: str, to: str = "orders") -> None:
         peer.receive_receipt(f"r{len(texts) - 1}")
 
 
+@pytest.mark.engine
 def test_ids_survive_a_kill_and_the_address_that_was_emptied(tmp_path: Path):
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
@@ -55,6 +58,7 @@ def test_the_size_is_by_address(tmp_path: Path):
         assert take_messages(broker.port(), "wide", 2) == ["a", "b"]
 
 
+@pytest.mark.ci
 def test_the_commands_of_the_howto_say_what_they_say_there(tmp_path: Path):
     (session,) = re.findall(r"```\n(\$ vespiary send.*?)```", HOWTO.read_text(), re.DOTALL)
     with BrokerProcess(tmp_path / "data") as broker:

@@ -49,6 +49,7 @@ def _send_all(client: Client) -> None:
     client.send("/topic/prices", "5", price="5", kind="spice")  # nobody wants it
 
 
+@pytest.mark.engine
 def test_filters_and_diverts_over_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
     file.write_text(CONFIGURATION)
@@ -80,6 +81,7 @@ def test_filters_and_diverts_over_a_restart(tmp_path: Path) -> None:
         client.disconnect()
 
 
+@pytest.mark.engine
 def test_transactions_with_filters(tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
     file.write_text(CONFIGURATION)

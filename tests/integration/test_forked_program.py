@@ -15,6 +15,8 @@ import pytest
 from vespiary_testkit.broker_process import environment
 from vespiary_testkit.forked_program import Process, start
 
+pytestmark = pytest.mark.verify
+
 PROGRAM = """
 import os, sys, time
 print(__name__, sys.argv[1:], os.environ["MARK"], os.getcwd(), flush=True)

@@ -65,6 +65,7 @@ def fill(client: Client, limit: str) -> int:
     return count
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_producer_waits_until_messages_are_consumed(
     tmp_path: Path, clients: Any, limit: str
@@ -118,6 +119,7 @@ def test_dropped_messages_are_confirmed_and_gone(tmp_path: Path, clients: Any) -
         assert broker.log_text().count("messages are dropped") == 1
 
 
+@pytest.mark.engine
 def test_it_is_full_again_after_a_restart(tmp_path: Path, clients: Any) -> None:
     settings = (LIMITS[0], "address-settings.orders.address-full-policy=FAIL")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
@@ -145,6 +147,7 @@ def test_without_persistence_the_policies_hold_too(tmp_path: Path, clients: Any)
         assert consumer.recorder.messages.empty()
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("policy", ["BLOCK", "FAIL", "DROP"])
 def test_a_large_message_meets_the_policy_with_its_body_on_disk(
     tmp_path: Path, clients: Any, policy: str
@@ -185,7 +188,8 @@ def test_the_reject_threshold(tmp_path: Path, clients: Any) -> None:
 
 
 def test_a_contradiction_is_refused_at_the_start(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "vespiary_broker", "run", "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "vespiary_broker", "run", "--port", "0"]
+    command += ["--data", str(tmp_path / "data")]
     command += ["--set", "address-settings.orders.address-full-policy=BLOCK"]
     command += ["--set", "address-settings.orders.max-size-bytes=0"]
     answer = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)

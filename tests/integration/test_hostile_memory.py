@@ -29,7 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ANNOUNCEMENTS)
 def test_a_thousand_announcements_cost_little(broker: BrokerProcess, kind: str) -> None:
     before = broker.rss_bytes()

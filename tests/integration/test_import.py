@@ -59,6 +59,7 @@ def _take(broker: BrokerProcess, name: str, count: int) -> list[tuple[bytes, dic
     return [(message.body, message.headers) for message in found]
 
 
+@pytest.mark.ci
 def test_a_stock_client_gets_what_was_imported_and_more(broker: BrokerProcess) -> None:
     plain = [n for n in range(COUNT) if n % 10]
     priced = [n for n in range(COUNT) if not n % 10]

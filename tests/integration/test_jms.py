@@ -7,6 +7,7 @@ import re
 import pytest
 
 from vespiary_testkit.jms_tests import (
+    MODULES,
     PAGE,
     PROJECT,
     Result,
@@ -19,14 +20,24 @@ pytestmark = pytest.mark.jms
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Result]:
+    """Run the tests of the modules that this session has tests of."""
     missing = missing_tool()
     if missing:
         pytest.skip(missing)
-    return run_java_tests(tmp_path_factory.mktemp("jms"))
+    cases = [item.name.partition("[")[2] for item in request.session.items]
+    modules = [name for name in MODULES if any(case.startswith(f"{name}.") for case in cases)]
+    return run_java_tests(tmp_path_factory.mktemp("jms"), modules or list(MODULES))
 
 
-@pytest.mark.parametrize("name", java_tests())
+def _case(name: str) -> object:
+    is_javax = name.startswith("javax.")
+    return pytest.param(name, marks=pytest.mark.verify) if is_javax else name
+
+
+@pytest.mark.parametrize("name", [_case(name) for name in java_tests()])
 def test_java(results: dict[str, Result], name: str) -> None:
     assert name in results, "Maven has not run it"
     if results[name].skipped is not None:

@@ -31,6 +31,7 @@ def jms_files(data: Path) -> list[Path]:
     return sorted(data.rglob("activemq-jms-*.jms"))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("settings", "folder"), [((), "bindings"), (("jms-directory=jms",), "jms")]
 )
@@ -66,6 +67,7 @@ def test_what_was_made_survives_kill_9(tmp_path: Path, settings: tuple[str, ...]
         assert addresses == ["orders"]
 
 
+@pytest.mark.ci
 def test_what_was_deleted_is_gone_after_kill_9(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         for number in range(5):

@@ -6,7 +6,6 @@ shows better is listed there with the place.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -30,6 +29,7 @@ from vespiary_spec import configuration
 from vespiary_spec.model import Spelling, fields_of
 from vespiary_spec.refusals import refused_names
 from vespiary_spec.settings import BrokerSettings
+from vespiary_testkit import product_loop
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.faulty_ring import FaultyRing
 from vespiary_testkit.stomp_peer import StompPeer
@@ -97,6 +97,7 @@ def test_without_persistence_nothing_reaches_the_disk(tmp_path: Path):
     assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.engine
 @shows("data-directory", "bindings-directory", "journal-directory")
 def test_each_journal_has_its_own_folder(tmp_path: Path):
     own = [
@@ -111,6 +112,7 @@ def test_each_journal_has_its_own_folder(tmp_path: Path):
     assert not (tmp_path / "data/journal").exists()
 
 
+@pytest.mark.ci
 @shows("create-bindings-dir", "create-journal-dir")
 @pytest.mark.parametrize("name", ["bindings", "journal"])
 def test_folders_are_made_only_where_that_is_wanted(tmp_path: Path, name: str):
@@ -129,6 +131,7 @@ def test_folders_are_made_only_where_that_is_wanted(tmp_path: Path, name: str):
 # --- files ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @shows("journal-file-size")
 def test_new_files_have_the_size_and_old_ones_keep_theirs(tmp_path: Path):
     folder = tmp_path / "data/journal"
@@ -154,6 +157,7 @@ def test_the_floor_of_files(tmp_path: Path, count: int):
     assert at_ready <= count + 3, "two files ahead and the reserve"
 
 
+@pytest.mark.ci
 @shows("journal-pool-files")
 @pytest.mark.parametrize(("pool", "is_kept"), [(-1, True), (2, False)])
 def test_free_files_beyond_the_pool_are_deleted(tmp_path: Path, pool: int, is_kept: bool):
@@ -169,6 +173,7 @@ def test_free_files_beyond_the_pool_are_deleted(tmp_path: Path, pool: int, is_ke
         wait_for(lambda: (len(files(tmp_path / "data/journal")) >= most) is is_kept)
 
 
+@pytest.mark.ci
 @shows("journal-preallocation-strategy")
 @pytest.mark.parametrize("strategy", ["zeros", "chunked-zeros", "os-kernel-copy", "sparse-file"])
 def test_the_strategy_decides_who_pays_for_the_blocks(tmp_path: Path, strategy: str):
@@ -185,6 +190,7 @@ def test_the_strategy_decides_who_pays_for_the_blocks(tmp_path: Path, strategy: 
     assert (last.st_blocks * 512 >= last.st_size) is (strategy != "sparse-file")
 
 
+@pytest.mark.engine
 @shows("journal-preallocation-scope")
 def test_without_preallocation_files_grow_and_survive(tmp_path: Path):
     option = "journal-preallocation-scope=none"
@@ -201,6 +207,7 @@ def test_without_preallocation_files_grow_and_survive(tmp_path: Path):
         drain(broker.port(), 150)
 
 
+@pytest.mark.ci
 @shows("journal-max-attic-files")
 @pytest.mark.parametrize(("limit", "moved"), [(10, 2), (1, 1), (0, 0)])
 def test_unfinished_files_with_content_go_to_the_attic(tmp_path: Path, limit: int, moved: int):
@@ -225,6 +232,7 @@ def options_of(folder: Path, *settings: str) -> Any:
     return BrokerApp(given, base=folder)._journal_options(folder / "journal")
 
 
+@pytest.mark.engine
 @shows("journal-max-io")
 @pytest.mark.parametrize(
     ("engine", "setting", "depth"),
@@ -240,7 +248,7 @@ def test_the_ring_has_the_depth(tmp_path: Path, engine: str, setting: str | None
         await found.close()
         return ring.name, ring.depth
 
-    name, found = asyncio.run(opened())
+    name, found = product_loop.run(opened())
     if name != engine:
         pytest.skip(f"{engine} can't be had here: {name} is used")
     assert found == depth
@@ -266,11 +274,12 @@ def test_a_record_has_a_limit(tmp_path: Path):
                 sizes[setting] = size
             await opened.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     assert sizes["32KiB"] == 31 * 1024, "the record's own fields take some of it"
     assert sizes["64KiB"] == 63 * 1024
 
 
+@pytest.mark.engine
 @shows("journal-datasync", "journal-sync-transactional", "journal-sync-non-transactional")
 @pytest.mark.parametrize(
     ("settings", "durability"),
@@ -305,7 +314,7 @@ def test_flushes_are_left_out_only_where_that_was_chosen(tmp_path: Path, setting
             await opened.wait_durable()
         await opened.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     assert len(rings[0].durable_flags) >= 5
     assert set(rings[0].durable_flags) == {durability == "D2"}
 
@@ -318,6 +327,7 @@ def test_a_unit_that_does_not_divide_a_block_is_refused(tmp_path: Path):
         fill(broker.port(), 1)
 
 
+@pytest.mark.ci
 @shows("log-journal-write-rate")
 @pytest.mark.parametrize("is_on", [True, False])
 def test_rates_are_logged_where_that_is_wanted(tmp_path: Path, is_on: bool):
@@ -347,6 +357,7 @@ def second(data: Path, log: Path, *settings: str) -> subprocess.Popen[str]:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
+@pytest.mark.ci
 @shows("journal-lock-acquisition-timeout")
 @pytest.mark.parametrize(("timeout_ms", "least_s"), [(0, 0.0), (400, 0.4)])
 def test_waiting_for_a_folder_has_a_bound(tmp_path: Path, timeout_ms: int, least_s: float):
@@ -365,6 +376,7 @@ def test_waiting_for_a_folder_has_a_bound(tmp_path: Path, timeout_ms: int, least
 WAITS = "journal-lock-acquisition-timeout=-1"
 
 
+@pytest.mark.ci
 def test_it_can_wait_until_the_other_broker_has_gone(tmp_path: Path):
     broker = BrokerProcess(tmp_path / "data")
     broker.start()

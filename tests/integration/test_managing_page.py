@@ -23,6 +23,7 @@ def commands_of(page: str) -> list[str]:
     return [line for line in lines if line.startswith("vespiary ") and " run" not in line]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("page", ["managing.md", "addresses.md", "queue-kinds.md"])
 def test_the_commands_of_the_page_run(
     tmp_path: Path,

@@ -47,6 +47,7 @@ PAGING = (
 )
 
 
+@pytest.mark.ci
 def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", *PAGING) as broker:
         fill(broker, "deep", 1500)
@@ -76,6 +77,7 @@ def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
         assert len(taken) == 1498
 
 
+@pytest.mark.ci
 def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_path: Path):
     data = tmp_path / "data"
     body = bytes(range(256)) * 2000
@@ -100,6 +102,7 @@ def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_pat
             wait_for(lambda: not [p for p in (data / "large-messages").glob("*") if p.is_file()])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("act", ["move", "change-priority"])
 def test_kill_9_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, act: str):
     broker = BrokerProcess(tmp_path / "data", "journal-file-size=1MiB")
@@ -146,6 +149,7 @@ def test_expiry_is_changed_and_takes_effect(tmp_path: Path):
         assert "expires" not in message["headers"]
 
 
+@pytest.mark.ci
 def test_connections_are_listed_and_closed(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker, peer_of(broker) as peer:
         peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/orders", "receipt": "r"})
@@ -177,6 +181,7 @@ def test_what_is_wrong_is_said(tmp_path: Path):
         assert numbers(broker, "orders") == [0]
 
 
+@pytest.mark.engine
 def test_acts_take_scheduled_messages_too(tmp_path: Path):
     broker = BrokerProcess(tmp_path / "data", "address-settings.#.dead-letter-address=DLQ")
     broker.start()

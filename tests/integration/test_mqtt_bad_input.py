@@ -9,7 +9,6 @@ not grow by more than 64 MiB.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -43,6 +42,8 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.mqtt_client import PROTOCOLS
 from vespiary_testkit.mqtt_wire import Ended, MqttWire
+
+pytestmark = pytest.mark.once
 
 MIB = 1024 * 1024
 V5 = Version.V5
@@ -187,6 +188,7 @@ CONNECT = Connect(
 )  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda each: type(each).__name__)
 def test_packets_cut_at_every_byte(
     broker: BrokerProcess, bystander: Bystander, sample: Packet
@@ -321,6 +323,7 @@ def test_a_packet_id_of_qos_2_that_is_used_again_and_again(
     bystander.works()
 
 
+@pytest.mark.ci
 def test_all_packet_ids_of_qos_2_are_held_open(broker: BrokerProcess, bystander: Bystander) -> None:
     with MqttWire(broker.port(), Version.V3_1_1) as client:  # which has no receive maximum
         client.connect("all", clean_start=False)
@@ -381,9 +384,24 @@ def test_a_flood_of_pings_that_reads_no_answer(broker: BrokerProcess, bystander:
         for _ in range(20):
             with suppress(BlockingIOError):  # it is not read any more
                 client.socket.send(b"\xc0\x00" * 500_000)
-            begin_s = time.monotonic()
             bystander.works()
-            assert time.monotonic() - begin_s < 2
+
+
+def test_what_others_send_overtakes_a_flood_of_pings(broker: BrokerProcess) -> None:
+    """The broker has 30 000 pings before it, then a message of somebody else.
+
+    A connection has some milliseconds of the processor in its turn: time for 2000 pings, far from
+    enough for half of them on any machine.
+    """
+    with logged_in(broker) as flooding, logged_in(broker) as good, logged_in(broker) as watching:
+        watching.send(Subscribe(1, (Subscription("overtaken", 0),)))
+        watching.receive(Suback)
+        mark = encode(Publish("overtaken", b"flood", 0), V5)
+        with broker.stopped():
+            flooding.send_bytes((b"\xc0\x00" * 2000 + mark) * 15)
+            good.send(Publish("overtaken", b"good", 0))
+        order = [watching.receive(Publish).payload for _ in range(16)]
+    assert order.index(b"good") < 8, order
 
 
 def test_a_flood_of_clients_with_one_id(broker: BrokerProcess, bystander: Bystander) -> None:
@@ -552,6 +570,7 @@ def test_readers_that_never_acknowledge(broker: BrokerProcess, bystander: Bystan
         bystander.works()
 
 
+@pytest.mark.ci
 def test_slow_writers(broker: BrokerProcess, bystander: Bystander) -> None:
     with ExitStack() as stack:
         clients = []

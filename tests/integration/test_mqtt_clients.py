@@ -24,6 +24,8 @@ from vespiary_testkit.client_programs import CLIENTS, go_programs, node_program,
 from vespiary_testkit.mqtt_client import FOR_EVER_S, PROTOCOLS, properties
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/clients.md"
 SEEN = {
     "qos": [0, 1, 2],
@@ -53,6 +55,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return node_program("mqtt", tmp_path_factory.mktemp("node"))
 
 
+@pytest.mark.ci
 def test_paho_mqtt_golang(broker: BrokerProcess, go: Path) -> None:
     assert said_by(str(go / "three"), str(broker.port()), "go-3.1.1") == SEEN
 
@@ -61,6 +64,7 @@ def test_paho_golang(broker: BrokerProcess, go: Path) -> None:
     assert said_by(str(go / "five"), str(broker.port()), "go-5") == SEEN_5
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("level", ["4", "5"])
 def test_mqtt_js(broker: BrokerProcess, node: list[str], level: str) -> None:
     seen = said_by(*node, str(broker.port()), level, f"js-{level}")

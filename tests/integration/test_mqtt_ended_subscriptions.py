@@ -42,6 +42,7 @@ def send_ten(broker: BrokerProcess, qos: int) -> None:
             sender.publish("some/a", f"{number}", qos)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_what_a_paho_client_was_sent_comes_to_its_end(
@@ -76,6 +77,7 @@ def test_what_a_paho_client_was_sent_comes_to_its_end(
     receiver.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_qos_2_comes_to_its_end_with_its_packet_ids(broker: BrokerProcess, end: End) -> None:
     resumed = {

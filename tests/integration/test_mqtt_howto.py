@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import pytest
 
 from vespiary_testkit.broker_calls import metrics
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.waiting import wait_for
+
+pytestmark = pytest.mark.once
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "mqtt.md"
 

@@ -80,6 +80,7 @@ def test_a_message_comes_with_the_lower_qos_of_both_sides(make: MqttClients, ver
             assert (message.qos, message.retain) == (min(subscribed, published), False)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", LEVELS)
 @pytest.mark.parametrize("qos", ALL_QOS)
 def test_many_messages_come_once_and_in_order(make: MqttClients, version: str, qos: int) -> None:
@@ -190,6 +191,7 @@ def test_wildcards(make: MqttClients, topic_filter: str, taken: list[str], left:
     assert [each.topic for each in receiver.take(len(taken) + 1)] == [*taken, last]
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", LEVELS)
 def test_overlapping_subscriptions_give_one_copy_with_the_highest_qos(
     make: MqttClients, version: str
@@ -237,6 +239,7 @@ def test_a_subscription_that_is_made_again_has_the_new_qos_and_no_gap(make: Mqtt
 # --- sessions -------------------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", LEVELS)
 def test_messages_wait_for_a_durable_session_in_order(make: MqttClients, version: str) -> None:
     name, topic = make.name(), make.name()
@@ -402,6 +405,7 @@ def test_a_long_client_id_has_a_session_with_qos_2(make: MqttClients) -> None:
     assert [(each.payload, each.qos) for each in client.take()] == [(b"kept", 2)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_session_that_is_taken_over_while_it_subscribes(
     make: MqttClients, is_clean: bool
@@ -467,6 +471,7 @@ def test_pings_keep_a_client(make: MqttClients) -> None:
     assert pinging.payloads() == [b"there"]
 
 
+@pytest.mark.ci
 def test_the_broker_may_ask_for_more_life(tmp_path: Path) -> None:
     settings = (PROTOCOLS, "acceptors.all.mqtt.server-keep-alive=2")
     with BrokerProcess(tmp_path / "data", *settings) as broker:

@@ -55,6 +55,7 @@ def again(broker: BrokerProcess, end: End) -> None:
     broker.start()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 @pytest.mark.parametrize("qos", [1, 2])
@@ -85,6 +86,7 @@ def test_a_stream_goes_on_over_restarts(
         client.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_confirmed_is_there_after_a_kill(broker: BrokerProcess, qos: int) -> None:
     receiver = durable(broker, "receiver", "5")
@@ -102,6 +104,7 @@ def test_what_was_confirmed_is_there_after_a_kill(broker: BrokerProcess, qos: in
     receiver.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_subscriptions_and_retained_messages_survive(broker: BrokerProcess, end: End) -> None:
     receiver = durable(broker, "receiver", "5")
@@ -135,6 +138,7 @@ def test_subscriptions_and_retained_messages_survive(broker: BrokerProcess, end:
     receiver.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_durable_sessions_are_bounded_over_a_kill(tmp_path: Path, version: str) -> None:
     refusal = {"3.1.1": ReasonCode.SERVER_UNAVAILABLE, "5": ReasonCode.QUOTA_EXCEEDED}[version]
@@ -160,6 +164,7 @@ def test_durable_sessions_are_bounded_over_a_kill(tmp_path: Path, version: str) 
             client.disconnect()
 
 
+@pytest.mark.engine
 def test_client_ids_of_any_length_keep_their_messages_over_a_kill(broker: BrokerProcess) -> None:
     names = [f"{'ü' * 500}{number}" for number in range(2)]  # escaped: 3001 bytes
     receivers = [durable(broker, name, "5") for name in names]
@@ -176,6 +181,7 @@ def test_client_ids_of_any_length_keep_their_messages_over_a_kill(broker: Broker
         receiver.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_overlapping_subscriptions_give_one_copy_over_restarts(
     broker: BrokerProcess, end: End
@@ -204,6 +210,7 @@ def test_overlapping_subscriptions_give_one_copy_over_restarts(
     receiver.disconnect()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_who_ends_one_subscription_loses_nothing_of_the_other_over_restarts(
     broker: BrokerProcess, end: End
@@ -239,6 +246,7 @@ def test_who_ends_one_subscription_loses_nothing_of_the_other_over_restarts(
     receiver.disconnect()
 
 
+@pytest.mark.ci
 def test_an_ended_session_stays_away(broker: BrokerProcess) -> None:
     receiver = durable(broker, "receiver", "5")
     receiver.subscribe("some/+", 1)
@@ -271,6 +279,7 @@ def dying(broker: BrokerProcess, name: str, delay_s: int = 0, **options: object)
     return client
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_wills_survive_the_end_of_the_broker(broker: BrokerProcess, end: End) -> None:
     receiver = durable(broker, "receiver", "5")
@@ -309,6 +318,7 @@ def test_wills_survive_the_end_of_the_broker(broker: BrokerProcess, end: End) ->
         client._close()
 
 
+@pytest.mark.ci
 def test_wills_of_sessions_that_end_with_the_broker_are_sent_as_it_stops(
     broker: BrokerProcess,
 ) -> None:
@@ -351,6 +361,7 @@ def test_a_session_ends_in_time_although_the_broker_was_away(broker: BrokerProce
     assert not durable_is_there(broker, "receiver")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size", [1, 300_000], ids=["small", "large"])
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_message_without_pubrec_comes_again_under_its_id(
@@ -384,6 +395,7 @@ def test_a_message_without_pubrec_comes_again_under_its_id(
         assert got[2].packet_id not in {each.packet_id for each in got[:2]}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_message_behind_pubrec_is_released_and_does_not_come_again(
     broker: BrokerProcess, end: End
@@ -403,6 +415,7 @@ def test_a_message_behind_pubrec_is_released_and_does_not_come_again(
         assert client.receive(Publish).payload == b"b"
 
 
+@pytest.mark.ci
 def test_messages_of_qos_1_come_again_after_a_kill(broker: BrokerProcess) -> None:
     with MqttWire(broker.port()) as client:
         subscribed(client)
@@ -421,6 +434,7 @@ def test_messages_of_qos_1_come_again_after_a_kill(broker: BrokerProcess) -> Non
         assert got[-3:] == [b"b", b"c", b"d"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_publish_that_is_sent_again_is_stored_once(

@@ -34,6 +34,7 @@ def make(broker: BrokerProcess) -> Iterator[MqttClients]:
         yield clients
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", LEVELS)
 @pytest.mark.parametrize("qos", ALL_QOS)
 def test_each_message_goes_to_one_client(make: MqttClients, version: str, qos: int) -> None:
@@ -64,6 +65,7 @@ def test_two_shares_of_a_filter_both_get_each_message(make: MqttClients) -> None
     assert [each.payloads() for each in (one, two, other)] == [[b"x"], [b"x"], [b"y"]]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_lost_when_a_client_goes(make: MqttClients, qos: int) -> None:
     topic, sender = make.name(), make()

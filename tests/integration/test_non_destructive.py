@@ -66,6 +66,7 @@ def test_acknowledging_frees_credit_and_removes_nothing(connect: Any, version: s
         client.disconnect()
 
 
+@pytest.mark.engine
 def test_the_latest_state_over_a_kill(broker: BrokerProcess, connect: Any) -> None:
     producer, watcher = connect(), connect()
     watcher.subscribe("/queue/prices")
@@ -83,6 +84,7 @@ def test_the_latest_state_over_a_kill(broker: BrokerProcess, connect: Any) -> No
     late.disconnect()
 
 
+@pytest.mark.engine
 def test_nack_and_transactions(connect: Any) -> None:
     client = connect()
     client.send("/queue/t", "a")
@@ -111,6 +113,7 @@ def test_large_messages_are_streamed_to_each(connect: Any) -> None:
         assert [message.body for message in client.recorder.take(3)] == bodies
 
 
+@pytest.mark.engine
 def test_consumers_walk_over_pages_side_by_side(broker: BrokerProcess, tmp_path: Path) -> None:
     count, body = 3000, b"x" * 1000
     with StompPeer(broker.port()) as peer:
@@ -141,6 +144,7 @@ def shown(broker: BrokerProcess, *names: str) -> list[float]:
     return [float(values[f"vespiary_{name}"]) for name in names]
 
 
+@pytest.mark.ci
 def test_consumers_at_places_of_their_own_open_no_page(tmp_path: Path) -> None:
     data, count = tmp_path / "data", 3000
     with BrokerProcess(data, *SETTINGS, "address-settings.#.page-size-bytes=64KiB") as broker:

@@ -74,6 +74,7 @@ def running(broker: BrokerProcess) -> Iterator[BrokerProcess]:
             broker.process.stdout.close()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("engine", ENGINES)
 def test_who_was_stopped_and_ousted_confirms_nothing_more(data: Path, engine: str):
     with running(BrokerProcess(data, LEASE, engine)) as first, StompPeer(first.port()) as peer:
@@ -107,6 +108,7 @@ def test_who_was_stopped_and_ousted_confirms_nothing_more(data: Path, engine: st
             assert len(received(third.port(), 21)) == 21
 
 
+@pytest.mark.ci
 def test_whoever_still_runs_is_fenced_and_loses_nothing_that_it_confirmed(data: Path):
     confirmed = -1
 
@@ -142,7 +144,7 @@ def test_kill_9_and_a_stop_make_no_start_wait(data: Path):
     assert broker.stop() == 0
     assert block(data).state is OwnerState.RELEASED
     broker.start()
-    assert broker.ready["seconds"] < 30
+    assert "waiting" not in broker.log_text()
     assert broker.stop() == 0
     assert block(data).epoch == 3
     with BrokerProcess(
@@ -175,6 +177,7 @@ def waiting(data: Path) -> Iterator[subprocess.Popen[str]]:
                     process.kill()
 
 
+@pytest.mark.engine
 def test_a_start_that_died_while_it_waited_leaves_a_claim_and_no_owner(data: Path):
     with waiting(data) as process:
         process.kill()
@@ -183,6 +186,7 @@ def test_a_start_that_died_while_it_waited_leaves_a_claim_and_no_owner(data: Pat
         assert block(data).lease_ms == 20_000  # the next one waits as long, whoever it is
 
 
+@pytest.mark.ci
 def test_a_start_that_waits_can_be_stopped(data: Path):
     with waiting(data) as process:
         process.send_signal(signal.SIGTERM)
@@ -192,6 +196,7 @@ def test_a_start_that_waits_can_be_stopped(data: Path):
         assert "Traceback" not in text
 
 
+@pytest.mark.ci
 def test_a_damaged_block_is_refused_in_words(data: Path):
     with BrokerProcess(data, LEASE):
         pass

@@ -81,6 +81,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(octets)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("at", [40, -40], ids=["header", "footer"])
 def test_a_page_whose_ends_are_damaged_stops_the_start(
     data: Path, broker: BrokerProcess, at: int
@@ -109,6 +110,7 @@ def acknowledge(peer: StompPeer) -> list[int]:
             peer.send("ACK", {"id": frame.get("ack") or "", "receipt": "a"})
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("at", [60_000, -400], ids=["middle", "index"])
 def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
     data: Path, broker: BrokerProcess, at: int
@@ -137,6 +139,7 @@ def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
     )
 
 
+@pytest.mark.engine
 def test_what_is_no_page_is_left_alone(data: Path, broker: BrokerProcess) -> None:
     folder = pages(data)[0].parent
     strange = [
@@ -157,6 +160,7 @@ def test_what_is_no_page_is_left_alone(data: Path, broker: BrokerProcess) -> Non
     assert f"{1:016x}.page" in broker.log_text(), "it has a page's name: it is told of"
 
 
+@pytest.mark.ci
 def test_the_pages_of_another_journal_stop_the_start_and_stay(
     data: Path, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -173,6 +177,7 @@ def test_the_pages_of_another_journal_stop_the_start_and_stay(
     assert take_numbered(broker.port(), "/queue/orders", COUNT) == list(range(COUNT))
 
 
+@pytest.mark.ci
 def test_a_folder_that_may_not_be_read_stops_the_start(data: Path, tmp_path: Path) -> None:
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("root may read everything, and setpriv is not there to change that")
@@ -202,6 +207,7 @@ def test_a_paging_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 NAMES = ["..", "../../etc/passwd", "a/../../b", ".", "/", "C:\\x", "a%00b", "\u202egpj", "-rf"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("address", NAMES)
 def test_no_name_of_an_address_leads_out_of_the_paging_directory(
     tmp_path: Path, address: str
@@ -219,6 +225,7 @@ def test_no_name_of_an_address_leads_out_of_the_paging_directory(
     assert {path.name for path in data.parent.iterdir()} == {"data", "data.log"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [

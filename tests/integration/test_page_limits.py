@@ -60,6 +60,7 @@ def address(broker: BrokerProcess) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("limit", [BY_BYTES, BY_MESSAGES])
 def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limit: str) -> None:
     data = tmp_path / "data"
@@ -93,6 +94,7 @@ def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limi
         assert "the pages of an address are full" in broker.log_text()
 
 
+@pytest.mark.engine
 def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> None:
     data = tmp_path / "data"
     policy = "address-settings.orders.page-full-policy=DROP"
@@ -117,6 +119,7 @@ def test_messages_are_dropped_when_memory_and_pages_are_full(tmp_path: Path) -> 
         assert broker.log_text().count("its page-full-policy is DROP") >= 1
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("cached", "opened"), [(1, 1), (5, 2)])
 def test_so_many_pages_are_kept_open_as_page_max_cache_size_says(
     tmp_path: Path, cached: int, opened: int

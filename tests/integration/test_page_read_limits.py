@@ -60,6 +60,7 @@ def take_in_transaction(peer: StompPeer, mode: str, count: int, came: list[Frame
     return numbers
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_transaction_acknowledges_more_than_is_read_of_pages(tmp_path: Path, mode: str) -> None:
     with BrokerProcess(tmp_path / "data", *SETTINGS) as broker:
@@ -82,6 +83,7 @@ def test_a_transaction_acknowledges_more_than_is_read_of_pages(tmp_path: Path, m
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] == 0)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("last", ["COMMIT", "ABORT"])
 def test_what_branches_acknowledge_keeps_nothing_in_pages_from_consumers(
     tmp_path: Path, last: str
@@ -123,6 +125,7 @@ def test_what_branches_acknowledge_keeps_nothing_in_pages_from_consumers(
         wait_for(lambda: metrics(broker)["vespiary_paging_pages"] == 0)
 
 
+@pytest.mark.ci
 def test_what_is_scheduled_keeps_nothing_in_pages_from_consumers(tmp_path: Path) -> None:
     """Messages for tomorrow, more of them than may be read of pages, and some for now behind."""
     tomorrow = str(int(time.time() + 86_400) * 1000)

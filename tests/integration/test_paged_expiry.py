@@ -70,6 +70,7 @@ def taken(broker: BrokerProcess, queue: str, count: int) -> list[int]:
         return [int(peer.receive().body.split(b" ", 1)[0]) for _ in range(count)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_what_expires_in_closed_pages_leaves_them(tmp_path: Path, *, is_restarted: bool) -> None:
     with BrokerProcess(tmp_path / "data", *SETTINGS) as broker:

@@ -27,6 +27,7 @@ def pages(data: Path) -> list[Path]:
     return sorted((data / "paging").glob("*/*.page"))
 
 
+@pytest.mark.ci
 def test_a_backlog_goes_to_pages_survives_a_kill_and_comes_back_in_order(tmp_path: Path) -> None:
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)
@@ -61,6 +62,7 @@ def used_files(broker: BrokerProcess) -> float:
     return sum(found[state] for state in states)
 
 
+@pytest.mark.engine
 def test_a_fast_subscriber_is_served_while_a_lazy_one_pages(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -86,6 +88,7 @@ def test_a_fast_subscriber_is_served_while_a_lazy_one_pages(tmp_path: Path) -> N
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("address", ["a/b/../c", "x" * 900])
 def test_addresses_of_any_name_page(tmp_path: Path, address: str) -> None:
     data = tmp_path / "data"
@@ -96,6 +99,7 @@ def test_addresses_of_any_name_page(tmp_path: Path, address: str) -> None:
         assert take_numbered(broker.port(), f"/queue/{address}", 1500) == list(range(1500))
 
 
+@pytest.mark.ci
 def test_a_missing_page_stops_the_start_and_says_which(tmp_path: Path) -> None:
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)
@@ -114,6 +118,7 @@ def test_a_missing_page_stops_the_start_and_says_which(tmp_path: Path) -> None:
     assert broker.stop() == 0
 
 
+@pytest.mark.engine
 def test_a_purge_ends_what_stands_in_pages(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -126,6 +131,7 @@ def test_a_purge_ends_what_stands_in_pages(tmp_path: Path) -> None:
         assert call(broker, "GET", "/queues/orders")["messages"] == 0
 
 
+@pytest.mark.ci
 def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -146,6 +152,7 @@ def test_a_selector_finds_what_stands_deep_in_pages(tmp_path: Path) -> None:
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 def test_a_selector_finds_what_a_start_found_in_pages_though_memory_is_plenty(
     tmp_path: Path,
 ) -> None:
@@ -168,6 +175,7 @@ def test_a_selector_finds_what_a_start_found_in_pages_though_memory_is_plenty(
     assert broker.stop() == 0
 
 
+@pytest.mark.ci
 def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     data = tmp_path / "data"
     broker = BrokerProcess(data, *SETTINGS)
@@ -188,6 +196,7 @@ def test_the_pages_of_a_queue_go_with_it(tmp_path: Path) -> None:
     assert broker.stop() == 0, broker.log_text()
 
 
+@pytest.mark.ci
 def test_who_does_not_read_a_topic_holds_up_no_sender(tmp_path: Path) -> None:
     """What it waits for need not survive, and fills the memory: pages still get their share."""
     settings = ("global-max-size=16MiB", "max-disk-usage=100")

@@ -84,6 +84,7 @@ def take_last(peer: StompPeer) -> int:
     return int(frame.body.split(b" ", 1)[0])
 
 
+@pytest.mark.ci
 def test_a_priority_queue_pages_and_gives_what_is_urgent_first(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker, StompPeer(broker.port()) as slow:
@@ -104,6 +105,7 @@ def test_a_priority_queue_pages_and_gives_what_is_urgent_first(tmp_path: Path) -
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.engine
 def test_a_backlog_of_priorities_that_was_paged_before_a_consumer_came(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -117,6 +119,7 @@ def test_a_backlog_of_priorities_that_was_paged_before_a_consumer_came(tmp_path:
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 def test_a_queue_of_groups_pages_and_keeps_their_order(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with (
@@ -145,6 +148,7 @@ def test_a_queue_of_groups_pages_and_keeps_their_order(tmp_path: Path) -> None:
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_queue_with_a_selector_that_matches_little_pages(
     tmp_path: Path, *, is_restarted: bool
@@ -174,6 +178,7 @@ def test_a_queue_with_a_selector_that_matches_little_pages(
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 def test_a_page_that_went_bad_is_passed_over_and_said(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -206,6 +211,7 @@ def test_a_paged_backlog_is_looked_through_from_its_very_first_message(tmp_path:
             assert take(peer, 40) == list(range(0, 2000, 50))
 
 
+@pytest.mark.ci
 def test_priorities_over_pages_survive_a_kill(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:
@@ -226,6 +232,7 @@ def test_priorities_over_pages_survive_a_kill(tmp_path: Path) -> None:
         wait_for(lambda: not pages(data))
 
 
+@pytest.mark.ci
 def test_a_queue_is_examined_while_pages_are_open_and_plain_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:

@@ -90,6 +90,7 @@ def browse_red(broker: BrokerProcess) -> None:
     assert DAMAGED not in broker.log_text()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_non_destructive", [False, True])
 def test_pages_in_which_nothing_matches_are_not_read(
     tmp_path: Path, *, is_non_destructive: bool

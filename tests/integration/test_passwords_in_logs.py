@@ -7,9 +7,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
+
+pytestmark = pytest.mark.once
 
 GOOD, BAD = "Gd-5521-right", "Bd-8843-wrong"
 

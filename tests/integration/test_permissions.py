@@ -15,6 +15,8 @@ from vespiary_broker.engine.users import User, format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.waiting import wait_for
 
+pytestmark = pytest.mark.once
+
 PASSWORD = "pass-of-the-test"
 ALL = {name: ["apps"] for name in ("send", "consume", "create-address", "create-durable-queue")}
 

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
-import uvloop
 
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_native.loader import is_wanted
@@ -34,9 +33,9 @@ from vespiary_spec.settings import (
     Queue,
     RoutingType,
 )
+from vespiary_testkit import product_loop
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not is_wanted(), reason="the twin is Python: it works for each message"),
 ]
 
@@ -205,8 +204,8 @@ def on_broker(folder: Path, work: Callable[[PlainClient], T]) -> T:
 
             return await asyncio.to_thread(serve)
 
-    # Without its debug mode, which would count for itself.
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop, debug=False) as runner:
+    with product_loop.product_runner() as runner:
+        runner.get_loop().set_debug(False)  # its debug mode would count for itself
         try:
             return runner.run(scenario())
         finally:

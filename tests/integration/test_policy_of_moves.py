@@ -147,6 +147,7 @@ MOVED: Final[dict[str, Moved]] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("row", MOVES)
 def test_what_the_broker_moves_to_a_full_address(served: Served, row: str) -> None:
     with ExitStack() as stack:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess, environment
 from vespiary_testkit.numbered_messages import send_numbered, take_numbered
 
@@ -26,6 +28,7 @@ def journal(data: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.ci
 def test_a_broker_has_again_what_it_had_when_it_was_copied(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data) as broker:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
@@ -52,6 +54,7 @@ def replay(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.ci
 def test_consumed_messages_are_replayed_once(tmp_path: Path):
     history = tmp_path / "history"
     settings = (*SMALL, f"journal-retention-directory={history}")
@@ -118,6 +121,7 @@ def send_large(peer: StompPeer, queue: str, numbers: range) -> None:
         peer.receive_receipt(f"l{number}")
 
 
+@pytest.mark.engine
 def test_large_messages_are_replayed_with_their_bodies(tmp_path: Path):
     """Consumed ones from the copies, those that still wait from the broker's folder."""
     history = tmp_path / "history"

@@ -160,6 +160,7 @@ class Killer:
 # --- fenced ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_query_writes_each_row_once_and_leaves_nothing_staged(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         query = Query(broker, tmp_path / "q")
@@ -171,6 +172,7 @@ def test_a_query_writes_each_row_once_and_leaves_nothing_staged(tmp_path: Path) 
         assert received(broker) == once(30)
 
 
+@pytest.mark.ci
 def test_a_driver_that_is_killed_at_any_step_writes_each_row_once(tmp_path: Path) -> None:
     """Each later run has other partitions: rows stand in other tasks, in another order."""
     with BrokerProcess(tmp_path / "data") as broker:
@@ -186,6 +188,7 @@ def test_a_driver_that_is_killed_at_any_step_writes_each_row_once(tmp_path: Path
         assert staged(broker) == 0
 
 
+@pytest.mark.ci
 def test_a_driver_that_is_killed_again_and_again_writes_each_row_once(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         query = Query(broker, tmp_path / "q")
@@ -197,6 +200,7 @@ def test_a_driver_that_is_killed_again_and_again_writes_each_row_once(tmp_path: 
         assert staged(broker) == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("point", ["behind task", "before sink.commit", "behind sink.commit"])
 def test_a_broker_that_is_killed_keeps_what_is_staged_and_decided(
     tmp_path: Path, point: str
@@ -236,6 +240,7 @@ def test_two_drivers_of_one_checkpoint_write_each_row_once(tmp_path: Path) -> No
         assert staged(broker) == 0
 
 
+@pytest.mark.ci
 def test_a_batch_whose_branches_are_gone_is_refused_and_runs_again(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         query = Query(broker, tmp_path / "q")
@@ -290,6 +295,7 @@ def killing(point: str) -> Callable[[str], None]:
     return step
 
 
+@pytest.mark.ci
 def test_plain_loses_nothing_and_may_double(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         query = Query(broker, tmp_path / "q", delivery="plain")
@@ -356,6 +362,7 @@ def write(
         writer.commit(messages)
 
 
+@pytest.mark.ci
 def test_a_dataframe_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         kinds = schema(body="string")
@@ -366,6 +373,7 @@ def test_a_dataframe_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         assert call(broker, "GET", "/fences")["items"] == []
 
 
+@pytest.mark.ci
 def test_a_write_with_a_name_is_done_once(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         kinds = schema(body="string")
@@ -376,6 +384,7 @@ def test_a_write_with_a_name_is_done_once(tmp_path: Path) -> None:
         assert staged(broker) == 0
 
 
+@pytest.mark.ci
 def test_columns_become_headers(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         later = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -468,6 +477,7 @@ def test_a_broker_that_is_not_there_or_refuses_is_told(tmp_path: Path) -> None:
         assert staged(broker) == 0
 
 
+@pytest.mark.ci
 def test_users_log_in_with_a_password_from_a_file(tmp_path: Path) -> None:
     data, kinds = tmp_path / "data", schema(body="string")
     data.mkdir()
@@ -493,6 +503,7 @@ def test_users_log_in_with_a_password_from_a_file(tmp_path: Path) -> None:
             assert peer.receive().body == b"a"
 
 
+@pytest.mark.ci
 def test_an_address_that_stays_full_ends_the_task_with_a_sentence(tmp_path: Path) -> None:
     settings = (
         "address-settings.#.max-size-bytes=64KiB",

@@ -37,6 +37,7 @@ def connect(broker: BrokerProcess) -> Iterator[Any]:
             client.disconnect()
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", VERSIONS)
 def test_send_receipt_message_acknowledge(connect: Any, version: str) -> None:
     client = connect(version)
@@ -56,6 +57,7 @@ def test_send_receipt_message_acknowledge(connect: Any, version: str) -> None:
     assert [m.body for m in again.recorder.take(1)] == ["last"]
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_individual_acknowledgements_leave_the_others(connect: Any, version: str) -> None:
     client = connect(version)
@@ -76,6 +78,7 @@ def test_individual_acknowledgements_leave_the_others(connect: Any, version: str
         again.ack(message)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_nack_brings_the_message_back_with_a_count(connect: Any, version: str) -> None:
     client = connect(version)
@@ -104,6 +107,7 @@ def test_escapes_survive_the_journey(connect: Any, version: str) -> None:
     assert message.headers["odd"] == text
 
 
+@pytest.mark.engine
 def test_binary_body_with_nul(broker: BrokerProcess) -> None:
     client = Client(broker.port(), "1.2", auto_decode=False)
     client.connect()
@@ -115,6 +119,7 @@ def test_binary_body_with_nul(broker: BrokerProcess) -> None:
     client.disconnect()
 
 
+@pytest.mark.engine
 def test_transactions(connect: Any) -> None:
     client, watcher = connect(), connect()
     watcher.subscribe("/queue/transactions")
@@ -231,6 +236,7 @@ def test_competing_consumers_share(connect: Any) -> None:
     assert min(map(len, shares)) > 10
 
 
+@pytest.mark.ci
 def test_heart_beats_keep_an_idle_connection(broker: BrokerProcess) -> None:
     # The broker waits for two intervals, the client for three: a busy machine is late with one.
     client = Client(broker.port(), "1.2", heartbeats=(2000, 2000), heart_beat_receive_scale=3.0)

@@ -40,6 +40,7 @@ def connect(broker: BrokerProcess) -> Iterator[Any]:
             client.disconnect()
 
 
+@pytest.mark.engine
 def test_selectors_share_a_queue_out_and_leave_the_rest(connect: Any) -> None:
     producer, reds, cheap = connect(), connect(), connect()
     name = "/queue/colours"
@@ -177,6 +178,7 @@ def test_priorities(connect: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.engine
 def test_priorities_and_groups_over_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         client = Client(broker.port(), "1.2")
@@ -225,6 +227,7 @@ def test_a_priority_in_a_transaction(connect: Any) -> None:
     assert [message.body for message in client.recorder.take(4)] == ["3", "2", "1", "0"]
 
 
+@pytest.mark.engine
 def test_rings_and_last_values_over_a_restart(tmp_path: Path) -> None:
     configuration = tmp_path / "broker.yaml"
     configuration.write_text(

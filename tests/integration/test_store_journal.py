@@ -28,8 +28,10 @@ from vespiary_native.threads import ThreadRing
 from vespiary_native.twin import TwinCore, verify_blocks
 from vespiary_spec.errors import EngineUnavailable, WriterFailed
 from vespiary_spec.settings import JournalType
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_ring import FaultyRing
 from vespiary_testkit.journal_workload import until
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.small_disk import unmount
 from vespiary_testkit.waiting import WAIT_S
 
@@ -136,7 +138,7 @@ class Peer:
 def test_a_life_on_the_disk(tmp_path: Path, combination: tuple[str, str]):
     engine, core = combination
     options = options_for(tmp_path, journal_type=JournalType(engine))
-    chance = random.Random(5)
+    chance = random.Random(seed_for("life on the disk"))
     bodies = [chance.randbytes(chance.randrange(1, 6000)) for _ in range(1500)]
 
     async def live() -> None:
@@ -161,11 +163,12 @@ def test_a_life_on_the_disk(tmp_path: Path, combination: tuple[str, str]):
         await until(lambda: again.statistics().files_reclaimed >= 3)
         await again.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     report = read_journal(tmp_path / "journal")
     assert (report.finding, report.live_messages) == (Finding.GOOD, {})
 
 
+@pytest.mark.engine
 def test_the_engine_may_change_with_each_start(tmp_path: Path):
     if os.environ.get("VESPIARY_RING"):
         pytest.skip("VESPIARY_RING forces one engine")
@@ -186,12 +189,13 @@ def test_the_engine_may_change_with_each_start(tmp_path: Path):
         await journal.close()
 
     for engine in [*engines, *reversed(engines)]:
-        asyncio.run(live(engine))
+        product_loop.run(live(engine))
     report = read_journal(tmp_path / "journal")
     assert report.finding is Finding.GOOD
     assert len(sent) == 600 * len(engines)
 
 
+@pytest.mark.ci
 def test_eviction_and_reading_back_while_writing(tmp_path: Path, combination: tuple[str, str]):
     engine, core = combination
     options = options_for(
@@ -210,7 +214,7 @@ def test_eviction_and_reading_back_while_writing(tmp_path: Path, combination: tu
         assert journal.statistics().slab_loads >= 5
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
 
 
 @pytest.mark.parametrize("k", [1, 2, 7])
@@ -233,14 +237,14 @@ def test_a_failing_write_fences(
         await journal.close()
         return confirmed
 
-    confirmed = asyncio.run(live())
+    confirmed = product_loop.run(live())
 
     async def reopen() -> None:
         journal = await MessageJournal.open(options, queue_ids=[1], parts=parts_of(core))
         assert journal.core.queue_statistics(1).available - 1 >= confirmed
         await journal.close()
 
-    asyncio.run(reopen())
+    product_loop.run(reopen())
 
 
 def test_files_written_by_one_core_are_read_by_the_other(tmp_path: Path):
@@ -260,7 +264,7 @@ def test_files_written_by_one_core_are_read_by_the_other(tmp_path: Path):
             sent += more
             await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
 
 
 # --- engines -------------------------------------------------------------------------------------
@@ -284,7 +288,7 @@ def test_without_direct_io_the_engine_is_nio_and_says_why(tmp_path: Path):
             with pytest.raises(EngineUnavailable, match="no O_DIRECT"):
                 await MessageJournal.open(strict, queue_ids=[1])
 
-    asyncio.run(live())
+    product_loop.run(live())
 
 
 def test_an_engine_that_can_not_be_had_falls_back_with_a_reason_or_refuses(tmp_path: Path):
@@ -304,7 +308,7 @@ def test_an_engine_that_can_not_be_had_falls_back_with_a_reason_or_refuses(tmp_p
             await MessageJournal.open(options_for(tmp_path, is_strict=True), parts=parts)
         await (await MessageJournal.open(options_for(tmp_path), parts=parts)).close()
 
-    asyncio.run(live())
+    product_loop.run(live())
 
 
 # --- kill -9 -------------------------------------------------------------------------------------
@@ -312,6 +316,7 @@ def test_an_engine_that_can_not_be_had_falls_back_with_a_reason_or_refuses(tmp_p
 WRITER = """
 import asyncio, sys
 from pathlib import Path
+from vespiary_broker.app import event_loop
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_native.abc import NoRoom
@@ -335,10 +340,11 @@ async def main():
         journal.kick()
         await asyncio.sleep(0)
 
-asyncio.run(main())
+event_loop.run(main())
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("delay_s", [0.05, 0.2, 0.4])
 def test_kill_9_loses_nothing_that_was_confirmed(tmp_path: Path, delay_s: float):
     folder = tmp_path / "journal"
@@ -384,6 +390,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     unmount(mount)
 
 
+@pytest.mark.engine
 def test_a_full_disk_blocks_and_resumes(small_disk: Path):
     options = options_for(small_disk, disk_scan_period_s=0.02)
 
@@ -418,6 +425,6 @@ def test_a_full_disk_blocks_and_resumes(small_disk: Path):
         await journal.wait_durable()
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     report = read_journal(small_disk / "journal")
     assert (report.finding, report.live_messages) == (Finding.GOOD, {1: 1})

@@ -137,6 +137,7 @@ class Killer:
             raise Killed(name)
 
 
+@pytest.mark.ci
 def test_each_message_is_in_one_batch_and_the_queue_is_drained(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 10))
@@ -152,6 +153,7 @@ def test_each_message_is_in_one_batch_and_the_queue_is_drained(tmp_path: Path):
         assert query.bodies() == numbered(1, 12)
 
 
+@pytest.mark.ci
 def test_with_acknowledgements_in_commit_alone_the_last_batch_stays(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 10))
@@ -165,6 +167,7 @@ def test_with_acknowledgements_in_commit_alone_the_last_batch_stays(tmp_path: Pa
         assert left(broker) == 1
 
 
+@pytest.mark.ci
 def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         counter = Killer(-1)
@@ -187,6 +190,7 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(t
             assert left(broker, queue) == 0
 
 
+@pytest.mark.ci
 def test_a_broker_that_is_killed_between_batches_goes_on_where_it_was(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 9))
@@ -204,6 +208,7 @@ def test_a_broker_that_is_killed_between_batches_goes_on_where_it_was(tmp_path: 
         assert left(broker) == 0
 
 
+@pytest.mark.ci
 def test_a_checkpoint_that_is_lost_reads_again_what_was_not_acknowledged(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 10))
@@ -218,6 +223,7 @@ def test_a_checkpoint_that_is_lost_reads_again_what_was_not_acknowledged(tmp_pat
         assert {body for body, count in counted.items() if count > 1} == {"m9", "m10"}
 
 
+@pytest.mark.ci
 def test_an_older_run_is_fenced_and_another_query_is_refused(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 6))
@@ -237,6 +243,7 @@ def test_an_older_run_is_fenced_and_another_query_is_refused(tmp_path: Path):
             client.claim(f"spark.{QUEUE}", QUEUE, "another query", 60)
 
 
+@pytest.mark.ci
 def test_a_checkpoint_that_was_put_back_is_told(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 10))
@@ -254,6 +261,7 @@ def test_a_checkpoint_that_was_put_back_is_told(tmp_path: Path):
         assert query.bodies() == ["m11"]
 
 
+@pytest.mark.ci
 def test_messages_that_went_before_they_were_read_are_told(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, *numbered(1, 2))
@@ -315,6 +323,7 @@ def test_large_bodies_come_in_several_batches(tmp_path: Path):
         assert [row["body"][:1] for row in rows] == [*[b"%d" % n for n in range(6)], b"s"]
 
 
+@pytest.mark.ci
 def test_what_is_wrong_is_one_sentence(tmp_path: Path):
     nobody = {"url": "http://127.0.0.1:1", "queues": QUEUE}
     with pytest.raises(OSError, match=r"127.0.0.1:1: the broker can't be reached"):

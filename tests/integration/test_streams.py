@@ -2,24 +2,141 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from vespiary_codec.journal.ranges import decode_range
+from vespiary_codec.journal.ranges import RangeAnswer, decode_range
+from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_testkit.broker_calls import address, call, metrics, run_command
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
-from vespiary_testkit.stream_reader import StreamProblem, StreamReader
 from vespiary_testkit.waiting import wait_for
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/streams.md"
 QUEUE = "orders"
+
+
+# --- a reader of a stream -------------------------------------------------------------------------
+
+# The reader of a stream of a real broker, over its HTTP API, as a Spark source calls it.
+
+_CALL_S = 60.0
+
+
+class StreamProblem(Exception):  # noqa: N818  (an answer, not a fault)
+    """A call was refused.
+
+    Attributes:
+        status: HTTP status.
+        code: Code of the error, such as VSP-P109; empty if it has none.
+    """
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(problem["detail"])
+        self.status = status
+        self.code = problem["type"].rpartition(":")[2] if "urn:" in problem["type"] else ""
+
+
+@dataclass
+class Answered:
+    """An answer to `range`: all of its bytes, and what they say."""
+
+    data: bytes
+    answer: RangeAnswer
+
+    @property
+    def records(self) -> list[AddRecord]:
+        found = []
+        for payload, count in self.answer.payloads:
+            for raw in walk_records(payload, count):
+                record = decode_record(raw)
+                assert isinstance(record, AddRecord)
+                found.append(record)
+        return found
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [bytes(record.body) for record in self.records]
+
+    @property
+    def sequences(self) -> list[int]:
+        return [record.places[0].sequence for record in self.records]
+
+    @property
+    def gaps(self) -> list[tuple[int, int, str]]:
+        return [tuple(gap) for gap in self.answer.gaps]  # type: ignore[misc]
+
+
+class StreamReader:
+    """One run that reads a stream; `claim` first."""
+
+    def __init__(self, broker: BrokerProcess, name: str, queue: str, owner: str = "query") -> None:
+        self.broker = broker
+        self.name = name
+        self.queue = queue
+        self.owner = owner
+        self.epoch = 0
+        self.queue_id = 0
+
+    def claim(self, lease_s: float = 60.0) -> dict[str, Any]:
+        body = {"name": self.name, "queue": self.queue, "owner": self.owner, "leaseS": lease_s}
+        state: dict[str, Any] = json.loads(self._call("POST", "/streams", body)[0])
+        self.epoch, self.queue_id = state["epoch"], state["queueId"]
+        return state
+
+    def head(self) -> int:
+        return int(self.head_state()["head"])
+
+    def head_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(self._get("head")[0])
+        return state
+
+    def range(self, after: int, to: int, max_bytes: int | None = None) -> Answered:
+        more = {} if max_bytes is None else {"maxBytes": max_bytes}
+        data, headers = self._get("range", after=after, to=to, **more)
+        length = int(headers["Vespiary-Blocks-Length"])
+        return Answered(data, decode_range(data, length, self.queue_id))
+
+    def body(self, sequence: int, offset: int = 0, max_bytes: int = 2**20) -> bytes:
+        return self._get("body", sequence=sequence, offset=offset, maxBytes=max_bytes)[0]
+
+    def acknowledge(self, sequence: int) -> dict[str, Any]:
+        path = f"/streams/{self.name}/acknowledge"
+        body = {"epoch": self.epoch, "sequence": sequence}
+        state: dict[str, Any] = json.loads(self._call("POST", path, body)[0])
+        return state
+
+    def _get(self, what: str, **query: int) -> tuple[bytes, Any]:
+        text = urlencode({"epoch": self.epoch} | query)
+        return self._call("GET", f"/streams/{self.name}/{what}?{text}")
+
+    def _call(self, method: str, path: str, body: Any = None) -> tuple[bytes, Any]:
+        request = urllib.request.Request(
+            f"{address(self.broker)}/api/v1{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_CALL_S) as answer:
+                return answer.read(), answer.headers
+        except urllib.error.HTTPError as error:
+            raise StreamProblem(error.code, json.loads(error.read())) from error
+
+
+# --- the tests ------------------------------------------------------------------------------------
 
 
 def fill(broker: BrokerProcess, first: int, count: int, size: int = 0, **headers: str) -> None:
@@ -46,6 +163,7 @@ def reader(broker: BrokerProcess, owner: str = "query") -> StreamReader:
     return StreamReader(broker, "spark", QUEUE, owner)
 
 
+@pytest.mark.ci
 def test_ranges_are_repeatable_until_they_are_acknowledged_also_over_kills(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, 1, 200)
@@ -75,6 +193,7 @@ def test_ranges_are_repeatable_until_they_are_acknowledged_also_over_kills(tmp_p
         assert call(broker, "GET", f"/queues/{QUEUE}")["messages"] == 0
 
 
+@pytest.mark.ci
 def test_nobody_else_gets_the_messages_and_the_queue_stays(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, 1, 3)
@@ -102,6 +221,7 @@ def test_nobody_else_gets_the_messages_and_the_queue_stays(tmp_path: Path):
         assert "VSP" not in run_command(broker, "stream", "list")
 
 
+@pytest.mark.ci
 def test_another_owner_waits_for_the_lease_and_an_older_run_is_fenced(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, 1, 5)
@@ -136,6 +256,7 @@ def test_another_owner_waits_for_the_lease_and_an_older_run_is_fenced(tmp_path: 
         assert second.range(0, 5).bodies == bodies(1, 5)
 
 
+@pytest.mark.ci
 def test_paged_messages_are_read_as_they_were_in_memory(tmp_path: Path):
     settings = (
         "journal-file-size=1MiB",
@@ -180,6 +301,7 @@ def prepare(broker: BrokerProcess, xid: str, *numbers: int) -> None:
         peer.receive_receipt("r")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_the_head_stays_in_front_of_a_transaction_in_doubt(tmp_path: Path, is_commit: bool):
     xid = "7:0a0b:01"
@@ -221,6 +343,7 @@ def test_the_head_stays_in_front_of_a_transaction_in_doubt(tmp_path: Path, is_co
         assert stream.range(7, stream.head()).sequences == [9], "8 is a sequence that was told"
 
 
+@pytest.mark.ci
 def test_gaps_are_told_with_their_reasons(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", "message-expiry-scan-period=100ms") as broker:
         fill(broker, 1, 2)
@@ -247,6 +370,7 @@ def test_gaps_are_told_with_their_reasons(tmp_path: Path):
         assert stream.range(0, 8).gaps == [(1, 2, "before-stream"), (3, 8, "unknown")]
 
 
+@pytest.mark.ci
 def test_no_sequence_that_a_head_has_covered_is_used_again(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, 1, 2)
@@ -270,6 +394,7 @@ def test_no_sequence_that_a_head_has_covered_is_used_again(tmp_path: Path):
         assert done.returncode == 0, "the tools understand what the head has written"
 
 
+@pytest.mark.engine
 def test_large_bodies_are_read_in_pieces(tmp_path: Path):
     big = bytes(range(256)) * 2000
     with BrokerProcess(tmp_path / "data", "min-large-message-size=100KiB") as broker:
@@ -304,6 +429,7 @@ def test_metrics_tell_how_far_behind_a_stream_is(tmp_path: Path):
         assert 0 < found[f"vespiary_stream_lease_left_seconds{label}"] <= 60
 
 
+@pytest.mark.ci
 def test_the_run_of_the_page_works(tmp_path: Path):
     (script,) = re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert script.count("curl") >= 5
@@ -333,6 +459,7 @@ def test_the_run_of_the_page_works(tmp_path: Path):
         assert decode_range(data, int(length), int(queue_id)).messages == 5
 
 
+@pytest.mark.ci
 def test_a_reader_keeps_up_with_senders_over_kills(tmp_path: Path):
     """Batches as Spark makes them: each message is read once, whatever is killed between."""
     with BrokerProcess(tmp_path / "data") as broker:

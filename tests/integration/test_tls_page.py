@@ -19,6 +19,8 @@ from vespiary_testkit.certificates import Authority
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S
 
+pytestmark = pytest.mark.once
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs/howto/tls.md").read_text("utf-8")
 
 
@@ -44,6 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.ci
 def test_the_examples(folder: Path) -> None:
     configuration = folder / "broker.yaml"
     configuration.write_text(yaml.safe_dump({"acceptors": acceptors(folder)}))

@@ -147,6 +147,7 @@ def has_aio() -> bool:
     return loader.is_wanted() and limits.is_known and limits.is_enough
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("kind", "size_bytes", "level"),
     [
@@ -183,6 +184,7 @@ def test_a_disk_is_tried_and_measured(
     assert ask(path, owner=ORDERS).exit_code is ExitCode.GOOD
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not has_aio(), reason="no room for AIO here, or VESPIARY_NATIVE=0")
 @pytest.mark.skipif(
     os.environ.get("VESPIARY_RING") == "threads", reason="VESPIARY_RING=threads forces NIO"
@@ -233,6 +235,7 @@ def test_a_refused_volume_is_not_touched(mounts: Mounts, kind: str) -> None:
     assert (fingerprint(path), fingerprint(good)) == before
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["tmpfs", "overlay"])
 def test_no_file_of_a_refused_volume_is_even_opened(mounts: Mounts, kind: str) -> None:
     mounts.need("strace")
@@ -279,6 +282,7 @@ def test_a_read_only_mount_is_refused(mounts: Mounts) -> None:
     assert str(mounts.base / "volume") in report.answer.refusal
 
 
+@pytest.mark.ci
 def test_a_read_only_bind_of_a_writable_filesystem_is_refused(mounts: Mounts) -> None:
     whole = mounts.image("volume", "ext4", 64 * MIB)
     (whole / "inner").mkdir()
@@ -309,6 +313,7 @@ def fill(path: Path) -> None:
         os.close(descriptor)
 
 
+@pytest.mark.ci
 def test_a_full_disk_is_refused_when_new_and_warned_of_when_it_holds_a_store(
     mounts: Mounts,
 ) -> None:
@@ -339,6 +344,7 @@ def test_a_quota_or_race_that_fills_the_disk_during_the_trial_leaves_nothing(
     assert {entry.name for entry in path.iterdir()} == {"filler", "lost+found"}
 
 
+@pytest.mark.ci
 def test_the_volume_of_another_broker_is_refused_with_both_names(mounts: Mounts) -> None:
     path = mounts.image("volume", "ext4", 64 * MIB)
     assert ask(path, owner=Owner(name="shop/invoices", uid="22")).exit_code is ExitCode.GOOD
@@ -362,6 +368,7 @@ def test_two_volumes_on_one_filesystem_are_not_dedicated(mounts: Mounts) -> None
     assert volumes[0].shares_with == ("bindings",)
 
 
+@pytest.mark.ci
 def test_btrfs_subvolumes_are_one_filesystem(mounts: Mounts) -> None:
     mounts.need("btrfs")
     whole = mounts.image("whole", "btrfs", 160 * MIB)
@@ -390,6 +397,7 @@ def test_a_hidden_mount_does_not_speak_for_the_one_above_it(mounts: Mounts) -> N
     assert ask(inner).volumes[0].result.filesystem == "ext4"
 
 
+@pytest.mark.ci
 def test_a_folder_of_another_user_is_refused_in_words(mounts: Mounts) -> None:
     path = mounts.image("volume", "ext4", 64 * MIB)
     program = (
@@ -420,6 +428,7 @@ def test_a_folder_of_another_user_is_refused_in_words(mounts: Mounts) -> None:
     assert "fsGroup" in done.stdout
 
 
+@pytest.mark.ci
 def test_names_with_spaces_and_links(mounts: Mounts) -> None:
     path = mounts.image("a volume", "ext4", 64 * MIB)
     link = mounts.base / "link"
@@ -430,6 +439,7 @@ def test_names_with_spaces_and_links(mounts: Mounts) -> None:
     assert volume.result.path == str(link)
 
 
+@pytest.mark.ci
 def test_a_stamp_survives_a_remount(mounts: Mounts) -> None:
     path = mounts.image("volume", "ext4", 64 * MIB)
     ask(path, owner=ORDERS)

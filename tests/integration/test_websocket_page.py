@@ -7,11 +7,15 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.node_clients import FOLDER, need_node
 from vespiary_testkit.waiting import WAIT_S
 from vespiary_testkit.websocket_peer import handshake
+
+pytestmark = pytest.mark.once
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/howto/websocket.md").read_text("utf-8")
 
@@ -21,6 +25,7 @@ def block(language: str) -> str:
     return str(found)
 
 
+@pytest.mark.ci
 def test_the_client_does_what_the_page_says(tmp_path: Path) -> None:
     need_node()
     data = tmp_path / "data"
@@ -40,6 +45,7 @@ def test_the_client_does_what_the_page_says(tmp_path: Path) -> None:
             assert (ran.returncode, ran.stdout) == (0, "hello\n"), ran.stderr
 
 
+@pytest.mark.ci
 def test_the_settings_do_what_the_page_says(tmp_path: Path) -> None:
     configuration = tmp_path / "broker.yaml"
     configuration.write_text(block("yaml").replace("port: 61616", "port: 0"))

@@ -16,6 +16,8 @@ from vespiary_testkit.node_clients import need_node, run_node
 from vespiary_testkit.waiting import WAIT_S
 from vespiary_testkit.websocket_peer import WebSocketClient
 
+pytestmark = pytest.mark.once
+
 MIB = 1024 * 1024
 MQTT_CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01w"
 
@@ -26,6 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size", [10, MIB + MIB // 2])
 @pytest.mark.parametrize("version", ["4", "5"])
 @pytest.mark.parametrize("name", ["all", "http"])

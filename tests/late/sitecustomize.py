@@ -6,7 +6,8 @@ the tests and in all Python processes that they start. Owns nothing; does nothin
 VESPIARY_LATE, the share of results that are late (0 to 1).
 
 What is late: the start of work in a thread, its result, and what a selector says is ready (asked
-again, it says so again). Threads change a hundred times as often.
+again, it says so again); with uvloop, whose selector is in C, what the readers of descriptors are
+called for. Threads change a hundred times as often.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -52,15 +54,40 @@ def _partly(select: Callable[..., Any]) -> Callable[..., Any]:
     return selected
 
 
+def _partly_called(add_reader: Callable[..., None]) -> Callable[..., None]:
+    """Return an `add_reader` whose readers are not called for what is ready, now and then."""
+
+    def added(loop: Any, descriptor: Any, reader: Callable[..., Any], *args: Any) -> None:
+        def called(*values: Any) -> None:
+            if _chance.random() >= _share or _chance.random() < 0.5:
+                reader(*values)
+
+        add_reader(loop, descriptor, called, *args)
+
+    return added
+
+
 class _Finder:
     """Makes everything late once asyncio is imported: what never is starts as quickly as ever."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> None:
+    ) -> ModuleSpec | None:
         if name == "asyncio.base_events":
-            sys.meta_path.remove(self)
             _make_late()
+        if name != "uvloop":
+            return None
+        sys.meta_path.remove(self)  # it imports asyncio first
+        spec = PathFinder.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_late(module: ModuleType) -> None:
+                load(module)
+                module.Loop.add_reader = _partly_called(module.Loop.add_reader)
+
+            spec.loader.exec_module = load_late  # type: ignore[method-assign]
+        return spec
 
 
 def _make_late() -> None:

@@ -1,23 +1,24 @@
-"""Seeded faults of the durability path, each killed by the everyday test that is named for it.
+"""Seeded faults of the durability path, each killed by the test that the catalogue names for it.
 
-All of them run every day; `VESPIARY_MUTANTS=5` runs a fifth that changes with the day, `=NAME` one.
-`make mutants` runs this file alone. The table is docs/internals/mutants.md;
-tests/repo/test_mutant_catalogue.py looks after both.
+`make verify` tries all of them, `.ci/run` a fifth that depends on the commit
+(`VESPIARY_MUTANTS=5`); `VESPIARY_MUTANTS=NAME` tries one. The table is docs/internals/mutants.md;
+tests/repo/test_mutant_catalogue.py compares it with the catalogue.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
 from pathlib import Path
 
 import pytest
 
+from vespiary_testkit import mutant_runner
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_catalogue import MUTANTS
 from vespiary_testkit.mutant_runner import ALL_KILLERS_S, Workshop
+from vespiary_testkit.seeds import run_seed
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash]
+pytestmark = pytest.mark.ci
 
 
 def _wanted() -> list[Mutant]:
@@ -26,8 +27,7 @@ def _wanted() -> list[Mutant]:
         return list(MUTANTS)
     if asked.isdigit():
         parts = max(int(asked), 1)
-        today = datetime.datetime.now(tz=datetime.UTC).toordinal() % parts
-        return list(MUTANTS[today::parts])
+        return list(MUTANTS[run_seed() % parts :: parts])
     return [mutant for mutant in MUTANTS if mutant.name == asked]
 
 
@@ -62,8 +62,11 @@ def test_a_seeded_fault_is_noticed(workshop: Workshop, mutant: Mutant) -> None:
     assert outcome.is_red, f"{mutant.fault} Nothing noticed:\n{outcome.text}"
 
 
-def test_a_mutant_that_changes_nothing_survives(workshop: Workshop) -> None:
-    """The runner itself: it must be able to say that nothing noticed."""
+def test_a_mutant_that_changes_nothing_survives(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner itself must be able to report that nothing noticed, with all seeds it tries."""
+    monkeypatch.setattr(mutant_runner, "SEEDS_MAX", 2)
     harmless = MUTANTS[0]._replace(new=MUTANTS[0].old + "  # the same")
     outcome = workshop.try_mutant(harmless)
     assert outcome.is_sound

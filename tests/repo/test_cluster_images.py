@@ -16,6 +16,8 @@ from vespiary_testkit.kubernetes_cluster import (
     tree_hash,
 )
 
+pytestmark = pytest.mark.verify
+
 OLD, OWN, PIPELINE = "0123456789ab", "ba9876543210", "00112233aabb"
 TITLES = "REF TYPE DIGEST SIZE PLATFORMS LABELS"
 ID = f"sha256:{'1' * 64}"

@@ -60,7 +60,7 @@ def test_inputs_are_a_function_of_the_seed() -> None:
 
 
 def test_bent_inputs_stay_short() -> None:
-    source = random.Random(1)
+    source = random.Random(1)  # the harness itself
     pool = [b"x" * fuzz_target.INPUT_BYTES_MAX]
     for _ in range(300):
         data = fuzz_target.bent(source, pool, [b"y" * 100])

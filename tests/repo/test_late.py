@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.verify
+
 FOLDER = Path(__file__).parents[1] / "late"
 LOOK = """
 import sys
@@ -38,3 +40,31 @@ def test_so_many_results_are_late(share: str | None, late: int | None) -> None:
         assert int(count) >= late
         assert late or int(count) == 0
     assert (float(switch_s) < 0.001) == bool(late is None or late)
+
+
+LOOK_AT_READERS = """
+import asyncio, os
+from vespiary_broker.app import event_loop
+async def main():
+    loop, calls = asyncio.get_running_loop(), []
+    ready = os.eventfd(1)
+    loop.add_reader(ready, calls.append, 1)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    loop.remove_reader(ready)
+    return len(calls)
+print(event_loop.run(main()))
+"""
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [("0", 190, 201), ("1", 50, 150)])
+def test_readers_of_the_products_loop_are_late(share: str, least: int, most: int) -> None:
+    """The descriptor is ready in each of 200 turns."""
+    shown = subprocess.run(
+        [sys.executable, "-c", LOOK_AT_READERS],
+        env=os.environ | {"PYTHONPATH": str(FOLDER), "VESPIARY_LATE": share},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert least <= int(shown.stdout) <= most

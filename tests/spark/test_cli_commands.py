@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from vespiary_broker.store import snapshot
-from vespiary_pipeline import cli, cli_common, register
+from vespiary_pipeline import register
 from vespiary_pipeline.jobs.failures import spark_failures
 from vespiary_pipeline.progress import Counter, Line, SparkStatus
 from vespiary_spec.errors import JobFailed
@@ -51,22 +49,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(cli_common, "start_session", session)
-
-    def invoke(*words: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(cli.main, [str(word) for word in words])
-        assert result.exit_code == code, result.output
-        return result
-
-    return invoke
-
-
 def objects(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -79,6 +61,7 @@ def test_what_waits_is_shown(run: Any, data: Path) -> None:
     assert "orders" in shown[1]
 
 
+@pytest.mark.verify
 def test_live_messages_are_shown_up_to_a_limit_and_written_whole(
     run: Any, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -91,6 +74,7 @@ def test_live_messages_are_shown_up_to_a_limit_and_written_whole(
     assert spark.read.json(str(tmp_path / "live")).count() == 20
 
 
+@pytest.mark.verify
 def test_files_usage_and_transactions(run: Any, data: Path) -> None:
     files = objects(run("files", data, "--json"))
     used = [file for file in files if file["state"] == "used"]
@@ -134,6 +118,7 @@ def test_an_export_takes_each_message_once(
     assert {row["address"] for row in rows} == {"orders"}
 
 
+@pytest.mark.verify
 def test_an_export_reads_what_its_options_say(
     run: Any, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -174,6 +159,7 @@ def test_damage_is_a_sentence_and_exit_code_1(run: Any, data: Path, tmp_path: Pa
     assert "VSP-J104" in result.stderr
 
 
+@pytest.mark.verify
 def test_bodies_that_an_export_leaves_out_are_told(run: Any, data: Path, tmp_path: Path) -> None:
     result = run("export", data, "--to", tmp_path / "lake", "--json", "--max-body-bytes", 2)
     (done,) = objects(result)
@@ -181,6 +167,7 @@ def test_bodies_that_an_export_leaves_out_are_told(run: Any, data: Path, tmp_pat
     assert "20 messages were written without their bodies, which are larger than 2" in result.stderr
 
 
+@pytest.mark.verify
 def test_a_program_is_shown_the_sentence_and_little_more(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -194,6 +181,7 @@ def test_a_program_is_shown_the_sentence_and_little_more(
         raise caught.value
 
 
+@pytest.mark.verify
 def test_progress_is_what_spark_says(
     run: Any, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:

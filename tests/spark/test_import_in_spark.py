@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from vespiary_pipeline import cli, cli_common, register
+from vespiary_pipeline import register
 from vespiary_pipeline.jobs.broker_files import BrokerFiles
 from vespiary_pipeline.transform import RECORD_COLUMNS, messages
 from vespiary_testkit.broker_process import BrokerProcess
@@ -60,22 +57,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(cli_common, "start_session", session)
-
-    def invoke(*words: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(cli.main, [str(word) for word in words])
-        assert result.exit_code == code, result.output
-        return result
-
-    return invoke
-
-
 def held(spark: SparkSession, path: Path) -> list[Any]:
     """Return what a broker would recover, with headers and bodies."""
     broker = BrokerFiles(spark, str(path))
@@ -87,6 +68,7 @@ def held(spark: SparkSession, path: Path) -> list[Any]:
     )
 
 
+@pytest.mark.verify
 def test_an_import_of_a_brokers_files_has_what_it_would_recover(
     spark: SparkSession, run: Any, data: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +104,7 @@ def _facts(spark: SparkSession, lake: Path) -> DataFrame:
     )  # fmt: skip
 
 
+@pytest.mark.verify
 def test_an_ordered_frame_is_numbered_in_its_order(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     frame = spark.range(5000).selectExpr("cast(id AS string) AS body", "hash(id) AS order")
@@ -134,6 +117,7 @@ def test_an_ordered_frame_is_numbered_in_its_order(spark: SparkSession, tmp_path
     assert [numbered[sequence] for sequence in range(1, 5001)] == wanted
 
 
+@pytest.mark.verify
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, run: Any, tmp_path: Path) -> None:
     rows = tmp_path / "rows"
     frame = spark.range(100).selectExpr("if(id = 77, null, cast(id AS string)) AS body")
@@ -145,6 +129,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, run: Any, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows"]
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_files_of_rows_are_imported_in_the_order_that_is_asked_for(
     spark: SparkSession, run: Any, tmp_path: Path, form: str
@@ -160,6 +145,7 @@ def test_files_of_rows_are_imported_in_the_order_that_is_asked_for(
     assert numbered == [(number + 1, 59 - number) for number in range(60)]
 
 
+@pytest.mark.verify
 def test_an_unknown_column_is_told(spark: SparkSession, run: Any, tmp_path: Path) -> None:
     spark.range(1).selectExpr("'x' AS body", "1 AS subject").write.parquet(str(tmp_path / "rows"))
     told = run("import", tmp_path / "rows", "--to", tmp_path / "d", "--address", "a", code=1)

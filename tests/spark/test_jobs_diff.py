@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from vespiary_pipeline import cli
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 
@@ -58,16 +54,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
-
+def diff(run: Any) -> Any:
     def invoke(code: int, *words: object) -> list[dict[str, Any]]:
-        result = CliRunner().invoke(cli.main, ["diff", "--json", *map(str, words)])
-        assert result.exit_code == code, result.output
+        result = run("diff", "--json", *words, code=code)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     return invoke
@@ -78,55 +67,53 @@ def counts(rows: list[dict[str, Any]], queue: str) -> tuple[int, ...]:
     return tuple(row[kind] for kind in ("only_in_a", "only_in_b", "changed", "same"))
 
 
-def test_the_same_files_are_the_same(run: Any, folders: dict[str, Path]) -> None:
-    rows = run(0, folders["a"], folders["a"])
+@pytest.mark.verify
+def test_the_same_files_are_the_same(diff: Any, folders: dict[str, Path]) -> None:
+    rows = diff(0, folders["a"], folders["a"])
     assert (counts(rows, "orders"), counts(rows, "prices")) == ((0, 0, 0, 4), (0, 0, 0, 1))
 
 
 def test_what_came_and_went_is_told_by_queue_and_by_message(
-    run: Any, folders: dict[str, Path]
+    diff: Any, folders: dict[str, Path]
 ) -> None:
-    rows = run(1, folders["a"], folders["b"])
+    rows = diff(1, folders["a"], folders["b"])
     assert counts(rows, "orders") == (1, 1, 0, 3)
     assert counts(rows, "prices") == (0, 0, 0, 1)
-    told = run(1, folders["a"], folders["b"], "--rows")
+    told = diff(1, folders["a"], folders["b"], "--rows")
     assert [(row["kind"], row["sequence"]) for row in told] == [("only_in_a", 1), ("only_in_b", 5)]
 
 
-def test_headers_and_bodies_count_also_large_ones(run: Any, folders: dict[str, Path]) -> None:
-    rows = run(1, folders["a"], folders["c"])
+@pytest.mark.verify
+def test_headers_and_bodies_count_also_large_ones(diff: Any, folders: dict[str, Path]) -> None:
+    rows = diff(1, folders["a"], folders["c"])
     assert counts(rows, "orders") == (0, 0, 3, 1)
     assert counts(rows, "prices") == (0, 0, 1, 0)
-    rows = run(1, folders["a"], folders["c"], "--by", "content")
+    rows = diff(1, folders["a"], folders["c"], "--by", "content")
     assert counts(rows, "orders") == (2, 2, 0, 2)
     assert counts(rows, "prices") == (1, 1, 0, 0)
 
 
+@pytest.mark.verify
 def test_what_is_imported_is_the_same(
-    run: Any, folders: dict[str, Path], tmp_path: Path, spark: SparkSession
+    run: Any, diff: Any, folders: dict[str, Path], tmp_path: Path, spark: SparkSession
 ) -> None:
     """An import of a broker's files, of an export, and of rows, held against where it is from."""
 
     def made(source: Path, name: str, *options: str) -> Path:
-        words = ["import", str(source), "--to", str(tmp_path / name), *options]
-        result = CliRunner().invoke(cli.main, words)
-        assert result.exit_code == 0, result.output
+        run("import", source, "--to", tmp_path / name, *options)
         return tmp_path / name
 
     copy = made(folders["b"], "copy")
-    rows = run(0, folders["b"], copy)
+    rows = diff(0, folders["b"], copy)
     assert (counts(rows, "orders"), counts(rows, "prices")) == ((0, 0, 0, 4), (0, 0, 0, 1))
-    done = CliRunner().invoke(cli.main, ["export", str(folders["a"]), "--to", str(tmp_path / "l")])
-    assert done.exit_code == 0, done.output
-    assert run(0, folders["a"], made(tmp_path / "l", "exported"), "--by", "content")
+    run("export", folders["a"], "--to", tmp_path / "l")
+    assert diff(0, folders["a"], made(tmp_path / "l", "exported"), "--by", "content")
     spark.createDataFrame([("x",), ("y",)], "body string").coalesce(1).write.json(
         f"file:{tmp_path / 'rows'}"
     )
     new = made(tmp_path / "rows", "rows.data", "--format", "json", "--address", "fresh")
-    assert counts(run(0, new, new), "fresh") == (0, 0, 0, 2)
+    assert counts(diff(0, new, new), "fresh") == (0, 0, 0, 2)
 
 
 def test_a_path_that_holds_nothing_is_told(run: Any, folders: dict[str, Path]) -> None:
-    result = CliRunner().invoke(cli.main, ["diff", str(folders["a"]), "/nowhere"])
-    assert result.exit_code == 1
-    assert "/nowhere" in result.stderr
+    assert "/nowhere" in run("diff", folders["a"], "/nowhere", code=1).stderr

@@ -11,13 +11,13 @@ from vespiary_codec.journal.record import AckRecord, SequenceRange
 from vespiary_pipeline.jobs import exporting
 from vespiary_pipeline.jobs.exporting import ExportOptions, ExportResult, export
 from vespiary_spec.errors import JobFailed
-from vespiary_testkit.live_worlds import Story
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.told_journal import ToldJournal, add, commit
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["direct", "shuffled"], autouse=True)
+@pytest.fixture(params=["direct", pytest.param("shuffled", marks=pytest.mark.verify)], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Tasks write what they read, or messages are brought together first."""
     if request.param == "shuffled":
@@ -62,6 +62,7 @@ def test_each_export_takes_what_is_new(
     assert journal.asked[-1] > journal.asked[0] == 0  # the old part is not read again
 
 
+@pytest.mark.verify
 def test_folders_by_address_and_day(spark: SparkSession, journal: ToldJournal, lake: Path) -> None:
     journal.story.block(add(1, to="a/b c"), add(2, to="007", day=1), add(3, to="007", day=2))
     run(spark, journal, lake)
@@ -94,6 +95,7 @@ def test_a_transaction_counts_from_its_commit_on(
     assert run(spark, journal, lake).messages == 0
 
 
+@pytest.mark.verify
 def test_a_journal_that_grows_while_it_is_read_is_taken_up_to_one_place(
     spark: SparkSession, journal: ToldJournal, lake: Path
 ) -> None:
@@ -120,6 +122,7 @@ def test_an_error_of_a_worker_is_told_in_its_own_sentence(
     assert run(spark, journal, lake).messages == 1
 
 
+@pytest.mark.verify
 def test_what_compaction_copied_is_taken_once(
     spark: SparkSession, journal: ToldJournal, lake: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_what_compaction_copied_is_taken_once(
     assert sequences(spark, lake) == [1, 2, 3, 9]
 
 
+@pytest.mark.verify
 def test_what_is_there_as_a_kept_copy_too_is_taken_once(
     spark: SparkSession, journal: ToldJournal, lake: Path
 ) -> None:

@@ -11,7 +11,7 @@ from vespiary_pipeline.jobs.broker_files import BrokerFiles, ExportedJournal
 from vespiary_pipeline.jobs.exporting import ExportOptions, ExportResult, export
 from vespiary_testkit.written_files import JournalWriter, message
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
 
 
 class KeptCopies:

@@ -15,7 +15,7 @@ from vespiary_pipeline.jobs.exporting import ExportOptions, export
 from vespiary_testkit.told_journal import POINTS, with_messages
 from vespiary_testkit.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
 FORMER, ALL = 7, 40
 
 

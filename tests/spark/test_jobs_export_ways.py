@@ -22,7 +22,7 @@ from vespiary_pipeline.jobs.broker_files import BrokerFiles, ExportedJournal
 from vespiary_pipeline.jobs.exporting import ExportOptions, export
 from vespiary_testkit.written_files import JournalWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
 
 DAY_MS = 86_400_000
 PRINTABLE = [f"a{chr(code)}b" for code in range(0x20, 0x7F) if chr(code) != "\\"]

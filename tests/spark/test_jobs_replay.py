@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from vespiary_codec.wire.stomp import Frame
-from vespiary_pipeline import cli, cli_common
 from vespiary_testkit.broker_calls import address, call
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
@@ -57,23 +53,6 @@ def send(peer: StompPeer, queue: str, *bodies: str, **headers: str) -> None:
 
 
 @pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(cli_common, "start_session", session)
-    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
-
-    def invoke(*words: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(cli.main, [str(word) for word in words])
-        assert result.exit_code == code, result.output
-        return result
-
-    return invoke
-
-
-@pytest.fixture
 def target(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "target") as broker:
         yield broker
@@ -111,6 +90,7 @@ def test_all_messages_come_again_in_their_order(
     assert call(target, "GET", "/fences")["items"] == []
 
 
+@pytest.mark.verify
 def test_times_headers_and_queues_select(
     run: Any, files: tuple[Path, datetime], target: BrokerProcess
 ) -> None:
@@ -129,6 +109,7 @@ def test_times_headers_and_queues_select(
     assert {frame.get("priority") for frame in prices} == {"7"}
 
 
+@pytest.mark.verify
 def test_what_is_sent_twice_arrives_once(
     run: Any, files: tuple[Path, datetime], target: BrokerProcess
 ) -> None:
@@ -139,6 +120,7 @@ def test_what_is_sent_twice_arrives_once(
     assert sorted(bodies(arrived(target))) == ["p0", "p0", "p1", "p1"]
 
 
+@pytest.mark.verify
 def test_exports_come_again_too(
     run: Any, files: tuple[Path, datetime], target: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -153,6 +135,7 @@ def test_exports_come_again_too(
     assert "without bodies" in refused.stderr
 
 
+@pytest.mark.verify
 def test_a_replay_needs_a_broker(run: Any, files: tuple[Path, datetime]) -> None:
     path, _ = files
     assert "needs --target and --url" in run("replay", path, code=2).stderr

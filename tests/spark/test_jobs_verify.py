@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from vespiary_broker.cli.program import run_program
 from vespiary_codec.journal.large_reference import body_name
 from vespiary_codec.journal.record import AckRecord, AddRecord, CommitRecord, SequenceRange
-from vespiary_pipeline import cli
 from vespiary_pipeline.jobs import verifying
-from vespiary_testkit.broker_process import BrokerProcess, environment
+from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.written_files import JournalWriter, large_message, message
 
@@ -59,30 +54,17 @@ def send(peer: StompPeer, to: str, body: bytes, **headers: str) -> None:
 
 
 @pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("vespiary_pipeline.cli_common.start_session", session)
-
-    def invoke(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
-        words = ["verify", "--json", *map(str, paths)]
-        result = CliRunner().invoke(cli.main, words)
-        lines = result.stdout.splitlines()
-        assert "folder" in result.stdout, result.output
-        return result.exit_code, [json.loads(line) for line in lines]
+def verify(run: Any) -> Any:
+    def invoke(code: int, *paths: Path) -> list[dict[str, Any]]:
+        result = run("verify", "--json", *paths, code=code)
+        return [json.loads(line) for line in result.stdout.splitlines()]
 
     return invoke
 
 
 def brokers_verdict(folder: Path) -> bool:
     """Return whether the broker's own tool finds the message journal undamaged."""
-    done = subprocess.run(
-        [sys.executable, "-m", "vespiary_broker", "journal", "verify", str(folder / "journal")],
-        env=environment(), capture_output=True, check=False,
-    )  # fmt: skip
-    return done.returncode == 0
+    return run_program(["journal", "verify", str(folder / "journal")]) == 0
 
 
 def last_block(folder: Path) -> tuple[Path, int]:
@@ -104,7 +86,8 @@ def flip(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
-def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: Path) -> None:
+@pytest.mark.verify
+def test_all_kinds_of_damage_are_found_at_once(verify: Any, good: Path, tmp_path: Path) -> None:
     home = tmp_path / "brokers"
     folders = {}
     names = ("block", "body", "footer", "good", "header", "missing", "padding", "page", "rest",
@@ -126,9 +109,8 @@ def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: P
     flip(folders["padding"] / FIRST, 4096 + 4096 - 1)
     shutil.copy(folders["twice"] / FIRST, folders["twice"] / "journal/activemq-data-99.hq")
     (folders["missing"] / "bindings").rename(folders["missing"] / "away")
-    code, found = run(home)
+    found = verify(1, home)
     verdicts = {Path(one["folder"]).name: one["verdict"] for one in found}
-    assert code == 1
     assert sorted(verdicts) == sorted(names)
     assert verdicts["good"] == verdicts["missing"] == "good"
     assert verdicts["block"] == verdicts["header"] == verdicts["body"] == "damaged"
@@ -142,9 +124,9 @@ def test_all_kinds_of_damage_are_found_at_once(run: Any, good: Path, tmp_path: P
     assert "large" in damage["body"][0]["what"]
 
 
-def test_good_journals_are_good(run: Any, good: Path) -> None:
-    code, (found,) = run(good)
-    assert (code, found["verdict"], found["damage"]) == (0, "good", [])
+def test_good_journals_are_good(verify: Any, good: Path) -> None:
+    (found,) = verify(0, good)
+    assert (found["verdict"], found["damage"]) == ("good", [])
     assert found["records"] > 12
     assert found["files"] >= 3
 
@@ -163,7 +145,7 @@ def a_copy(file_id: int) -> str:
 
 
 def test_what_a_broker_took_away_is_no_damage_and_what_cannot_be_read_is_none_either(
-    run: Any, tmp_path: Path
+    verify: Any, tmp_path: Path
 ) -> None:
     home = tmp_path / "brokers"
     journals = {name: home / name for name in ("acked", "hidden", "locked", "lost")}
@@ -190,9 +172,8 @@ def test_what_a_broker_took_away_is_no_damage_and_what_cannot_be_read_is_none_ei
         shutil.rmtree(folder / "large-messages")  # it grew old
     flip(copies["flipped"] / a_copy(3), 4096 + 64 + 9)
 
-    code, found = run(home)
+    found = verify(1, home)
     verdicts = {Path(one["folder"]).name: one["verdict"] for one in found}
-    assert code == 1
     assert verdicts == {
         "acked": "good",
         "copies": "good",
@@ -215,8 +196,9 @@ def test_what_a_broker_took_away_is_no_damage_and_what_cannot_be_read_is_none_ei
     assert "has the name of a broker's file and is none" in unread["what"]
 
 
+@pytest.mark.verify
 def test_damage_that_is_found_while_copies_go_is_looked_for_again(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verify: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = JournalWriter(tmp_path)
     for file_id in (1, 2, 3):
@@ -233,5 +215,5 @@ def test_damage_that_is_found_while_copies_go_is_looked_for_again(
         return found
 
     monkeypatch.setattr(verifying, "_looked", removing)
-    code, (found,) = run(tmp_path)
-    assert (code, found["verdict"], looks) == (0, "good", [3, 2])
+    (found,) = verify(0, tmp_path)
+    assert (found["verdict"], looks) == ("good", [3, 2])

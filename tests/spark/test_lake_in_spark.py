@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from vespiary_pipeline.jobs.exporting import ExportOptions, export
 from vespiary_pipeline.lake.registering import register
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.lake_exports import FORMS, exported, iceberg_table, registered, table_of
-from vespiary_testkit.live_worlds import Story
 from vespiary_testkit.told_journal import ToldJournal, add
 
 pytestmark = pytest.mark.spark

@@ -18,10 +18,11 @@ from vespiary_testkit.journal_lives import record_lives
 from vespiary_testkit.journal_records import write_journal
 from vespiary_testkit.journal_workload import recover
 from vespiary_testkit.live_worlds import Many
+from vespiary_testkit.seeds import seed_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-SEEDS = range(12)
-CUTS = 8  # of each seed
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
+LIVES = 12
+CUTS = 8  # of each life
 
 
 def images_of(folder: Path, seed: int) -> Iterator[tuple[str, MemoryDisk]]:
@@ -45,8 +46,8 @@ def add(many: Many, name: str, folder: Path, disk: MemoryDisk) -> bool:
 
 def test_lives_that_are_cut_anywhere(spark: SparkSession, tmp_path: Path):
     many = Many()
-    for seed in SEEDS:
-        for name, disk in images_of(tmp_path, seed):
+    for life in range(LIVES):
+        for name, disk in images_of(tmp_path, seed_for(f"live journals {life}")):
             add(many, name, tmp_path, disk)
     places: list[Any] = [place for world in many.known for place in world.tools]
     assert {place.state for place in places} == {"live", "prepared", "locked"}

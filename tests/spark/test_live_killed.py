@@ -21,7 +21,7 @@ from vespiary_testkit.journal_rows import RowSink, table
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
 NAMES = ("orders", "letters")
 SETTINGS = (
     "journal-file-size=1MiB",

@@ -14,8 +14,9 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from vespiary_pipeline.transform import live, transactions
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.live_stories import COUNTS, STORIES, A, B, add, commit, told
-from vespiary_testkit.live_worlds import WORLD_BITS, Many, Story
+from vespiary_testkit.live_worlds import WORLD_BITS, Many
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +48,7 @@ def test_every_rule(spark: SparkSession):
     many.check(rows)
 
 
+@pytest.mark.verify
 def test_how_often_messages_were_given_out(spark: SparkSession):
     many, rows = resolved(spark, COUNTS)
     found = by_story(rows, COUNTS, lambda row: row["deliveries"])
@@ -54,6 +56,7 @@ def test_how_often_messages_were_given_out(spark: SparkSession):
     many.check(rows)
 
 
+@pytest.mark.verify
 def test_what_is_said_of_a_message(spark: SparkSession):
     many = Many()
     many.add("one", told((A, B), (commit(A, B),)))
@@ -85,6 +88,7 @@ def test_what_is_said_of_a_message(spark: SparkSession):
     assert (settled["outcome"], settled["end_position"]) == ("committed", 2 << 16)
 
 
+@pytest.mark.verify
 def test_places_of_queues_that_are_not_known_are_void(spark: SparkSession):
     many = Many()
     many.add(
@@ -101,6 +105,7 @@ def test_places_of_queues_that_are_not_known_are_void(spark: SparkSession):
     assert {row["queue_id"] for row in live(records).collect()} == {1, 2}
 
 
+@pytest.mark.verify
 def test_only_the_states_that_are_asked_for(spark: SparkSession):
     many = Many()
     many.add("one", STORIES["prepared"][0])
@@ -124,6 +129,7 @@ def test_all_that_is_said_of_a_place_comes_together_once(spark: SparkSession, tm
     assert plan.count("FileScan parquet") == 4  # as the docstring of RECORD_COLUMNS says
 
 
+@pytest.mark.verify
 def test_transactions_may_be_too_many_for_every_executor(spark: SparkSession):
     many = Many()
     for name in ("committed", "prepared", "moved to a page"):

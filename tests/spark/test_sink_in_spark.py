@@ -124,7 +124,7 @@ def kill(number: int) -> None:
         os.kill(number, signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_drivers_and_executors_that_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.mkdir()

@@ -44,6 +44,7 @@ def test_spark_gives_the_rows_of_the_reader(spark: SparkSession, journal: Path) 
     assert found == expected
 
 
+@pytest.mark.verify
 def test_columns_may_be_named_as_a_schema(spark: SparkSession, journal: Path) -> None:
     register(spark)
     read = spark.read.format("vespiary")
@@ -54,6 +55,7 @@ def test_columns_may_be_named_as_a_schema(spark: SparkSession, journal: Path) ->
         read.schema("kind bigint").load(str(journal)).collect()
 
 
+@pytest.mark.verify
 def test_sql_reads_it(spark: SparkSession, journal: Path) -> None:
     register(spark)
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW records USING vespiary OPTIONS (path '{journal}')")
@@ -94,6 +96,7 @@ def test_damage_is_one_sentence_with_its_place(
     assert [one["path"] for one in told] == [row["path"]]
 
 
+@pytest.mark.verify
 def test_what_is_no_journal_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="nothing of a broker lies here"):
         load(spark, tmp_path).collect()

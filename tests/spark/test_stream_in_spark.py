@@ -97,7 +97,7 @@ def kill_in_the_middle(broker: BrokerProcess, home: Path, left_below: int) -> No
             child.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_drivers_that_are_killed_lose_nothing_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

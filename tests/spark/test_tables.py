@@ -40,10 +40,10 @@ from vespiary_pipeline.transform import (
     usage,
 )
 from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.journal_lives import plan, record_more
 from vespiary_testkit.journal_rows import RowSink, table, time_of
 from vespiary_testkit.journal_workload import recover
-from vespiary_testkit.live_worlds import Story
 
 pytestmark = pytest.mark.spark
 KNOWN = [(1, "stock", "orders"), (2, "mail", "letters")]
@@ -121,6 +121,7 @@ def files_frame(spark: SparkSession, counted: LiveSet) -> DataFrame:
     return spark.createDataFrame(rows, schema.FILES.ddl())
 
 
+@pytest.mark.verify
 def test_what_lives_in_each_file_is_what_the_tools_find(spark: SparkSession, tmp_path: Path):
     disk = MemoryDisk()
     record_more(tmp_path, disk, plan(3))
@@ -220,6 +221,7 @@ def test_what_waits_in_each_queue(spark: SparkSession):
     found.unpersist()
 
 
+@pytest.mark.verify
 def test_dead_letters_by_reason(spark: SparkSession):
     origin = "_AMQ_ORIG_ADDRESS:shop"
     queue, expired = "_AMQ_ORIG_QUEUE:till", "_AMQ_ACTUAL_EXPIRY:5"
@@ -256,6 +258,7 @@ def test_dead_letters_by_reason(spark: SparkSession):
     }
 
 
+@pytest.mark.verify
 def test_what_a_message_in_a_page_is_when_the_journal_has_it_no_more(spark: SparkSession):
     story = told((PagedRecord(9, 5, 16384, (PagedQueue(1, (8,)),)),))
     page, leftover = Story(), Story()
@@ -278,6 +281,7 @@ def test_what_a_message_in_a_page_is_when_the_journal_has_it_no_more(spark: Spar
 # --- time, bindings -------------------------------------------------------------------------------
 
 
+@pytest.mark.verify
 def test_what_came_and_went_when(spark: SparkSession):
     story = told(
         (message(1), message(2), message(1, queue_id=2), message(1, is_moved=True), ack(1, 5)),
@@ -296,6 +300,7 @@ def test_what_came_and_went_when(spark: SparkSession):
     }
 
 
+@pytest.mark.verify
 def test_the_last_value_of_each_key(spark: SparkSession):
     value = b'{"name":"stock","address":"orders","routing-type":"ANYCAST","auto-created":true}'
     renamed = value.replace(b"stock", b"store")
@@ -319,6 +324,7 @@ def test_the_last_value_of_each_key(spark: SparkSession):
     assert (row["routing_type"], row["auto_created"], row["configured"]) == ("ANYCAST", True, None)
 
 
+@pytest.mark.verify
 def test_a_branch_in_doubt_is_named(spark: SparkSession):
     member = message(1, transaction=5)
     summed = (1, digest_members([encode_record(member)]))
@@ -332,6 +338,7 @@ def test_a_branch_in_doubt_is_named(spark: SparkSession):
     assert {row["branch"] for row in transactions(records.drop("data")).collect()} == {None}
 
 
+@pytest.mark.verify
 def test_that_ages_may_be_asked_for_as_of_now(spark: SparkSession):
     now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
     records = frame(spark, rows_of(told((message(1, arrival_ms=now_ms - 20 * 86_400_000),))))

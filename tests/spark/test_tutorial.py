@@ -14,7 +14,7 @@ import pytest
 from vespiary_testkit.broker_calls import call
 from vespiary_testkit.broker_process import BrokerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.verify]
 PAGE = Path(__file__).resolve().parents[2] / "docs/tutorials/spark.md"
 RUN_S = 300.0
 VARYING = (

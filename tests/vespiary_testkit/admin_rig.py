@@ -54,6 +54,7 @@ from vespiary_spec.errors import (
     WriterFailed,
 )
 from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.admin_fakes import (
     MemoryActs,
     MemoryBrowsing,
@@ -584,7 +585,7 @@ def admin_rig(broker: MemoryBroker | None = None, *, host: str = "127.0.0.1") ->
 
     def run() -> None:
         try:
-            asyncio.run(serve())
+            product_loop.run(serve())
         finally:
             started.set()
 
@@ -598,3 +599,4 @@ def admin_rig(broker: MemoryBroker | None = None, *, host: str = "127.0.0.1") ->
         if not found["loop"].is_closed():
             found["loop"].call_soon_threadsafe(found["stop"].set)
         thread.join(START_S)
+        assert not thread.is_alive(), "the listener did not stop"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -36,6 +35,7 @@ from vespiary_codec.wire.amqp import (
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt
 from vespiary_spec.settings import Acceptor, Protocol
 from vespiary_spec.settings import AmqpLimits as AmqpSettings
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 B = TypeVar("B")
@@ -255,7 +255,7 @@ def with_rig(
     settings: dict[str, Any] | None = None,
     *,
     security: dict[str, Any] | None = None,
-    runner: Callable[[Any], None] = asyncio.run,
+    runner: Callable[[Any], None] = product_loop.run,
     **limits: Any,
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run a test on a loop, with a rig that it gets as its first argument.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from vespiary_broker.store.files import MESSAGE_FORM
-from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.file_header import (
     FileHeader,
     FileState,
@@ -17,23 +16,27 @@ from vespiary_codec.journal.record import (
     FileRun,
     FilesRecord,
     SealRecord,
-    align8,
-    encode_record,
 )
 from vespiary_testkit.faulty_disk import Inode, MemoryDisk
+from vespiary_testkit.journal_blocks import BlockChain
 from vespiary_testkit.journal_workload import FILE_BYTES
 
 FOLDER = Path("/journal")
-CRC_AT = 44
 
 
 class Builder:
-    """Writes a journal block by block."""
+    """Writes a journal block by block.
+
+    Attributes:
+        disk: Its disk.
+        chain: Sequence and checksum of the last block.
+        file_id: The file that is written.
+        offset: Where its next block goes.
+    """
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
-        self.sequence = 0
-        self.crc = 0
+        self.chain = BlockChain()
         self.offset = 4096
         self.file_id = 0
 
@@ -68,23 +71,18 @@ class Builder:
         is_seal: bool = False,
     ) -> int:
         """Write the next block; return its offset."""
-        encoded = [encode_record(record) for record in records]
-        payload = b"".join(data.ljust(align8(len(data)), b"\0") for data in encoded)
-        header = BlockHeader(
-            sequence=self.sequence + 1 if sequence is None else sequence,
+        data = self.chain.block(
+            records,
             file_id=self.file_id,
+            offset=self.offset,
+            salt=self.file_id * 7919,
             watermark=watermark,
-            payload_bytes=len(payload),
-            records=len(records),
-            previous_crc=self.crc if previous_crc is None else previous_crc,
-            time_ms=1,
-            flags=int(is_seal),
+            sequence=sequence,
+            previous_crc=previous_crc,
+            is_seal=is_seal,
         )
-        data = encode_block(header, payload, salt=self.file_id * 7919, offset=self.offset)
         at, self.offset = self.offset, self.offset + len(data)
         self.disk.files[self.path(self.file_id)].data[at : at + len(data)] = data
-        self.sequence = header.sequence
-        self.crc = int.from_bytes(data[CRC_AT : CRC_AT + 4], "little")
         return at
 
     def files(self, *ids: int, watermark: int = 0) -> int:

@@ -7,22 +7,29 @@ goes to a file that a failed test shows. The environment of the test run (`VESPI
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from vespiary_testkit.forked_program import Process, start
+from vespiary_testkit.waiting import wait_for
 
 START_S = 60.0
 STOP_S = 60.0
 ON_ANY_DISK = ("max-disk-usage=100",)
 """However full the disk of the machine is, producers don't wait for it; a test's settings win."""
+LISTENERS = {
+    **{name: f"acceptors.{name}.port" for name in ("all", "amqp", "mqtt", "stomp")},
+    "http": "admin.port",
+}
+"""The listeners of the default configuration, and the settings with their ports."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,7 +47,7 @@ class BrokerProcess:
         data: Its data folder.
         settings: Further `NAME=VALUE` settings.
         log: File for what it logs; None puts it beside the data folder.
-        has_free_ports: Whether every listener takes a free port; else the settings say which.
+        ports: Ports of some of the listeners of `LISTENERS`; the others take free ones.
         configuration: File with its configuration; None for none.
         live: Further file, with settings that need no restart; None for none.
         own: Further file, whose settings win, and which may be missing; None for none.
@@ -53,7 +60,7 @@ class BrokerProcess:
         data: Path,
         *settings: str,
         log: Path | None = None,
-        has_free_ports: bool = True,
+        ports: Mapping[str, int] | None = None,
         configuration: Path | None = None,
         live: Path | None = None,
         own: Path | None = None,
@@ -62,7 +69,7 @@ class BrokerProcess:
     ) -> None:
         self.program = program
         self.under = list(under)
-        self.has_free_ports = has_free_ports
+        self.ports = ports
         self.data = data
         self.configuration = configuration
         self.live = live
@@ -84,8 +91,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it and wait until it is ready."""
         arguments = ["run", "--json", "--data", str(self.data)]
-        if self.has_free_ports:
+        if self.ports is None:
             arguments += ["--port", "0"]
+        else:
+            for name, setting in LISTENERS.items():
+                arguments += ["--set", f"{setting}={self.ports.get(name, 0)}"]
         if self.configuration is not None:
             arguments += ["-c", str(self.configuration)]
         if self.live is not None:
@@ -126,6 +136,22 @@ class BrokerProcess:
     def kill(self) -> None:
         """End it as a power cut of the process would."""
         self._end(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Suspend the process meanwhile.
+
+        Clients can still send as much as fits into the buffers of their sockets, and the broker
+        finds all of it at once when it goes on. So a test decides what the broker has before it,
+        in which order, and not the speed of its clients.
+        """
+        status = Path(f"/proc/{self.pid}/stat")
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            wait_for(lambda: status.read_text().rpartition(") ")[2].startswith("T"), "it runs on")
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _end(self, number: int) -> int:
         assert self.process is not None

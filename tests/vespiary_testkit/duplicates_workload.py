@@ -1,7 +1,7 @@
 """A small life with duplicate ids on a `MemoryDisk`, and what must hold after any power cut.
 
-Marks: `sent ID Q S` before a message is staged, `confirmed ID`, `acking Q S`, `clearing Q` and
-`cleared Q`. `judge` says what is wrong with what a recovery finds.
+Marks: those of `journal_model`, `id TEXT Q S` before a message with this duplicate id is staged,
+`clearing Q` and `cleared Q`. `judge` says what is wrong with what a recovery finds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing, Transaction, stage, stage_once
 from vespiary_broker.store.kept import KeptSink
 from vespiary_broker.store.writer import MessageJournal
-from vespiary_native.choice import open_core
 from vespiary_testkit.engine_rig import destination
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.faulty_ring import MemoryRing
-from vespiary_testkit.journal_workload import FILE_BYTES, QUEUES, LiveSet, open_memory, recover
+from vespiary_testkit.journal_model import Key, Marks, Model
+from vespiary_testkit.journal_workload import (
+    QUEUES,
+    LiveSet,
+    RulesAnd,
+    new_core,
+    open_memory,
+    recover,
+)
 from vespiary_testkit.memory_journal import MemoryBindings, NoLock
-
-Key = tuple[int, int]
+from vespiary_testkit.seeds import seed_for
 
 
 def new_ids(size: int = 10_000) -> DuplicateIds:
@@ -49,11 +55,12 @@ def bindings() -> MemoryBindings:
 class Producer:
     """Sends messages with ids, some of them twice, and consumes them."""
 
-    def __init__(self, journal: MessageJournal, disk: MemoryDisk, ids: DuplicateIds, seed: int):
+    def __init__(self, journal: MessageJournal, disk: MemoryDisk, ids: DuplicateIds, number: int):
         self.journal, self.disk, self.ids = journal, disk, ids
+        self.marks = Marks(disk)
         self.core = journal.core
-        self.chance = random.Random(seed)
-        self.seed = seed
+        self.chance = random.Random(seed_for(f"duplicates {number}"))
+        self.number = number
         engine = make_engine(
             journal.core,
             bindings(),
@@ -89,12 +96,13 @@ class Producer:
             duplicate_id=text.encode(),
         )
 
-    def new(self, queue_id: int, ahead: int = 0) -> tuple[str, Outgoing]:
+    def new(self, queue_id: int, ahead: int = 0, *, transaction: int = 0) -> tuple[Key, Outgoing]:
         self.sent += 1
-        text = f"{self.seed}-{self.sent}"
-        tail = self.core.queue_statistics(queue_id).tail + ahead
-        self.disk.mark(f"sent {text} {queue_id} {tail}")
-        return text, self.message(queue_id, text)
+        text = f"{self.number}-{self.sent}"
+        key = (queue_id, self.core.queue_statistics(queue_id).tail + ahead)
+        self.disk.mark(f"id {text} {key[0]} {key[1]}")
+        self.marks.sent([key], transaction)
+        return key, self.message(queue_id, text)
 
     def publish(self, message: Outgoing) -> bool:
         queue = self.registry.queues[message.destination.address]
@@ -103,28 +111,29 @@ class Producer:
 
     async def send(self, count: int) -> None:
         """Send messages; send one again while it is being written, and confirm both."""
-        texts = []
+        keys = []
         for _ in range(count):
-            text, message = self.new(self.chance.choice(QUEUES))
+            key, message = self.new(self.chance.choice(QUEUES))
             assert self.publish(message)
-            texts.append(text)
+            keys.append(key)
         writing = asyncio.ensure_future(self.journal.wait_durable())
         await asyncio.sleep(0)
         assert not self.publish(message), "it is known at once"
         await writing
         await self.journal.wait_durable()
-        for text in texts:
-            self.disk.mark(f"confirmed {text}")
+        self.marks.confirmed(keys)
 
     async def send_transaction(self, count: int) -> None:
-        made = [self.new(1, ahead) for ahead in range(count)]
+        number = self.number << 32 | self.sent  # of the marks: no other transaction has it
+        made = [self.new(1, ahead, transaction=number) for ahead in range(count)]
         stage(self.core, self.registry, self.ids, Transaction([message for _, message in made]))
         await self.journal.wait_durable()
-        for text, _ in made:
-            self.disk.mark(f"confirmed {text}")
+        self.marks.settled(number)
+        self.marks.confirmed([key for key, _ in made])
 
     async def consume(self) -> None:
         """Receive and acknowledge all but the newest messages of each queue."""
+        ended = []
         for queue_id, consumer in self.consumers.items():
             first = self.core.queue_statistics(queue_id).next
             while True:
@@ -138,10 +147,12 @@ class Producer:
             start = self.held.pop(queue_id, first)
             end = self.core.queue_statistics(queue_id).next
             for sequence in range(start, end):
-                self.disk.mark(f"acking {queue_id} {sequence}")
+                self.marks.acking([(queue_id, sequence)])
                 self.core.acknowledge(consumer, sequence)
+                ended.append((queue_id, sequence))
             self.held[queue_id] = end
         await self.journal.wait_durable()
+        self.marks.acked(ended)
 
     async def clear(self, queue_id: int) -> None:
         self.disk.mark(f"clearing {queue_id}")
@@ -170,67 +181,74 @@ async def live(folder: Path, disk: MemoryDisk, make_ring: Callable[..., Any] = M
         await journal.close()
 
 
-class Found:
-    """What a recovery finds: messages by the format's rules, ids by the engine's."""
+def found_on(disk: MemoryDisk, folder: Path) -> tuple[set[Key], DuplicateIds]:
+    """Return what a recovery finds: messages by the format's rules, ids by the engine's."""
+    core, ids, rules = new_core(), new_ids(), LiveSet()
+    recover(disk, folder, RulesAnd(KeptSink(core, ids), rules))
+    core.restore_done()
+    ids.start(core, lambda _: True)
+    return rules.live, ids
+
+
+class IdModel(Model):
+    """Adds the duplicate ids of messages.
+
+    Attributes:
+        ids: The message of each id.
+        known: Confirmed messages, those too that are acknowledged by now.
+        ending: Messages that are acknowledged, or about to be.
+        clearing: Ids of queues whose ids are about to be forgotten, or are.
+        cleared: Ids that are certainly forgotten.
+    """
 
     def __init__(self) -> None:
-        self.messages = LiveSet()
-        self.core = open_core(slab_bytes=FILE_BYTES, slabs_max=64, record_bytes_max=24 * 1024)
-        for queue_id in QUEUES:
-            self.core.open_queue(queue_id)
-        self.ids = new_ids()
-        self.sink = KeptSink(self.core, self.ids)
+        super().__init__()
+        self.ids: dict[str, Key] = {}
+        self.known: set[Key] = set()
+        self.ending: set[Key] = set()
+        self.clearing: dict[int, set[str]] = {}
+        self.cleared: set[str] = set()
 
-    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
-        self.sink.restore_file(file_id, salt, size_bytes)
-
-    def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
-        self.messages.restore_block(file_id, offset, block)
-        return self.sink.restore_block(file_id, offset, block)
-
-
-def found_on(disk: MemoryDisk, folder: Path) -> tuple[set[Key], DuplicateIds]:
-    """Return the live messages and the ids that a recovery finds."""
-    found = Found()
-    recover(disk, folder, found)
-    found.core.restore_done()
-    found.ids.start(found.core, lambda _: True)
-    return found.messages.live, found.ids
-
-
-def judge(marks: Iterable[str], alive: set[Key], ids: DuplicateIds) -> list[str]:
-    """Return what is wrong after a cut; nothing if all is well."""
-    keys: dict[str, Key] = {}
-    confirmed: set[str] = set()
-    acking: set[Key] = set()
-    before: dict[int, set[str]] = {}
-    cleared: set[str] = set()
-    for mark in marks:
+    def apply(self, mark: str) -> None:
         kind, *values = mark.split()
-        if kind == "sent":
-            keys[values[0]] = (int(values[1]), int(values[2]))
-        elif kind == "confirmed":
-            confirmed.add(values[0])
-        elif kind == "acking":
-            acking.add((int(values[0]), int(values[1])))
+        if kind == "id":
+            self.ids[values[0]] = (int(values[1]), int(values[2]))
         elif kind == "clearing":
-            before[int(values[0])] = {t for t, key in keys.items() if key[0] == int(values[0])}
+            queue_id = int(values[0])
+            self.clearing[queue_id] = {t for t, key in self.ids.items() if key[0] == queue_id}
         elif kind == "cleared":
-            cleared |= before[int(values[0])]
-    clearing = set().union(*before.values())
-    wrong = []
-    for text, key in keys.items():
-        is_seen = ids.is_seen(f"q{key[0]}", text.encode())
-        if text in cleared and is_seen:
-            wrong.append(f"{text} was cleared and is back")
-        elif text in clearing:
-            continue
-        elif is_seen and key not in alive and key not in acking:
-            wrong.append(f"the id {text} is there and its message is not: a resend would be lost")
-        elif key in alive and not is_seen:
-            wrong.append(f"the message {text} is there and its id is not: a resend would double it")
-        elif text in confirmed and not is_seen:
-            wrong.append(f"{text} was confirmed and its id is gone")
-        elif text in confirmed and key not in alive and key not in acking:
-            wrong.append(f"{text} was confirmed and is lost")
-    return wrong
+            self.cleared |= self.clearing[int(values[0])]
+        else:
+            super().apply(mark)
+
+    def confirmed(self, key: Key) -> None:
+        super().confirmed(key)
+        self.known.add(key)
+
+    def acking(self, key: Key) -> None:
+        super().acking(key)
+        self.ending.add(key)
+
+    def judge_ids(self, live: set[Key], ids: DuplicateIds) -> list[str]:
+        """Return what is wrong with the ids that came back."""
+        clearing = set[str]().union(*self.clearing.values())
+        wrong = []
+        for text, key in self.ids.items():
+            is_seen = ids.is_seen(f"q{key[0]}", text.encode())
+            if text in self.cleared and is_seen:
+                wrong.append(f"{text} was cleared and is back")
+            elif text in clearing:
+                continue
+            elif is_seen and key not in live and key not in self.ending:
+                wrong.append(f"the id {text} is there, its message is not: a resend would be lost")
+            elif key in live and not is_seen:
+                wrong.append(f"the message {text} is there, its id is not: a resend doubles it")
+            elif key in self.known and not is_seen:
+                wrong.append(f"{text} was confirmed and its id is gone")
+        return wrong
+
+
+def judge(marks: Iterable[str], live: set[Key], ids: DuplicateIds) -> list[str]:
+    """Return what is wrong after a cut; nothing if all is well."""
+    model = IdModel.of_marks(marks)
+    return model.judge(live) + model.judge_ids(live, ids)

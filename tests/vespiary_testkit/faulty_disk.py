@@ -7,7 +7,6 @@ what was flushed is there; of what was not, any part may be, page by page and se
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import functools
 import itertools
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 from vespiary_broker.store.disk import Usage
 from vespiary_spec.errors import NativeError
+from vespiary_testkit import product_loop
 
 PAGE = 4096
 SECTOR = 512
@@ -306,6 +306,32 @@ class DiskState:
                 kept.append((token, write))
         self.pending = kept
 
+    def pages(self) -> list[PendingWrite]:
+        """Return what no flush has covered, page by page."""
+        return [
+            PendingWrite(write.inode, write.offset + at, write.data[at : at + PAGE])
+            for _, write in self.pending
+            for at in range(0, len(write.data), PAGE)
+        ]
+
+    def image(self, chosen: list[PendingWrite], names: list[Op]) -> MemoryDisk:
+        """Return the disk with the flushed part, these writes and these names."""
+        touched = {page.inode for page in chosen}
+        content = {
+            number: bytearray(data) if number in touched else data
+            for number, data in self.content.items()
+        }
+        for page in chosen:
+            put(content, page.inode, page.offset, page.data)
+        there = dict(self.names)
+        for op in names:
+            self.rename(there, op)
+        disk = MemoryDisk()
+        disk.start_inodes(max(there.values(), default=0) + 1_000_000)
+        for path, number in there.items():
+            disk.files[path] = Inode(number, content.get(number, bytearray()), is_shared=True)
+        return disk
+
     @staticmethod
     def rename(names: dict[Path, int], op: Op) -> None:
         if op.kind == "make":
@@ -339,7 +365,7 @@ def recorded(
     disk = MemoryDisk()
     logging.disable(logging.WARNING)
     try:
-        asyncio.run(live(folder, disk))
+        product_loop.run(live(folder, disk))
     finally:
         logging.disable(logging.NOTSET)
     return tuple(disk.log)
@@ -374,14 +400,11 @@ def crash_images(
         state.apply(op)
         if cut <= start or not is_boundary(op):
             continue
-        pages = [
-            PendingWrite(write.inode, write.offset + at, write.data[at : at + PAGE])
-            for _, write in state.pending
-            for at in range(0, len(write.data), PAGE)
-        ]
-        for label, chosen in _choices(pages, chance, subsets_max, torn_max):
+        marks = tuple(state.marks)
+        for label, chosen in _choices(state.pages(), chance, subsets_max, torn_max):
             for names_done in {0, len(state.names_pending)}:
-                yield _image(state, chosen, names_done, cut, f"{label}, {names_done} names")
+                disk = state.image(chosen, state.names_pending[:names_done])
+                yield Image(disk, cut, marks, f"{label}, {names_done} names")
 
 
 def _choices(
@@ -417,23 +440,3 @@ def _choices(
                 page._replace(offset=page.offset + edge, data=page.data[edge:]),
             ],
         )
-
-
-def _image(
-    state: DiskState, chosen: list[PendingWrite], names_done: int, cut: int, label: str
-) -> Image:
-    touched = {page.inode for page in chosen}
-    content = {
-        number: bytearray(data) if number in touched else data
-        for number, data in state.content.items()
-    }
-    for page in chosen:
-        put(content, page.inode, page.offset, page.data)
-    names = dict(state.names)
-    for op in state.names_pending[:names_done]:
-        DiskState.rename(names, op)
-    disk = MemoryDisk()
-    disk.start_inodes(1_000_000)
-    for path, number in names.items():
-        disk.files[path] = Inode(number, content.get(number, bytearray()), is_shared=True)
-    return Image(disk, cut, tuple(state.marks), label)

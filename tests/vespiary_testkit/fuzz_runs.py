@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vespiary_testkit.fuzz_target import CORPORA, FINDINGS, INPUT_BYTES_MAX, ROOT
+from vespiary_testkit.seeds import seed_for
 
 DECODERS: Final = ("stomp_decoder", "mqtt_decoder", "amqp_decoder")
 GROWN: Final = ROOT / "build/fuzz/corpus"
@@ -172,7 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of each target (random)")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (grow)")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, help="repeats all choices")
+    parser.add_argument(
+        "--seed", type=int, help="repeats all choices; else it is the run's (seeds.py)"
+    )
     asked = parser.parse_args(arguments)
     there = [*DECODERS, *scanners()]
     names = asked.names or there
@@ -181,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if not scanners():
         print(_WITHOUT_CLANG, flush=True)
-    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(2**32)
+    seed = asked.seed if asked.seed is not None else seed_for("fuzz")
     if asked.part == "keep":
         keep(names)
         return 0

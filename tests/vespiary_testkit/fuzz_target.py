@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Final, NamedTuple
 
+from vespiary_testkit.seeds import seed_for
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 FINDINGS: Final = ROOT / "build/fuzz/findings"
 CORPORA: Final = ROOT / "tests/fuzz/corpus"
@@ -111,6 +113,19 @@ def inputs(target: FuzzTarget, seed: int, count: int) -> Iterator[bytes]:
             yield bent(source, pool, target.words)
 
 
+def likely_inputs(
+    make: Callable[[random.Random], bytes],
+    source: random.Random,
+    count: int,
+    is_enough: Callable[[], bool],
+) -> Iterator[bytes]:
+    """Make `count` inputs, and up to ten times as many until `is_enough`: some cases are rare."""
+    for number in range(10 * count):
+        if number >= count and is_enough():
+            return
+        yield make(source)
+
+
 def program(target: FuzzTarget) -> str:
     """Return the path of a target's file from the root."""
     return f"tests/fuzz/test_{target.name}_fuzz.py"
@@ -160,7 +175,7 @@ def main(target: FuzzTarget, arguments: list[str]) -> int:
     """Do what the command line says (see the module's docstring); return the exit code."""
     kind = arguments[1] if len(arguments) > 1 else ""
     if kind == "--random":
-        seed = int(arguments[3]) if len(arguments) > 3 else random.randrange(2**32)
+        seed = int(arguments[3]) if len(arguments) > 3 else seed_for(target.name)
         run_random(target, int(arguments[2]), seed)
         return 0
     if kind == "--replay":

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import traceback
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,6 +35,7 @@ from vespiary_testkit.certificates import Authority
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROJECT: Final = ROOT / "tests/jms"
+MODULES: Final = ("jakarta", "javax")
 PAGE: Final = ROOT / "docs/howto/jms.md"
 SOURCES: Final = Path("src/test/java/vespiary")
 MAVEN_S: Final = 600.0
@@ -102,11 +103,12 @@ def page_example(port: int) -> str:
     return str(found.replace(":5672", f":{port}"))
 
 
-def run_java_tests(folder: Path) -> dict[str, Result]:
-    """Run all Java tests; return how each went.
+def run_java_tests(folder: Path, modules: list[str]) -> dict[str, Result]:
+    """Run the Java tests of some modules; return how each went.
 
     Args:
         folder: An empty folder, for brokers and the build.
+        modules: Of `MODULES`.
     """
     users = folder / "users"
     users.write_text(
@@ -132,11 +134,8 @@ def run_java_tests(folder: Path) -> dict[str, Result]:
     killed = BrokerProcess(
         folder / "killed/data",
         *settings,
-        f"acceptors.all.port={killed_port}",
-        *(f"acceptors.{name}.port=0" for name in ("amqp", "mqtt", "stomp")),
-        "admin.port=0",
         configuration=configuration,
-        has_free_ports=False,
+        ports={"all": killed_port},
     )
     killed.data.parent.mkdir()
     with (
@@ -153,7 +152,8 @@ def run_java_tests(folder: Path) -> dict[str, Result]:
             "killed": killed_port,
             "control": control_port,
         }
-        said = _run_maven(project, {f"vespiary.{name}": value for name, value in known.items()})
+        properties = [f"-Dvespiary.{name}={value}" for name, value in known.items()]
+        said = maven(project, "-pl", ",".join(modules), *properties, "test")
     results = _read_reports(project)
     assert results, f"Maven has run no tests:\n{said}"
     return results
@@ -229,11 +229,6 @@ def _control(broker: BrokerProcess) -> Iterator[int]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def _run_maven(project: Path, properties: Mapping[str, object]) -> str:
-    """Run the tests of a project; return what Maven says."""
-    return maven(project, *(f"-D{name}={value}" for name, value in properties.items()), "test")
 
 
 def maven(project: Path, *arguments: str) -> str:

@@ -1,7 +1,7 @@
 """Lives of a message journal, made up from a seed: the workloads of the power cuts.
 
 A `Life` is one opened journal with a client that marks in the disk's log what it asks for and what
-it was promised (`power_cuts` says which marks there are). `record_lives` runs several lives over
+it was promised (`journal_model` says which marks there are). `record_lives` runs several lives over
 one `MemoryDisk` and returns the log. The acts are functions in `ACTS`: a new feature of the journal
 adds its own there, with the marks that say what must come back, and is cut at every step from then
 on.
@@ -10,45 +10,42 @@ on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vespiary_broker.store.large_messages import LargeMessages
+from vespiary_broker.engine.large_bodies import reference_of
+from vespiary_broker.store.files import MESSAGE_FORM
+from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
+from vespiary_broker.store.paging.folders import PageFolders
+from vespiary_broker.store.paging.page_files import PageFile, PageFiles
+from vespiary_broker.store.paging.page_recovery import remove_leftovers, survey_pages
+from vespiary_broker.store.paging.pager import Pager, PagingOptions
+from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
-from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
-from vespiary_spec.errors import JournalError
+from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.block import FIRST_OFFSET
+from vespiary_codec.journal.branch import BranchName, Xid, encode_branch
+from vespiary_codec.journal.page import block_file_id, check_footer
+from vespiary_native.abc import AckMode, Core, DeliverStatus, NoRoom
+from vespiary_native.choice import block_verifier
+from vespiary_spec.errors import DiskFull, JournalError, VespiaryError
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
-from vespiary_testkit.journal_fates import Tries, end_unheld, give_special, move, set_aside
-from vespiary_testkit.journal_features import (
-    Doubt,
-    branches_of,
-    done_bodies,
-    end_branch,
-    open_large,
-    prepare_branch,
-    send_large,
-)
-from vespiary_testkit.journal_pages import (
-    LifePages,
-    look_after_pages,
-    name_anew,
-    page,
-    page_beside_others,
-)
+from vespiary_testkit.journal_model import Group, Key, Marks
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     QUEUES,
-    Key,
     memory_parts,
     recover_live,
     small_options,
 )
+from vespiary_testkit.paging_rig import RigAddress
 from vespiary_testkit.virtual_time import run_virtual
 
 MakeRing = Callable[[MemoryDisk], Any]
@@ -79,9 +76,10 @@ class Life:
         self.journal = journal
         self.large = large
         self.pages = pages
-        self.branches: dict[int, Doubt] = branches_of(journal.core)
+        self.branches: dict[int, Group] = branches_of(journal.core)
         journal.on_durable = lambda: large.remove(done_bodies(journal.core))
         self.disk = disk
+        self.marks = Marks(disk)
         self.core = journal.core
         self.chance = chance
         self.held: list[Key] = []
@@ -104,11 +102,7 @@ class Life:
         A killed process may have left more, or less, than the model can know: what was found is
         flushed and sealed now, so from here on it is what there is.
         """
-        self.disk.mark("restart")
-        for queue_id, sequence in sorted(known):
-            self.disk.mark(f"found {queue_id} {sequence}")
-        for number in sorted(self.branches):
-            self.disk.mark(f"doubt {number}")
+        self.marks.restart(known, self.branches)
         self.waiting = known - self.locked
 
     @property
@@ -140,10 +134,7 @@ class Life:
         """Stage one message to one queue or to all; return its places; NoRoom is the caller's."""
         route = self.chance.randrange(len(self.routes))
         keys = self.next_keys(route)
-        for queue_id, sequence in keys:
-            self.disk.mark(f"sent {queue_id} {sequence}")
-            if transaction:
-                self.disk.mark(f"adds {transaction} {queue_id} {sequence}")
+        self.marks.sent(keys, transaction)
         self.core.publish(
             self.routes[route],
             b"a:b\n",
@@ -163,22 +154,18 @@ class Life:
 
     def confirm(self, keys: list[Key]) -> None:
         """Mark messages as confirmed: their wait is over."""
-        for queue_id, sequence in keys:
-            self.disk.mark(f"confirmed {queue_id} {sequence}")
+        self.marks.confirmed(keys)
         self.waiting.update(keys)
 
     def stage_acknowledgement(self, key: Key, transaction: int = 0) -> None:
         """Stage the acknowledgement of a held message; NoRoom is the caller's."""
-        self.disk.mark(f"acking {key[0]} {key[1]}")
-        if transaction:
-            self.disk.mark(f"acks {transaction} {key[0]} {key[1]}")
+        self.marks.acking([key], transaction)
         count = self.core.acknowledge(self.consumers[key[0]], key[1], transaction=transaction)
         assert count == 1, key
 
     def acknowledged(self, keys: list[Key]) -> None:
         """Mark acknowledgements as confirmed."""
-        for queue_id, sequence in keys:
-            self.disk.mark(f"acked {queue_id} {sequence}")
+        self.marks.acked(keys)
 
 
 # --- acts -----------------------------------------------------------------------------------------
@@ -282,7 +269,7 @@ async def transact(life: Life) -> None:
     except NoRoom as error:
         raise AssertionError("begin made room for the members, and commit found none") from error
     await life.journal.wait_durable()
-    life.disk.mark(f"settled {number}")
+    life.marks.settled(number)
     life.held = [key for key in life.held if key not in set(ends)]
     life.confirm(keys)
     life.acknowledged(ends)
@@ -292,8 +279,7 @@ async def purge(life: Life) -> None:
     """Acknowledge all that waits in one queue."""
     queue_id = life.chance.choice(QUEUES)
     keys = sorted(key for key in life.waiting if key[0] == queue_id)
-    for _, sequence in keys:
-        life.disk.mark(f"acking {queue_id} {sequence}")
+    life.marks.acking(keys)
     try:
         assert life.core.purge_queue(queue_id) == len(keys)
     except NoRoom:
@@ -335,6 +321,454 @@ async def leave_a_little(life: Life) -> None:
     await receive(life)
     await _end(life, [key for key in life.held if life.chance.random() < 0.9])
     await asyncio.sleep(life.chance.choice((0.02, 0.1)))
+
+
+# --- acts with prepared branches ------------------------------------------------------------------
+
+
+async def prepare_branch(life: Life) -> None:
+    """Prepare a branch that sends and acknowledges; it may be ended much later, or after a cut."""
+    await life.receive()
+    life.transaction += 1
+    number, core = life.transaction, life.core
+    sends = life.chance.randrange(4)
+    acks = life.chance.sample(life.held, min(len(life.held), life.chance.randrange(4)))
+    try:
+        core.begin(number, sends * 10_000, 2 * sends + len(acks), branch=True)
+    except NoRoom:
+        return
+    adds: list[Key] = []
+    for _ in range(sends):
+        route = life.chance.randrange(len(life.routes))
+        adds += life.next_keys(route)
+        core.publish(life.routes[route], b"a:b\n", life.body(), persistent=True, transaction=number)
+    for queue_id, sequence in acks:
+        assert core.acknowledge(life.consumers[queue_id], sequence, transaction=number) == 1
+    group = Group(set(adds), set(acks))
+    life.marks.preparing(number, group)
+    core.prepare(number, branch_name(number))
+    life.held = [key for key in life.held if key not in set(acks)]
+    life.branches[number] = group
+    await life.journal.wait_durable()
+    life.marks.prepared(number)
+
+
+async def end_branch(life: Life) -> None:
+    """Commit or roll back a prepared branch, of this life or of an earlier one."""
+    if not life.branches:
+        return
+    number = life.chance.choice(sorted(life.branches))
+    is_commit = life.chance.random() < 0.5
+    try:
+        life.core.resolve(number, commit=is_commit)
+    except NoRoom:
+        return
+    group = life.branches.pop(number)
+    life.marks.ending(number, group, commit=is_commit)
+    await life.journal.wait_durable()
+    life.marks.ended(number, group, commit=is_commit)
+    life.waiting.update(group.adds if is_commit else group.acks)
+
+
+def branch_name(number: int) -> bytes:
+    """Return the name that a branch gets."""
+    return encode_branch(BranchName(Xid(1, number.to_bytes(8), b""), 1, "amy"))
+
+
+def branches_of(core: Core) -> dict[int, Group]:
+    """Return what the prepared branches of a core hold; none of it may be missing."""
+    found = {}
+    for facts in core.branches():
+        assert facts.is_whole, facts
+        assert not facts.missing, facts
+        assert core.branch_data(facts.transaction) == branch_name(facts.transaction), facts
+        members = core.branch_members(facts.transaction)
+        keys = [((m.queue_id, m.sequence), m.is_acknowledgement) for m in members]
+        found[facts.transaction] = Group(
+            {key for key, is_ack in keys if not is_ack}, {key for key, is_ack in keys if is_ack}
+        )
+    return found
+
+
+# --- acts with large messages ---------------------------------------------------------------------
+
+
+def large_folder(folder: Path) -> Path:
+    """Return where the bodies of a journal's large messages are."""
+    return folder / "large"
+
+
+async def open_large(folder: Path, disk: MemoryDisk, core: Core, now_ms: int) -> LargeMessages:
+    """Open the bodies as a broker does; ids follow from `now_ms`."""
+    made = await LargeMessages.open(
+        LargeMessageOptions(directory=large_folder(folder)),
+        core.live_large(),
+        disk=disk,
+        executor=InlineExecutor(),
+    )
+    made._clock_ms = lambda: now_ms
+    assert not made.damaged, made.damaged
+    return made
+
+
+async def send_large(life: Life) -> None:
+    """Send a message whose body is in a file, to one queue or to all, and wait for its confirm."""
+    writer = life.large.begin()
+    for _ in range(life.chance.randrange(3)):
+        writer.put(life.chance.randbytes(life.chance.choice((1, 600, 5000))))
+    try:
+        body = await writer.finish(is_persistent=True)
+    except VespiaryError:
+        return  # the disk is full
+    route = life.chance.randrange(len(life.routes))
+    keys = life.next_keys(route)
+    life.marks.sent(keys)
+    try:
+        life.core.publish(
+            life.routes[route], b"a:b\n", reference_of(body), persistent=True, large=True
+        )
+    except NoRoom:
+        life.large.remove([body.large_id])
+        return
+    life.large.adopt(body)
+    await life.journal.wait_durable()
+    life.confirm(keys)
+
+
+def done_bodies(core: Core) -> list[int]:
+    """Return the bodies that nobody needs any more."""
+    return core.take_done_large()
+
+
+def lost_bodies(disk: MemoryDisk, folder: Path, core: Core) -> list[str]:
+    """Return what is wrong with the bodies that live messages refer to."""
+    wrong = []
+    for body in core.live_large():
+        inode = disk.files.get(large_folder(folder) / f"{body.large_id:016x}.msg")
+        if inode is None:
+            wrong.append(f"the body {body.large_id:016x} of a live message is gone")
+        elif (len(inode.data), crc32c(bytes(inode.data))) != (body.size_bytes, body.crc):
+            wrong.append(f"the body {body.large_id:016x} of a live message is another")
+    return wrong
+
+
+# --- acts in which Python decides over messages: ends, moves, sets aside --------------------------
+
+# Acts of a journal's life in which Python decides over messages: ends, moves, sets aside. What a
+# message is, these acts learn from the core alone (`abc_inspection`).
+
+
+class Tries:
+    """Reads slabs back; one that never comes (a file that is gone) fails the life, not its time."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+
+    async def load(self, life: Life, file_id: int, slab: int) -> None:
+        """Read a slab back.
+
+        Raises:
+            AssertionError: Too many could not be read.
+        """
+        if not await life.journal.load_slab(file_id, slab):
+            self._failed += 1
+            assert self._failed < 1000, f"slab {slab} of file {file_id} does not come back"
+            await asyncio.sleep(0)
+
+    async def open_page(self, life: Life) -> None:
+        """Have the page opened that a consumer stands in front of.
+
+        Raises:
+            AssertionError: That was tried too often.
+        """
+        self._failed += 1
+        assert self._failed < 1000, f"a page does not open: {life.pages.pager.statistics()}"
+        life.pages.pager.serve()
+        await asyncio.sleep(0.0005)
+
+
+async def look(life: Life, queue_id: int) -> list[Key]:
+    """Return the deliverable messages of a queue; what is not in memory is read back."""
+    found: list[Key] = []
+    sequence = 0
+    tries = Tries()
+    async with life.pages.opened(queue_id):
+        while sequence < life.core.queue_statistics(queue_id).available:
+            seen = life.core.look(queue_id, sequence, life.chance.choice((1, 5, 100)))
+            assert seen.absent is not None or seen.next_sequence > sequence
+            found += [(queue_id, view.sequence) for view in seen.messages]
+            sequence = seen.next_sequence
+            if seen.absent is not None:
+                await tries.load(life, *seen.absent)
+    waiting = sorted(key for key in life.waiting if key[0] == queue_id)
+    assert found == waiting, "what is seen is what was confirmed and not taken"
+    return found
+
+
+async def give_special(life: Life, consumer: int, queue_id: int) -> list[Key]:
+    """Give a consumer all special messages of a queue, at which `deliver` stops."""
+    given: list[Key] = []
+    sequence = 0
+    tries = Tries()
+    while sequence < life.core.queue_statistics(queue_id).available:
+        seen = life.core.look(queue_id, sequence, 100, special_only=True)
+        for view in seen.messages:
+            await give_one(life, consumer, queue_id, view.sequence)
+            given.append((queue_id, view.sequence))
+        sequence = seen.next_sequence
+        if seen.absent is not None:
+            await tries.load(life, *seen.absent)
+    life.core.specials_seen(queue_id)
+    return given
+
+
+async def give_one(life: Life, consumer: int, queue_id: int, sequence: int) -> None:
+    """Give a consumer a message; what is not in memory is read back."""
+    tries = Tries()
+    while True:
+        status, count, passed, _ = life.core.give(consumer, [sequence], 1)
+        if status is DeliverStatus.LARGE:
+            assert life.core.give_large(consumer, sequence) is not None
+            return
+        if status is not DeliverStatus.ABSENT:
+            assert (status, count, passed) == (DeliverStatus.DRAINED, 1, 1)
+            return
+        await tries.load(life, *life.core.absent_for(queue_id, sequence))
+
+
+async def end_unheld(life: Life) -> None:
+    """End some messages that nobody holds, as if they had expired."""
+    queue_id = life.chance.choice(QUEUES)
+    keys = [key for key in await look(life, queue_id) if life.chance.random() < 0.4]
+    life.marks.acking(keys)
+    try:
+        assert life.core.finish(queue_id, [sequence for _, sequence in keys]) == len(keys)
+    except NoRoom:
+        # Some are ended, those in front; the journal says which, and the core too.
+        left = {view.sequence for view in life.core.look(queue_id, 0, 10**6).messages}
+        life.waiting.difference_update(key for key in keys if key[1] not in left)
+        await life.journal.wait_durable()
+        return
+    life.waiting.difference_update(keys)
+    await life.journal.wait_durable()
+    life.acknowledged(keys)
+
+
+async def move(life: Life) -> None:
+    """Move messages to a queue in one transaction: held ones, and ones that nobody holds."""
+    await life.receive()
+    held = life.chance.sample(life.held, min(len(life.held), life.chance.randrange(3)))
+    sent = [key for _ in range(3) for key in life.try_publish()]
+    await life.journal.wait_durable()
+    life.confirm(sent)
+    unheld = (await look(life, life.chance.choice(QUEUES)))[:2]
+    life.transaction += 1
+    number, ends = life.transaction, held + unheld
+    try:
+        life.core.begin(number, len(ends) * 10_000, 3 * len(ends))
+    except NoRoom:
+        return
+    added: list[Key] = []
+    for key in ends:
+        added += life.publish(number)
+        life.marks.acking([key], number)
+        if key in held:
+            count = life.core.finish_held(life.consumers[key[0]], key[1], transaction=number)
+        else:
+            count = life.core.finish(key[0], [key[1]], transaction=number)
+        assert count == 1, key
+    life.core.commit(number)
+    await life.journal.wait_durable()
+    life.marks.settled(number)
+    life.held = [key for key in life.held if key not in set(ends)]
+    life.waiting.difference_update(ends)
+    life.confirm(added)
+    life.acknowledged(ends)
+
+
+async def set_aside(life: Life) -> None:
+    """Set messages aside, while others go and the compaction moves them, then put them back."""
+    queue_id = life.chance.choice(QUEUES)
+    keys = [key for key in await look(life, queue_id) if life.chance.random() < 0.3]
+    for _, sequence in keys:
+        assert life.core.set_aside(queue_id, sequence)
+    life.waiting.difference_update(keys)
+    await life.receive()
+    assert not life.held or not set(life.held) & set(keys)
+    await asyncio.sleep(life.chance.choice((0.0005, 0.03)))
+    assert life.core.queue_statistics(queue_id).aside == len(keys)
+    for _, sequence in keys:
+        assert life.core.put_back(queue_id, sequence)
+    life.waiting.update(keys)
+
+
+# --- acts that page -------------------------------------------------------------------------------
+
+# Acts of a journal's life that page: messages move into files, come back, and end there. Moving
+# changes nothing that was promised, so it leaves no mark.
+
+
+def paging_folder(folder: Path) -> Path:
+    """Return where the pages of a journal are."""
+    return folder / "paging"
+
+
+class LifePages:
+    """The pager of a life. Owner: the loop that runs the life."""
+
+    def __init__(self, pager: Pager, core: Core) -> None:
+        self.pager = pager
+        self.address = RigAddress(core)
+        self.address.is_wanted = False
+        self._core = core
+
+    @classmethod
+    async def open(
+        cls, folder: Path, disk: MemoryDisk, journal: MessageJournal, chance: random.Random
+    ) -> LifePages:
+        """Open the pages as a broker does; ids and salts follow from `chance`."""
+        pager = await Pager.open(
+            PagingOptions(directory=paging_folder(folder), retry_s=0.005),
+            journal,
+            disk=disk,
+            executor=InlineExecutor(),
+        )
+        now_ms = chance.getrandbits(40)
+        pager._clock_ms = pager._mover._clock_ms = lambda: now_ms
+        pager._mover._new_salt = lambda: chance.getrandbits(64)
+        pager.start()
+        made = cls(pager, journal.core)
+        pager.page(made.address)
+        return made
+
+    async def move(self) -> bool:
+        """Move waiting messages into one page; return whether anything was moved.
+
+        The pager's own task wants nothing of the address meanwhile: only one page of an address may
+        be filled at a time.
+        """
+        mover, page = self.pager._mover, None
+        try:
+            filled = await mover.fill(self.address, self.address.surplus_bytes())
+            if filled is not None:
+                page = await mover.finish(self.address, filled)
+        except (NoRoom, DiskFull):
+            return False  # all of them are still in the journal
+        if page is not None:
+            self.pager._note_written(page)
+        return page is not None
+
+    @contextlib.asynccontextmanager
+    async def opened(self, queue_id: int) -> AsyncIterator[None]:
+        """Have all pages of a queue open: what stands in closed ones is not seen."""
+        self.address.remembered = [queue_id]
+        try:
+            async with asyncio.timeout(60):
+                while self._core.queue_statistics(queue_id).paged:
+                    self.pager.open_all(queue_id)
+                    await asyncio.sleep(0.0005)
+            yield
+        finally:
+            self.address.remembered = []
+
+
+async def page(life: Life) -> None:
+    """Move what waits into pages, as far as that goes."""
+    sent = [key for _ in range(life.chance.choice((0, 5, 12))) for key in life.try_publish()]
+    await life.journal.wait_durable()
+    life.confirm(sent)
+    life.pages.address.keep_bytes = life.chance.choice((0, 0, 2000, 20_000))
+    for _ in range(life.chance.choice((1, 3))):
+        if not await life.pages.move():
+            break
+    await life.journal.wait_durable()
+
+
+async def page_beside_others(life: Life) -> None:
+    """Move while messages come, are taken and end."""
+    moving = asyncio.ensure_future(life.pages.move())
+    try:
+        for _ in range(life.chance.randrange(1, 4)):
+            await life.receive()
+            sent, ending = life.try_publish(), []
+            for key in life.held[: life.chance.randrange(3)]:
+                try:
+                    life.stage_acknowledgement(key)
+                except NoRoom:
+                    break
+                life.held.remove(key)
+                ending.append(key)
+            await life.journal.wait_durable()
+            life.confirm(sent)
+            life.acknowledged(ending)
+    finally:
+        await moving
+
+
+async def look_after_pages(life: Life) -> None:
+    """Give the pager its turns: pages that are done go, old ones are named again."""
+    for _ in range(3):
+        life.pages.pager._wake.set()  # or it would come after 250 rounds of the keeper
+        await asyncio.sleep(0.002)
+
+
+async def name_anew(life: Life) -> None:
+    """Have the journal name pages again, with what is left of them."""
+    for facts in life.core.pages():
+        if facts.places and life.chance.random() < 0.8:
+            with contextlib.suppress(NoRoom):
+                life.core.page_restage(facts.page_id)
+    await life.journal.wait_durable()
+
+
+# --- what an image must hold of pages -------------------------------------------------------------
+
+
+def files_of(disk: MemoryDisk, folder: Path) -> PageFiles:
+    """Return the page files of a journal on a disk."""
+    survey = survey_folder(folder, MESSAGE_FORM, disk, is_direct=True)
+    folders = PageFolders(paging_folder(folder), disk)
+    return PageFiles(folders, disk, journal_id=survey.journal_id or b"")
+
+
+def open_pages(disk: MemoryDisk, folder: Path, core: Core) -> None:
+    """Have all pages that a recovered journal names in the rings, every byte of them looked at.
+
+    Raises:
+        PageDamaged: One is missing or damaged.
+        AssertionError: Its blocks are not what its index says.
+        ValueError: Its index lacks a place.
+    """
+    named = {facts.page_id: facts.salt for facts in core.pages() if facts.places}
+    if not named:
+        return
+    files = files_of(disk, folder)
+    for found in survey_pages(files, named).pages.values():
+        footer = files.read_footer(found)
+        _check_blocks(files, disk, found, footer)
+        for queue_id in QUEUES:
+            if any(facts.page_id == found.page_id for facts in core.extents(queue_id)):
+                core.page_enter(found.page_id, queue_id, footer)
+
+
+def _check_blocks(files: PageFiles, disk: MemoryDisk, found: PageFile, footer: bytes) -> None:
+    trailer = check_footer(footer, page_id=found.page_id, salt=found.salt)
+    path = files.path(found.address, found.page_id)
+    data = memoryview(bytes(disk.files[path].data[FIRST_OFFSET : trailer.footer_offset]))
+    file_id = block_file_id(found.page_id)
+    blocks = block_verifier()(data, FIRST_OFFSET, found.salt, file_id, FILE_BYTES)
+    assert len(blocks) == trailer.blocks, f"{len(blocks)} of {trailer.blocks} blocks in {path}"
+    assert blocks[-1].is_seal, path
+
+
+def remove_unnamed(disk: MemoryDisk, folder: Path, core: Core) -> None:
+    """Look at the paging folder as a start does, and remove what crashes left there."""
+    files = files_of(disk, folder)
+    named = {facts.page_id: facts.salt for facts in core.pages() if facts.places}
+    remove_leftovers(files, survey_pages(files, named))
+
+
+# --- the table of acts ----------------------------------------------------------------------------
 
 
 class Act(NamedTuple):

@@ -1,8 +1,7 @@
-"""A small life of a message journal on a `MemoryDisk`, and the oracle for what must come back.
+"""A small life of a message journal on a `MemoryDisk`, and what recovery finds there.
 
-The workload leaves marks in the disk's log: `sent Q S` before a message is staged, `confirmed Q S`
-when its wait is over, `acking Q S` and `acked Q S` likewise, `member T Q S` for what belongs to a
-transaction. `judge` compares an image's marks with what recovery finds there.
+`Client` leaves marks in the disk's log (`journal_model`); `judge` compares an image's marks with
+what recovery finds there. `LiveSet` finds it by the rules of the format.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import random
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +35,37 @@ from vespiary_codec.journal.record import (
     digest_members,
     walk_records,
 )
-from vespiary_native.abc import AckMode, DeliverStatus
+from vespiary_native.abc import AckMode, Core, DeliverStatus
 from vespiary_native.choice import block_verifier, open_core
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.faulty_ring import MemoryRing
+from vespiary_testkit.journal_model import Key, Marks, Model
+from vespiary_testkit.virtual_time import run_virtual
 from vespiary_testkit.waiting import WAIT_S
 
-POLL_S = 0.0005
+POLL_S = 0.001  # the least that the loop waits
 FILE_BYTES = 64 * 1024
-Key = tuple[int, int]
 QUEUES = (1, 2)
 _MEMBERS = AddRecord | AckRecord | DuplicateRecord
 
 
-def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on a loop of its own."""
+def _runs_with(runner: Callable[[Coroutine[Any, Any, None]], None]) -> Callable[..., Any]:
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def wrapper(**names: Any) -> None:
+            runner(test(**names))
 
-    @functools.wraps(test)
-    def wrapper(**names: Any) -> None:
-        asyncio.run(test(**names))
+        return wrapper
 
-    return wrapper
+    return decorate
+
+
+run = _runs_with(product_loop.run)
+"""Runs an async test on an event loop of the product's kind."""
+
+run_in_virtual_time = _runs_with(run_virtual)
+"""Runs an async test on a virtual clock: a journal in memory then writes the same blocks always."""
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = WAIT_S) -> None:
@@ -114,13 +123,18 @@ async def open_memory(
 
 
 class Client:
-    """Sends to and acknowledges from the queues of a journal, and marks what it did."""
+    """Sends to and acknowledges from the queues of a journal, and marks what it did.
+
+    A test of one behaviour gives it a fixed seed, so that the files and sizes are those it needs; a
+    test that cuts or damages what the client wrote takes the seed from `seeds.seed_for`.
+    """
 
     body_sizes = range(100, 6000)
 
     def __init__(self, journal: MessageJournal, disk: MemoryDisk, seed: int) -> None:
         self.journal = journal
         self.disk = disk
+        self.marks = Marks(disk)
         self.core = journal.core
         self.chance = random.Random(seed)
         self.routes = {queue_id: self.core.open_route([queue_id]) for queue_id in QUEUES}
@@ -136,9 +150,7 @@ class Client:
 
     def _publish(self, queue_id: int, transaction: int = 0) -> Key:
         key = (queue_id, self.core.queue_statistics(queue_id).tail)
-        self.disk.mark(f"sent {queue_id} {key[1]}")
-        if transaction:
-            self.disk.mark(f"member {transaction} {queue_id} {key[1]}")
+        self.marks.sent([key], transaction)
         body = bytes(self.chance.choice(self.body_sizes))
         self.core.publish(
             self.routes[queue_id], b"a:b\n", body, persistent=True, transaction=transaction
@@ -149,8 +161,7 @@ class Client:
         """Send messages outside of transactions and wait until they are confirmed."""
         keys = [self._publish(self.chance.choice(QUEUES)) for _ in range(count)]
         await self.journal.wait_durable()
-        for queue_id, sequence in keys:
-            self.disk.mark(f"confirmed {queue_id} {sequence}")
+        self.marks.confirmed(keys)
 
     async def send_transaction(self, count: int) -> None:
         """Send messages in one transaction and wait until it is confirmed."""
@@ -159,8 +170,8 @@ class Client:
         keys = [self._publish(self.chance.choice(QUEUES), self.transaction) for _ in range(count)]
         self.core.commit(self.transaction)
         await self.journal.wait_durable()
-        for queue_id, sequence in keys:
-            self.disk.mark(f"confirmed {queue_id} {sequence}")
+        self.marks.settled(self.transaction)
+        self.marks.confirmed(keys)
 
     async def receive(self) -> None:
         """Take all deliverable messages, those that must be read back included."""
@@ -177,11 +188,10 @@ class Client:
         """Acknowledge the oldest messages held and wait until that is confirmed."""
         keys, self.held = self.held[:count], self.held[count:]
         for queue_id, sequence in keys:
-            self.disk.mark(f"acking {queue_id} {sequence}")
+            self.marks.acking([(queue_id, sequence)])
             assert self.core.acknowledge(self.consumers[queue_id], sequence) == 1
         await self.journal.wait_durable()
-        for queue_id, sequence in keys:
-            self.disk.mark(f"acked {queue_id} {sequence}")
+        self.marks.acked(keys)
 
 
 class _Open:
@@ -204,7 +214,11 @@ class _Open:
 
 
 class LiveSet:
-    """A sink that keeps the live messages as a set: the rules of the format, said once more."""
+    """A sink that keeps the live messages as a set: the rules of the format, written a second time.
+
+    Not one with the core, nor with the live set of the tools (`store.live_set`): the power cuts
+    compare the core with this, and a rule that both had from one place could be wrong in both.
+    """
 
     def __init__(self) -> None:
         self.live: set[Key] = set()
@@ -326,35 +340,42 @@ def recover_and_seal(disk: MemoryDisk, folder: Path) -> set[Key]:
     return sink.live
 
 
-def core_counts(disk: MemoryDisk, folder: Path) -> dict[int, int]:
-    """Return the number of messages by queue that the core of this run restores."""
-    core = open_core(slab_bytes=FILE_BYTES, slabs_max=64, record_bytes_max=24 * 1024)
+def new_core(slabs_max: int = 64) -> Core:
+    """Return a core of this run with the queues of these journals, to be restored."""
+    core = open_core(slab_bytes=FILE_BYTES, slabs_max=slabs_max, record_bytes_max=24 * 1024)
     for queue_id in QUEUES:
         core.open_queue(queue_id)
+    return core
+
+
+class RulesAnd:
+    """A sink that gives each block to the rules of the format and to a core.
+
+    Args:
+        other: The core, or a sink around it.
+        rules: The rules.
+    """
+
+    def __init__(self, other: Any, rules: LiveSet) -> None:
+        self.rules = rules
+        self._other = other
+
+    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
+        self._other.restore_file(file_id, salt, size_bytes)
+
+    def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
+        self.rules.restore_block(file_id, offset, block)
+        return self._other.restore_block(file_id, offset, block)
+
+
+def core_counts(disk: MemoryDisk, folder: Path) -> dict[int, int]:
+    """Return the number of messages by queue that the core of this run restores."""
+    core = new_core()
     recover(disk, folder, core)
     core.restore_done()
     return {queue_id: core.queue_statistics(queue_id).ready for queue_id in QUEUES}
 
 
-def judge(marks: tuple[str, ...], live: set[Key]) -> list[str]:
+def judge(marks: Iterable[str], live: set[Key]) -> list[str]:
     """Return what is wrong with the messages that came back after a cut; nothing if all is well."""
-    said: dict[str, set[Key]] = defaultdict(set)
-    transactions: dict[str, set[Key]] = defaultdict(set)
-    for mark in marks:
-        kind, *numbers = mark.split()
-        if kind == "member":
-            transactions[numbers[0]].add((int(numbers[1]), int(numbers[2])))
-        else:
-            said[kind].add((int(numbers[0]), int(numbers[1])))
-    wrong = []
-    if lost := said["confirmed"] - said["acking"] - live:
-        wrong.append(f"confirmed and lost: {sorted(lost)}")
-    if risen := said["acked"] & live:
-        wrong.append(f"acknowledgement confirmed and back: {sorted(risen)}")
-    if strange := live - said["sent"]:
-        wrong.append(f"never sent: {sorted(strange)}")
-    for number, members in transactions.items():
-        rest = members - said["acking"]
-        if rest & live and rest - live:
-            wrong.append(f"half of transaction {number}: {sorted(rest & live)} of {sorted(rest)}")
-    return wrong
+    return Model.of_marks(marks).judge(live)

@@ -7,16 +7,14 @@ The broker is `BrokerApp` as `vespiary run --json` starts it; only its disk and 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvloop
 
-from vespiary_broker.app import log_lines
+from vespiary_broker.app import event_loop, log_lines
 from vespiary_broker.app.broker import BrokerApp
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.instance import load_instance
@@ -54,8 +52,7 @@ def main() -> int:
         journal_parts=dataclasses.replace(journal, open_ring=open_ring),
         bindings_parts=dataclasses.replace(bindings, open_ring=open_bindings_ring),
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(app.run())
+    return event_loop.run(app.run())
 
 
 if __name__ == "__main__":

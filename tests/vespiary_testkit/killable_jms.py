@@ -16,6 +16,7 @@ from typing import Any
 
 from vespiary_broker.store.bindings import BindingsParts
 from vespiary_broker.store.jms import JmsJournal
+from vespiary_testkit import product_loop
 from vespiary_testkit.failpoints import Failpoints, WatchedDisk, WatchedRing
 
 
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--visit", type=int, default=1)
     parser.add_argument("--log", type=Path, required=True)
     asked = parser.parse_args()
-    asyncio.run(_serve(asked.data, Failpoints(asked.point, asked.visit, asked.log)))
+    product_loop.run(_serve(asked.data, Failpoints(asked.point, asked.visit, asked.log)))
 
 
 if __name__ == "__main__":

@@ -510,15 +510,13 @@ def installed(found: KubernetesCluster) -> Iterator[None]:
     build_images(found)
     definitions = found.kubectl("get", "crd", "-o", "name").stdout
     had_crds = BROKER in definitions
-    for leaving in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # of a session that has just ended
-        there = found.get("namespace", leaving)
-        if there is not None and there["metadata"].get("deletionTimestamp"):
-            gone = ("wait", "--for=delete", f"namespace/{leaving}", "--timeout=300s")
-            found.kubectl(*gone, timeout_s=310)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
-    namespace["metadata"] = {
-        "name": SYSTEM_NAMESPACE,
-        "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": SYSTEM_NAMESPACE,
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        },
     }
     for name in (SYSTEM_NAMESPACE, TUNING_NAMESPACE):  # those of a session that ended just now
         wait_for(f"the namespace {name} has gone, or is to stay", lambda: not is_going(name))  # noqa: B023

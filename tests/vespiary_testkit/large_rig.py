@@ -11,6 +11,7 @@ from typing import Any
 from vespiary_broker.server.listener import LargeLimits
 from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_spec.settings import AddressSettings, DiskFullPolicy
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
@@ -26,14 +27,19 @@ POLICIES = {
 
 
 class LargeRig(ServerRig):
-    """A server whose large bodies go to a small disk in memory."""
+    """A server whose large bodies go to a small disk in memory; `options` as for `ServerRig`."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, AddressSettings] | None = None, **options: Any) -> None:
         self.disk = MemoryDisk(capacity_bytes=ROOM)
-        options = LargeMessageOptions(directory=FOLDER, retry_s=0.001)
-        self.large = LargeMessages(options, self.disk, InlineExecutor())
-        journal = MemoryJournal(files=2)
-        super().__init__(journal=journal, settings=POLICIES, large=self.large, large_limits=LIMITS)
+        large = LargeMessageOptions(directory=FOLDER, retry_s=0.001)
+        self.large = LargeMessages(large, self.disk, InlineExecutor())
+        super().__init__(
+            journal=MemoryJournal(files=2),
+            settings=POLICIES | (settings or {}),
+            large=self.large,
+            large_limits=LIMITS,
+            **options,
+        )
 
     def make_full(self) -> None:
         """Leave room for a third of a body."""
@@ -64,7 +70,10 @@ class LargeRig(ServerRig):
         return [bytes(self.disk.files[path].data) for path in sorted(self.disk.files)]
 
 
-def rigged(test: Callable[[LargeRig], Awaitable[None]]) -> Any:
+def rigged(
+    test: Callable[[LargeRig], Awaitable[None]],
+    runner: Callable[[Any], None] = product_loop.run,
+) -> Any:
     """Run a test on a loop and a rig of its own."""
 
     @wraps(test)
@@ -74,7 +83,7 @@ def rigged(test: Callable[[LargeRig], Awaitable[None]]) -> Any:
             await test(rig)
             await rig.close()
 
-        asyncio.run(scenario())
+        runner(scenario())
 
     del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for a fixture `rig`
     return run

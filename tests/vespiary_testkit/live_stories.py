@@ -27,7 +27,7 @@ from vespiary_codec.journal.record import (
     encode_record,
 )
 from vespiary_pipeline.transform.live import WIDE
-from vespiary_testkit.live_worlds import Story
+from vespiary_testkit.journal_blocks import Story
 
 SALT = 5
 NAME = encode_branch(BranchName(Xid(1, b"g", b"q"), 1, "amy"))

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from vespiary_broker.store.live_set import LiveSet
-from vespiary_codec.journal.block import BlockHeader, encode_block
-from vespiary_codec.journal.record import AddLayout, Record, align8, encode_record
+from vespiary_codec.journal.record import AddLayout
 from vespiary_native.twin import TwinCore
 from vespiary_testkit.journal_rows import RowSink, table
 from vespiary_testkit.journal_workload import FILE_BYTES, QUEUES
@@ -192,44 +191,3 @@ class Many:
                 said = deliveries[number, place.queue_id, place.sequence]["deliveries"]
                 # What a PAGE record says of deliveries is in no column.
                 assert said == count or (said is None and place.page_id is not None), world.name
-
-
-class Story:
-    """A journal told block by block; call it with a sink. Owner: the test."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[int, int, memoryview | None]] = []
-        self._sequence = 0
-        self._file_id, self._offset = 0, 4096
-
-    def file(self, file_id: int) -> None:
-        """Begin a file."""
-        self._file_id, self._offset = file_id, 4096
-        self._steps.append((file_id, 0, None))
-
-    def block(self, *records: bytes | Record, gap: int = 0) -> None:
-        """Tell of a block; `gap` blocks before it are missing."""
-        encoded = [r if isinstance(r, bytes) else encode_record(r) for r in records]
-        payload = b"".join(one.ljust(align8(len(one)), b"\0") for one in encoded)
-        self._sequence += 1 + gap
-        header = BlockHeader(
-            sequence=self._sequence,
-            file_id=self._file_id,
-            watermark=0,
-            payload_bytes=len(payload),
-            records=len(records),
-            previous_crc=0,
-            time_ms=5,
-        )
-        block = encode_block(header, payload, salt=1, offset=self._offset)
-        view = memoryview(block)[: 64 + len(payload)]
-        self._steps.append((self._file_id, self._offset, view))
-        self._offset += len(block)
-
-    def __call__(self, sink: Any) -> None:
-        """Give all of it to a sink."""
-        for file_id, offset, block in self._steps:
-            if block is None:
-                sink.restore_file(file_id, 1, FILE_BYTES)
-            else:
-                sink.restore_block(file_id, offset, block)

@@ -11,6 +11,7 @@ from vespiary_testkit.mutant import Mutant
 
 _BRANCHES: Final = "tests/unit/vespiary_native/test_core_branches.py::"
 _EACH: Final = _BRANCHES + "test_each_file_that_a_branch_needs_stays_also_after_a_restart"
+_LONE_END: Final = _BRANCHES + "test_a_prepare_alone_goes_before_the_file_with_its_end"
 _ALONE: Final = _BRANCHES + "test_a_prepare_alone_keeps_its_file_also_after_a_restart"
 
 PYTHON_BRANCHES: Final[tuple[Mutant, ...]] = (
@@ -29,6 +30,14 @@ PYTHON_BRANCHES: Final[tuple[Mutant, ...]] = (
         "        branch.pin([pending.prepare_file])\n",
         "",
         _ALONE,
+    ),
+    Mutant(
+        "end of a branch goes before its PREPARE (twin)",
+        "After a restart the file of a COMMIT or ROLLBACK may go first: the branch is in doubt.",
+        "native/vespiary_native/twin/recovery.py",
+        "            file.cancels.add(pending.prepare_file)\n",
+        "            pass\n",
+        _LONE_END,
     ),
 )
 
@@ -64,5 +73,13 @@ NATIVE_BRANCHES: Final[tuple[Mutant, ...]] = (
         "        bad = branch_pin(core, made, m->entry.slot);\n",
         "        bad = 0;\n",
         _EACH,
+    ),
+    Mutant(
+        "end of a branch goes before its PREPARE",
+        "After a restart the file of a COMMIT or ROLLBACK may go first: the branch is in doubt.",
+        "native/src/recovery.c",
+        "        int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;\n",
+        "        int bad = 0;\n",
+        _LONE_END,
     ),
 )

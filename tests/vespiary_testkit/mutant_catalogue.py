@@ -90,6 +90,14 @@ PYTHON: Final[tuple[Mutant, ...]] = (
         _WRITER + "test_who_waits_for_the_failing_write_is_told",
     ),
     Mutant(
+        "one look at the disk for a large body",
+        "A large body takes the space that the limits of the disk keep free for the journal.",
+        _STORE + "large_writer.py",
+        "            self._look_at = self._written + _LOOK_BYTES\n",
+        "            self._look_at = 1 << 62\n",
+        _T + "test_large_messages.py::test_the_limits_of_the_disk_are_checked_again_within_a_body",
+    ),
+    Mutant(
         "no covering block when idle",
         "The last confirms stay above every watermark when the journal falls idle.",
         _STORE + "writer.py",

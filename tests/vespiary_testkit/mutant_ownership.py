@@ -1,4 +1,4 @@
-"""Seeded faults of the ownership: two brokers that confirm on one journal.
+"""Seeded faults of the ownership: two brokers on one journal, or two operators on one cluster.
 
 Data only, part of `mutant_catalogue`.
 """
@@ -11,6 +11,7 @@ from vespiary_testkit.mutant import Mutant
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _LEASE: Final = "tests/unit/vespiary_broker/store/test_lease.py::"
+_LEADERSHIP: Final = "tests/unit/vespiary_operator/test_leadership.py::"
 _CLAIM: Final = "tests/unit/vespiary_broker/store/test_ownership.py::"
 
 PYTHON_OWNERSHIP: Final[tuple[Mutant, ...]] = (
@@ -85,5 +86,22 @@ PYTHON_OWNERSHIP: Final[tuple[Mutant, ...]] = (
         "    claim.verify()\n    released",
         "    released",
         _CLAIM + "test_a_lost_journal_is_not_released",
+    ),
+    Mutant(
+        "a renewal counts from its answer",
+        "An operator that was stopped in its request leads when it wakes, although another does.",
+        "operator/vespiary_operator/leadership.py",
+        "            self._renewed_at = began\n",
+        "            self._renewed_at = self._clock()\n",
+        _LEADERSHIP + "test_a_renewal_counts_from_its_request_not_from_its_answer",
+    ),
+    Mutant(
+        "drained into what is not ready",
+        "A broker that leaves is cordoned and drained into one that cannot take its messages.",
+        "operator/vespiary_operator/draining.py",
+        "    if to is None or not pods.is_ready(to):\n",
+        "    if to is None:\n",
+        "tests/unit/vespiary_operator/test_draining.py::"
+        "test_a_drain_starts_only_when_its_receiver_is_ready",
     ),
 )

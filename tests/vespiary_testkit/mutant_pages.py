@@ -14,6 +14,7 @@ _PAGES: Final = "tests/unit/vespiary_native/test_core_pages.py::"
 _CALLS: Final = "tests/unit/vespiary_native/test_core_pages_calls.py::"
 
 _CUTS: Final = "tests/crash/test_power_cuts.py::test_every_power_cut_keeps_what_was_confirmed[0]"
+_VOLATILE: Final = _PAGES + "test_what_need_not_survive_is_marked_in_its_page"
 _STORE: Final = "broker/vespiary_broker/store/paging/"
 
 PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
@@ -64,6 +65,14 @@ PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
         "        if page.pins and self._branches.is_ending:\n",
         "        if False:\n",
         _CALLS + "test_a_branch_holds_a_place_in_a_page",
+    ),
+    Mutant(
+        "page without the volatile flag (twin)",
+        "A message that need not survive is taken for one of the journal in its page.",
+        "native/vespiary_native/twin/pages.py",
+        " | (VOLATILE if is_volatile else 0)",
+        "",
+        _VOLATILE,
     ),
 )
 
@@ -166,5 +175,13 @@ NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
         "    uint64_t end = q->available < q->paged_next ? q->available : q->paged_next;\n",
         "    uint64_t end = q->available;\n",
         _PAGES + "test_what_waits_moves_and_comes_back_in_order",
+    ),
+    Mutant(
+        "page without the volatile flag",
+        "A message that need not survive is taken for one of the journal in its page.",
+        "native/src/page_writer.c",
+        "                      (is_volatile ? FLAG_VOLATILE : 0));",
+        "                      0);",
+        _VOLATILE,
     ),
 )

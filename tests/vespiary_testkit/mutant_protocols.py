@@ -12,6 +12,7 @@ from vespiary_testkit.mutant import Mutant
 _SERVER: Final = "broker/vespiary_broker/server/"
 _MQTT: Final = "tests/unit/vespiary_broker/server/mqtt/"
 _AMQP: Final = "tests/unit/vespiary_broker/server/amqp/"
+_BODIES: Final = "tests/unit/vespiary_broker/server/test_transaction_bodies.py::"
 _CORE_AMQP: Final = "tests/unit/vespiary_native/test_core_amqp.py::"
 _SENDING: Final = "tests/unit/vespiary_native/test_core_amqp_sending.py::"
 
@@ -39,6 +40,14 @@ PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "        self.connection.confirm(encode_frame(Frame(channel, body)))\n",
         "        self.connection.write(encode_frame(Frame(channel, body)))\n",
         _AMQP + "test_receiving.py::test_accepted_comes_behind_the_flush",
+    ),
+    Mutant(
+        "accepted after the link is gone",
+        "An AMQP sender that detaches is answered before it is told what was accepted.",
+        _SERVER + "amqp/session.py",
+        "        self.flush()\n        return link.detach(asked)\n",
+        "        return link.detach(asked)\n",
+        _AMQP + "test_receiving.py::test_what_was_taken_is_accepted_before_the_end[detach]",
     ),
     Mutant(
         "lessons outlive their link",
@@ -90,6 +99,50 @@ PYTHON_PROTOCOLS: Final[tuple[Mutant, ...]] = (
         "            frame_bytes = min(frame_bytes, most + HEAD_BYTES_MAX)\n",
         "            pass\n",
         _AMQP + "test_message_sizes.py::test_the_largest_that_fits_is_given_to_the_byte",
+    ),
+    Mutant(
+        "release of an id that is in use again",
+        "After a restart an MQTT client is told to forget the id of a message that it was sent "
+        "since: it takes it twice.",
+        _SERVER + "mqtt/exactly_once.py",
+        "            resumed.released.pop(packet_id, None)\n",
+        "",
+        _MQTT + "test_mqtt_delivering.py::"
+        "test_a_stale_release_does_not_outlive_the_next_message_with_its_id",
+    ),
+    Mutant(
+        "place of an id that is released",
+        "After a restart a message is sent to an MQTT client under an id that waits for PUBCOMP.",
+        _SERVER + "mqtt/exactly_once.py",
+        "            sent.pop(packet_id, None)\n",
+        "",
+        _MQTT + "test_mqtt_delivering.py::"
+        "test_a_stale_place_does_not_outlive_the_release_of_its_id",
+    ),
+    Mutant(
+        "bodies of a refused transaction stay",
+        "A transaction of AMQP that is not committed leaves its bodies in files on the disk.",
+        _SERVER + "amqp/transacting.py",
+        "                self._handler.drop_bodies(transaction.large_ids)\n",
+        "                pass\n",
+        _BODIES + "test_a_commit_that_is_refused_drops_them",
+    ),
+    Mutant(
+        "bodies of a lost connection stay",
+        "A client of AMQP that goes within a transaction leaves its bodies in files on the disk.",
+        _SERVER + "amqp/transacting.py",
+        "        self._handler.drop_bodies(self._open.large_ids)\n",
+        "",
+        _BODIES + "test_a_lost_connection_drops_them",
+    ),
+    Mutant(
+        "waits for room for nobody",
+        "What a client sent that is gone keeps its body in a file while the disk is full.",
+        _SERVER + "cycle.py",
+        "        # What waits holds bodies in files, which may be what fills the disk.\n"
+        "        self._release_waiters(connection)\n",
+        "",
+        _BODIES + "test_a_connection_that_is_lost_in_its_commit_drops_them",
     ),
 )
 

@@ -12,22 +12,31 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from vespiary_testkit.mutant import Mutant
 from vespiary_testkit.mutant_catalogue import MUTANTS
+from vespiary_testkit.seeds import VARIABLE, run_seed, seed_for
 
 ROOT = Path(__file__).resolve().parents[2]
-_COPIED = ("broker", "native", "crds", "operator", "tests", "benchmarks")
-_PACKAGES = ("broker", "native", "crds", "operator", "tests")
+_PACKAGES = ("broker", "native", "crds", "operator", "pipeline", "tests")
+_COPIED = (*_PACKAGES, "benchmarks", "docs", "charts", "examples")
 _EXTENSION = "native/vespiary_native/_native.abi3.so"
 _C_FLAGS = ("-std=c11", "-O0", "-fPIC", "-D_GNU_SOURCE", "-DPy_LIMITED_API=0x030b0000", "-w")
 KILL_S = 60.0
 """Most seconds of a killer; without a mutant it takes a few, most take less than one."""
 ALL_KILLERS_S = 900.0
+IMAGES = "20000"
+"""Images of power cuts in a killer: some faults show in one image of thousands."""
 WAIT_S = 10.0
 """Longest wait of a killer for what its mutant prevents; without a mutant it waits longer."""
+SEEDS_MAX = 5
+"""A fault that the cases of so many seeds do not meet is not noticed."""
+_CHOOSES = ("seed_for(", "hypothesis")
+"""What the file of a test that chooses at random has in it."""
 _RED = 1
 """pytest's exit code for failed tests; others say that the run itself did not work."""
 
@@ -103,17 +112,24 @@ class Workshop:
 
     def try_mutant(self, mutant: Mutant) -> Outcome:
         """Break the copy, run the killer, mend the copy."""
-        source = self.folder / mutant.path
-        text = source.read_text()
+        text = (self.folder / mutant.path).read_text()
         assert applies(mutant, text), (
             f"mutant '{mutant.name}' does not apply: its text stands {text.count(mutant.old)} times"
             f" in {mutant.path}; bring it along in tests/vespiary_testkit/mutant_catalogue.py"
         )
+        with self.broken(mutant.path, text.replace(mutant.old, mutant.new)):
+            return self.run_seeds(mutant.killer)
+
+    @contextmanager
+    def broken(self, path: str, text: str) -> Iterator[None]:
+        """Give a file of the copy another text for a while."""
+        source = self.folder / path
+        original = source.read_text()
         try:
-            self._write(source, text.replace(mutant.old, mutant.new))
-            return self.run(mutant.killer)
-        finally:
             self._write(source, text)
+            yield
+        finally:
+            self._write(source, original)
 
     def _write(self, source: Path, text: str) -> None:
         source.write_text(text)
@@ -124,11 +140,26 @@ class Workshop:
             self._compile(source)
             self._link()
 
-    def run(self, killer: str) -> Outcome:
-        """Run one test in the copy."""
+    def run_seeds(self, killer: str) -> Outcome:
+        """Run one test in the copy; one that chooses at random, with other seeds until it is red.
+
+        The cases of one seed may not meet the fault; those of many seeds do.
+        """
+        outcome = self.run(killer)
+        is_random = not killer.startswith("C:") and any(map(self._text(killer).count, _CHOOSES))
+        for number in range(1, SEEDS_MAX if is_random else 1):
+            if outcome.is_red or not outcome.is_sound:
+                break
+            outcome = self.run(killer, **{VARIABLE: str(seed_for(f"killer {number}"))})
+        return outcome
+
+    def run(self, killer: str, **changes: str) -> Outcome:
+        """Run one test in the copy, with changes of its environment."""
         if killer.startswith("C:"):
             return self._run_c(killer[2:])
-        return self.run_pytest([killer], KILL_S, VESPIARY_WAIT_S=str(WAIT_S))
+        return self.run_pytest(
+            [killer], KILL_S, VESPIARY_WAIT_S=str(WAIT_S), VESPIARY_IMAGES=IMAGES, **changes
+        )
 
     def run_pytest(self, nodes: list[str], limit_s: float, **changes: str) -> Outcome:
         """Run tests of the copy until the first failure.
@@ -139,12 +170,14 @@ class Workshop:
             changes: What is different in their environment.
         """
         paths = os.pathsep.join(str(self.folder / name) for name in _PACKAGES)
-        environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"} | changes
+        seed = {VARIABLE: str(run_seed())}  # the copy has no commit to take it from
+        environment = {**os.environ, "PYTHONPATH": paths, "VESPIARY_NATIVE": "1"} | seed | changes
         environment.pop("VESPIARY_RING", None)
-        environment["CI"] = "true"  # Hypothesis then has no deadline, and the same examples always
+        environment["CI"] = "true"  # state machines then make no failure small, which takes minutes
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        # Half of pytest's start; tests that use Hypothesis import it themselves.
-        command += ["-p", "no:hypothesispytest", "-p", "no:xdist"]
+        command += ["-p", "no:xdist"]
+        if not any("hypothesis" in self._text(node) for node in nodes):
+            command += ["-p", "no:hypothesispytest"]  # half of pytest's start
         # Not where the run that is around this one keeps its folders.
         command += [f"--basetemp={self.folder / 'tmp'}", *nodes]
         try:
@@ -164,12 +197,15 @@ class Workshop:
         is_sound = is_red or done.returncode == 0
         return Outcome(is_red, is_sound, (done.stdout + done.stderr)[-3000:])
 
+    def _text(self, node: str) -> str:
+        return (self.folder / node.partition("::")[0]).read_text()
+
     def _run_c(self, name: str) -> Outcome:
         target = self._objects / name
-        sources = [str(path) for path in sorted((self.folder / "native/src").glob("*.c"))]
+        objects = [str(path) for path in self._objects.glob("*.c.o") if path.stem != "_native.c"]
         test = f"native/tests/{name}.c"
         self._call(
-            ["gcc", *_C_FLAGS, "-Inative/src", test, *sources, "-o", str(target), "-lpthread"]
+            ["gcc", *_C_FLAGS, "-Inative/src", test, *objects, "-o", str(target), "-lpthread"]
         )
         done = subprocess.run(
             [str(target)],

@@ -6,6 +6,9 @@ tests/e2e.
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 from vespiary_testkit.kubernetes_cluster import SYSTEM_NAMESPACE, KubernetesCluster, wait_for
@@ -29,6 +32,30 @@ def wait_for_a_look(cluster: KubernetesCluster, name: str, namespace: str) -> No
         return f"vespiary_operator_broker_condition{{{labels}}}" in operator_page(cluster)
 
     wait_for(f"the operator has looked at {namespace}/{name}", has_looked, 240)
+
+
+def wait_for_watch(
+    cluster: KubernetesCluster,
+    what: str,
+    change: Callable[[], None],
+    is_put_right: Callable[[], bool],
+) -> None:
+    """Wait until a change is put right that only a watch can have shown to the operator.
+
+    The operator lists everything once a minute as well. If it did so in the meantime, the result
+    proves nothing about watches, and the change is made again.
+    """
+
+    def is_seen_by_a_watch() -> bool:
+        began = time.monotonic()
+        change()
+        wait_for(what, is_put_right, pause_s=0.1)
+        listed = re.search(
+            r"^vespiary_operator_resync_age_seconds (\S+)", operator_page(cluster), re.M
+        )
+        return listed is not None and float(listed[1]) > time.monotonic() - began
+
+    wait_for(f"{what}, without a resync", is_seen_by_a_watch, pause_s=0)
 
 
 def at_rest(cluster: KubernetesCluster, name: str, namespace: str) -> dict[str, Any]:

@@ -31,6 +31,10 @@ READ_S = 60.0
 OPERATORS = "app.kubernetes.io/name=vespiary,app.kubernetes.io/component=operator"
 
 
+_CREATED = {("create", "201"), ("patch", "201")}
+"""A patch that made an object needed the right to create it."""
+
+
 class Asked(NamedTuple):
     """One kind of request with its outcome, as the metric has it."""
 
@@ -58,7 +62,7 @@ class OperatorRights:
     Attributes:
         asked: Everything that was asked.
         pages: How many pages of metrics were read.
-        tests: Ids of the tests that this was for, as far as they are of other sessions.
+        tests: Ids of the tests that this was for.
     """
 
     def __init__(self, chart_version: str) -> None:
@@ -80,14 +84,34 @@ class OperatorRights:
             self._stop.set()
             self._thread.join(30)
 
-    def keep(self, record: Path) -> None:
-        """Write down what was seen, for the session that follows."""
+    @contextlib.contextmanager
+    def recorded(self, record: Path | None, *, continues: bool) -> Iterator[None]:
+        """Add what the session before recorded, or record this one for the session that follows.
+
+        Args:
+            record: The file; with None nothing is recorded.
+            continues: Whether to read the file, which stays as it is, instead of writing it. A file
+                that is left from an earlier run is removed at once, so that a session that does not
+                get to its end leaves none.
+        """
+        if record is None:
+            yield
+        elif continues:
+            if record.is_file():
+                self._recall(record)
+            yield
+        else:
+            record.unlink(missing_ok=True)
+            yield
+            self._keep(record)
+
+    def _keep(self, record: Path) -> None:
         seen = {"asked": sorted(self.asked), "pages": self.pages, "tests": sorted(self.tests)}
+        record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(seen), "utf-8")
 
-    def recall(self, record: Path) -> None:
-        """Add what sessions before wrote down; an empty file says that there was none."""
-        seen = json.loads(record.read_text("utf-8") or '{"asked": [], "pages": 0, "tests": []}')
+    def _recall(self, record: Path) -> None:
+        seen = json.loads(record.read_text("utf-8"))
         self.asked |= {Asked(*each) for each in seen["asked"]}
         self.pages += seen["pages"]
         self.tests |= set(seen["tests"])
@@ -99,6 +123,21 @@ class OperatorRights:
         """
         return {a for a in self.asked if a.code == "403" and a.reason != "NamespaceTerminating"}
 
+    def ungranted(self) -> set[Asked]:
+        """Return what the operator was allowed to do although the table has no such right."""
+        table = {(v, rule.kind.plural, rule.subresource) for rule in rbac.RULES for v in rule.verbs}
+        return {
+            a
+            for a in self.asked
+            if a.code[:1] == "2" and (a.verb, a.resource, a.subresource) not in table
+        }
+
+    def made(self) -> set[str]:
+        """Return the resources of which the operator made objects."""
+        return {
+            a.resource for a in self.asked if (a.verb, a.code) in _CREATED and not a.subresource
+        }
+
     def unused(self, served: set[str]) -> list[str]:
         """Return the rights that nothing used.
 
@@ -107,12 +146,7 @@ class OperatorRights:
                 excused, as OpenShift's are on another Kubernetes.
         """
         used = {(a.verb, a.resource, a.subresource) for a in self.asked if a.code[:1] == "2"}
-        # A patch that made an object needed the right to create it.
-        used |= {
-            ("create", a.resource, a.subresource)
-            for a in self.asked
-            if (a.verb, a.code) == ("patch", "201")
-        }
+        used |= {("create", resource, "") for resource in self.made()}
         # kopf's own watches: without one of them the operator does not get ready.
         watched = (kinds.BROKER, kinds.NODE_TUNING, kinds.JOURNAL_ARCHIVE, kinds.NODE)
         watched = (*watched, *kinds.WATCHED_CHILDREN)

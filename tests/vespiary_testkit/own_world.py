@@ -18,7 +18,7 @@ from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import WorkQueue
 from vespiary_spec import changes, configuration
-from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
+from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, without_hashing
 from vespiary_testkit.resize_world import OPTIONS, ResizeWorld
 
 LIVE = "orders-live-config"
@@ -32,6 +32,12 @@ class FilesRemote(FakeRemote):
         self.cluster = cluster
         self.started: dict[str, Any] = {}
         self.is_old = False
+
+    def copied(self, cluster: FakeKubernetes) -> FakeRemote:
+        found = super().copied(cluster)
+        assert isinstance(found, FilesRemote)
+        found.cluster, found.started = cluster, dict(self.started)
+        return found
 
     async def answer(self, pod: Mapping[str, Any], port: int, password: str) -> BrokerAnswer | None:
         metadata = pod["metadata"]
@@ -71,6 +77,7 @@ class OwnWorld(ResizeWorld):
             Metrics(),
             now=lambda: self.cluster.now,
         )
+        without_hashing(self.reconciler)
 
     def uids(self) -> list[str]:
         return [self.pod(n)["metadata"]["uid"] for n in (0, 1)]

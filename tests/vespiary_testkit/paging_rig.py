@@ -20,13 +20,13 @@ from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.page import PAGE_BIT, block_file_id
 from vespiary_native.abc import AckMode, DeliverStatus
-from vespiary_native.choice import block_verifier, open_core
+from vespiary_native.choice import block_verifier
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
+from vespiary_testkit.journal_model import Key
 from vespiary_testkit.journal_workload import (
-    FILE_BYTES,
     QUEUES,
     Client,
-    Key,
+    new_core,
     open_memory,
     recover,
     until,
@@ -71,8 +71,10 @@ class RigAddress:
         return self.queues
 
     def excess_bytes(self) -> int:
-        if not self.is_wanted:
-            return 0
+        return self.surplus_bytes() if self.is_wanted else 0
+
+    def surplus_bytes(self) -> int:
+        """Return how much more it has in memory than it keeps, whether it pages or not."""
         ready = sum(self.core.queue_statistics(queue_id).ready for queue_id in self.queues)
         live = sum(self.core.queue_statistics(queue_id).live_bytes for queue_id in self.queues)
         return live - self.keep_bytes if ready else 0
@@ -141,7 +143,7 @@ class PagingClient(Client):
                     await self.journal.load_slab(*self.core.absent_slab(consumer))
                 elif status is DeliverStatus.PAGED:
                     self.rig.pager.serve()
-                    await asyncio.sleep(0.0005)
+                    await asyncio.sleep(0.001)
 
 
 class PagingRig:
@@ -219,9 +221,7 @@ def recover_paged(disk: MemoryDisk, folder: Path) -> set[Key]:
     As a start does it: the journal is read back, then the pages that it names must be there; every
     message is then delivered, its bytes read from where it stands and verified.
     """
-    core = open_core(slab_bytes=FILE_BYTES, slabs_max=256, record_bytes_max=24 * 1024)
-    for queue_id in QUEUES:
-        core.open_queue(queue_id)
+    core = new_core(slabs_max=256)
     recover(disk, folder, core)
     core.restore_done()
     survey = survey_folder(folder, MESSAGE_FORM, disk, is_direct=True)

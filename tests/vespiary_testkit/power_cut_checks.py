@@ -12,31 +12,40 @@ import collections
 import dataclasses
 import logging
 import random
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from vespiary_broker.store.kept import NothingKept
 from vespiary_broker.store.opening import open_folder
-from vespiary_native.abc import Core
-from vespiary_native.choice import open_core
 from vespiary_testkit.faulty_disk import MemoryDisk, Op
 from vespiary_testkit.faulty_ring import MemoryRing
-from vespiary_testkit.journal_features import branches_of, lost_bodies
-from vespiary_testkit.journal_lives import MakeRing, Plan, plan, record_lives, record_more
-from vespiary_testkit.journal_pages import open_pages, remove_unnamed
+from vespiary_testkit.journal_lives import (
+    MakeRing,
+    Plan,
+    branches_of,
+    lost_bodies,
+    open_pages,
+    plan,
+    record_lives,
+    record_more,
+    remove_unnamed,
+)
+from vespiary_testkit.journal_model import Group, Key, Model
 from vespiary_testkit.journal_workload import (
-    FILE_BYTES,
     QUEUES,
-    Key,
     LiveSet,
+    RulesAnd,
     memory_parts,
+    new_core,
     recover,
     small_options,
 )
-from vespiary_testkit.power_cuts import Cut, Image, Model, cuts, durable_log, images, resume
+from vespiary_testkit.power_cuts import Cut, Image, cuts, durable_log, images, resume
 
-REPLAY = "PYTHONPATH=tests .venv/bin/python -m vespiary_testkit.campaign cuts --seed {seed}"
+REPLAY = "PYTHONPATH=tests .venv/bin/python -m vespiary_testkit.power_cut_checks {seed}"
 _DECODED_MAX = 20_000
 
 
@@ -87,44 +96,25 @@ class _Rules(LiveSet):
         return found
 
 
-class _Both:
-    """A sink that gives each block to the rules and to a core."""
-
-    def __init__(self, core: Core) -> None:
-        self.rules = _Rules()
-        self.core = core
-
-    def restore_file(self, file_id: int, salt: int, size_bytes: int) -> None:
-        self.core.restore_file(file_id, salt, size_bytes)
-
-    def restore_block(self, file_id: int, offset: int, block: memoryview) -> list[Any]:
-        self.rules.restore_block(file_id, offset, block)
-        return self.core.restore_block(file_id, offset, block)
-
-
 class Recovered(NamedTuple):
     """What was found in an image.
 
     Attributes:
         live: Live messages by the rules.
-        in_doubt: Prepared branches by the rules.
+        branches: Prepared branches by the core; `wrong` says where the rules have others.
         wrong: Where the core of this run differs from the rules, and bodies that are lost.
     """
 
     live: set[Key]
-    in_doubt: set[int]
+    branches: dict[int, Group]
     wrong: list[str]
 
 
 def recover_both(disk: MemoryDisk, folder: Path) -> Recovered:
     """Recover by the rules and by a core, and compare the two."""
-    core = open_core(slab_bytes=FILE_BYTES, slabs_max=8, record_bytes_max=24 * 1024)
-    for queue_id in QUEUES:
-        core.open_queue(queue_id)
-    sink = _Both(core)
-    recover(disk, folder, sink)
+    core, rules = new_core(slabs_max=8), _Rules()
+    recover(disk, folder, RulesAnd(core, rules))
     core.restore_done()
-    rules = sink.rules
     live, in_doubt, wrong = rules.live, rules.in_doubt, lost_bodies(disk, folder, core)
     open_pages(disk, folder, core)
     counts = {q: core.queue_statistics(q).ready for q in QUEUES}
@@ -135,7 +125,17 @@ def recover_both(disk: MemoryDisk, folder: Path) -> Recovered:
     acks = {key for branch in branches.values() for key in branch.acks}
     if branches.keys() != in_doubt or acks != rules.locked:
         wrong.append(f"the core has branches {sorted(branches)}, the rules say {sorted(in_doubt)}")
-    return Recovered(live, in_doubt, wrong)
+    return Recovered(live, branches, wrong)
+
+
+def judge(model: Model, found: Recovered) -> list[str]:
+    """Return what is wrong with what was found, by the model and in itself."""
+    return [
+        *model.judge(found.live),
+        *model.judge_doubt(found.live, found.branches),
+        *model.judge_members(found.branches),
+        *found.wrong,
+    ]
 
 
 def open_and_let_go(disk: MemoryDisk, folder: Path, options: dict[str, Any]) -> None:
@@ -220,8 +220,7 @@ class SeedCheck:
         except Exception as error:
             self._fail(place, f"no recovery: {error!r}")
             return None
-        wrong = model.judge(found.live) + model.judge_doubt(found.live, found.in_doubt)
-        if wrong := wrong + found.wrong:
+        if wrong := judge(model, found):
             self._fail(place, wrong)
             return None
         return found
@@ -229,9 +228,7 @@ class SeedCheck:
     def _check_opening(self, disk: MemoryDisk, found: Recovered, place: str) -> None:
         """Open, which changes the disk; nothing may be lost, not even when that is cut."""
         self.tally.openings += 1
-        model = Model()
-        model.must, model.may = set(found.live), set(found.live)
-        model.must_doubt, model.may_doubt = set(found.in_doubt), set(found.in_doubt)
+        model = Model.of_found(found.live, found.branches)
         opened = disk.copy()
         opened.log = durable_log(opened)
         start = len(opened.log)
@@ -248,7 +245,7 @@ class SeedCheck:
     def _check_life(self, disk: MemoryDisk, found: Recovered, place: str) -> None:
         """Live on from an image, and cut that life too."""
         self.tally.further_lives += 1
-        other, start = resume(disk, found.live, found.in_doubt)
+        other, start = resume(disk, found.live, found.branches)
         further = Plan(self.seed + self.number, 1, 10, self.plan.options)
         try:
             log = record_more(self.folder, other, further, self.make_ring)
@@ -284,3 +281,16 @@ def check_images(
     logging.disable(logging.NOTSET)
     tally.seconds = time.monotonic() - begun_s
     return tally
+
+
+def main() -> int:
+    """Repeat all cuts of the one seed that the command line gives; return the exit code."""
+    seed, tally = int(sys.argv[1]), Tally()
+    with tempfile.TemporaryDirectory() as folder:
+        SeedCheck(Path(folder), seed, tally).run(1 << 60)
+    print("\n  ".join([str(tally), *tally.failures]))
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

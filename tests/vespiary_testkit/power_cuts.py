@@ -2,148 +2,29 @@
 
 `cuts` replays the log of a `MemoryDisk` and stops behind every step that reaches the disk. At each
 stop `images` builds what the disk might hold: of what was not flushed any page or sector may be
-there, missing, zero, garbage, or there while an earlier one is not. `Model` follows the workload's
-marks and says what recovery must find in such an image. Everything is a function of the seed.
-
-Marks (written by `journal_lives`; Q a queue id, S a sequence, T a transaction):
-
-    sent Q S        about to be staged             confirmed Q S   its wait is over
-    acking Q S      about to be acknowledged       acked Q S       that is confirmed
-    adds T Q S      member of transaction T        acks T Q S      likewise, an acknowledgement
-    settled T       the transaction is confirmed, or certainly void
-    found Q S       right after `restart`: what a recovery brought back
-    restart         a broker opened the journal again
-    preparing T     branch T is about to be prepared    prepared T      that is confirmed
-    committing T    its commit is staged, its members are in adds T and acks T
-    ending T        its rollback is staged              ended T         it is over, confirmed
-    doubt T         right after `restart`: a branch that a recovery brought back
-    compacted N     at the end of a life: files that its compaction emptied; nothing follows
+there, missing, zero, garbage, or there while an earlier one is not. `journal_model` says what
+recovery must find in such an image. Everything is a function of the seed.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from vespiary_testkit.faulty_disk import (
     PAGE,
     SECTOR,
     DiskState,
-    Inode,
     MemoryDisk,
     Op,
     PendingWrite,
-    put,
 )
+from vespiary_testkit.journal_model import Group, Key, Marks, Model
 
-Key = tuple[int, int]
 BOUNDARIES = frozenset({"make", "write", "done", "flush", "rename", "remove", "folder"})
-_BRANCH_MARKS = frozenset({"preparing", "prepared", "committing", "ending", "ended", "doubt"})
 _HEADER_END = 4096
 """File headers are one sector: written whole or not at all (recovery.md, table 1, line 6)."""
-
-
-# --- what must come back --------------------------------------------------------------------------
-
-
-@dataclass
-class Group:
-    """The members of a transaction that is neither confirmed nor void."""
-
-    adds: set[Key] = field(default_factory=set)
-    acks: set[Key] = field(default_factory=set)
-
-    def is_done(self, live: set[Key]) -> bool:
-        """Whether any member counts."""
-        return bool(self.adds & live or self.acks - live)
-
-
-class Model:
-    """What a recovery must and may find, given the marks so far."""
-
-    def __init__(self) -> None:
-        self.must: set[Key] = set()
-        self.may: set[Key] = set()
-        self.groups: dict[int, Group] = {}
-        self.must_doubt: set[int] = set()
-        self.may_doubt: set[int] = set()
-        self.committing: set[int] = set()
-
-    def apply(self, mark: str) -> None:
-        """Take one mark."""
-        kind, *texts = mark.split()
-        numbers = [int(text) for text in texts]
-        if kind == "compacted":
-            return
-        if kind in ("adds", "acks"):
-            group = self.groups.setdefault(numbers[0], Group())
-            (group.adds if kind == "adds" else group.acks).add((numbers[1], numbers[2]))
-            return
-        if kind == "settled":
-            self.groups.pop(numbers[0], None)
-            return
-        if kind == "restart":
-            self.must, self.may, self.groups = set(), set(), {}
-            self.must_doubt, self.may_doubt, self.committing = set(), set(), set()
-            return
-        if kind in _BRANCH_MARKS:
-            self._apply_branch(kind, numbers[0])
-            return
-        key = (numbers[0], numbers[1])
-        if kind in ("sent", "found"):
-            self.may.add(key)
-        if kind in ("confirmed", "found"):
-            self.must.add(key)
-        elif kind == "acking":
-            self.must.discard(key)
-        elif kind == "acked":
-            self.must.discard(key)
-            self.may.discard(key)
-
-    def _apply_branch(self, kind: str, number: int) -> None:
-        if kind in ("preparing", "doubt"):
-            self.may_doubt.add(number)
-        if kind in ("prepared", "doubt"):
-            self.must_doubt.add(number)
-        if kind in ("committing", "ending"):
-            self.must_doubt.discard(number)
-        if kind == "committing":
-            self.committing.add(number)
-        if kind == "ended":
-            self.may_doubt.discard(number)
-            self.committing.discard(number)
-
-    def judge_doubt(self, live: set[Key], in_doubt: set[int]) -> list[str]:
-        """Return what is wrong with the prepared branches that came back."""
-        wrong = []
-        if not self.must_doubt <= in_doubt:
-            wrong.append(f"prepared and lost: {sorted(self.must_doubt - in_doubt)}")
-        if not in_doubt <= self.may_doubt:
-            wrong.append(f"ended or never prepared, and back: {sorted(in_doubt - self.may_doubt)}")
-        for number in self.committing & self.groups.keys():
-            is_done = self.groups[number].is_done(live)
-            if is_done == (number in in_doubt):
-                wrong.append(f"branch {number}: done {is_done}, in doubt {number in in_doubt}")
-        return wrong
-
-    def judge(self, live: set[Key]) -> list[str]:
-        """Return what is wrong with the messages that came back; nothing if all is well."""
-        wrong = []
-        if not self.must <= live:
-            wrong.append(f"confirmed and lost: {sorted(self.must - live)}")
-        if not live <= self.may:
-            wrong.append(f"gone or never sent, and back: {sorted(live - self.may)}")
-        for number, group in self.groups.items():
-            done = {key in live for key in group.adds} | {key not in live for key in group.acks}
-            if len(done) > 1:
-                wrong.append(
-                    f"half of transaction {number}: of {sorted(group.adds)} there are"
-                    f" {sorted(group.adds & live)}, of {sorted(group.acks)} there are still"
-                    f" {sorted(group.acks & live)}"
-                )
-        return wrong
 
 
 # --- where the power may go -----------------------------------------------------------------------
@@ -189,7 +70,7 @@ def images(state: DiskState, chance: random.Random, count: int) -> Iterator[Imag
     suffixes, one missing, any subset, any subset of sectors, writes in another order, and one page
     torn at a sector with zeros, garbage or the old content in its other part.
     """
-    pages = _pages(state)
+    pages = state.pages()
     names = len(state.names_pending)
     if not pages and not names:
         yield build(state, [], [], "nothing under way")
@@ -210,30 +91,9 @@ def images(state: DiskState, chance: random.Random, count: int) -> Iterator[Imag
 
 def build(state: DiskState, chosen: list[PendingWrite], names: list[Op], label: str) -> Image:
     """Return the image with the flushed part of a state, these writes and these names."""
-    touched = {page.inode for page in chosen}
-    content = {
-        number: bytearray(data) if number in touched else data
-        for number, data in state.content.items()
-    }
-    for page in chosen:
-        put(content, page.inode, page.offset, page.data)
-    here = dict(state.names)
-    for op in names:
-        DiskState.rename(here, op)
-    disk = MemoryDisk()
-    disk.start_inodes(max(here.values(), default=0) + 1_000_000)
-    for path, number in here.items():
-        disk.files[path] = Inode(number, content.get(number, bytearray()), is_shared=True)
     done = f"{len(names)} of {len(state.names_pending)} names"
-    return Image(disk, f"{label}, {done}" if state.names_pending else label)
-
-
-def _pages(state: DiskState) -> list[PendingWrite]:
-    return [
-        PendingWrite(write.inode, write.offset + at, write.data[at : at + PAGE])
-        for _, write in state.pending
-        for at in range(0, len(write.data), PAGE)
-    ]
+    whole = f"{label}, {done}" if state.names_pending else label
+    return Image(state.image(chosen, names), whole)
 
 
 def _some_names(state: DiskState, chance: random.Random) -> list[Op]:
@@ -345,19 +205,17 @@ def durable_log(disk: MemoryDisk) -> list[Op]:
     return [*log, Op("folder")]
 
 
-def resume(disk: MemoryDisk, live: set[Key], in_doubt: set[int]) -> tuple[MemoryDisk, int]:
+def resume(
+    disk: MemoryDisk, live: set[Key], branches: Mapping[int, Group]
+) -> tuple[MemoryDisk, int]:
     """Return a copy of an image to live on, and the number of steps that stand for what it holds.
 
     Args:
         disk: The image.
         live: Messages that a recovery found in it: from now on the model holds on to them.
-        in_doubt: Prepared branches, likewise.
+        branches: Prepared branches, likewise.
     """
     other = disk.copy()
     other.log = durable_log(other)
-    other.mark("restart")
-    for queue_id, sequence in sorted(live):
-        other.mark(f"found {queue_id} {sequence}")
-    for number in sorted(in_doubt):
-        other.mark(f"doubt {number}")
+    Marks(other).restart(live, branches)
     return other, len(other.log)

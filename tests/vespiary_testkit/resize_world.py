@@ -6,22 +6,25 @@ Called by tests/unit/vespiary_operator.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from vespiary_operator import kinds
 from vespiary_operator.cache import Cache
-from vespiary_operator.drift import quantity
 from vespiary_operator.metrics import Metrics
-from vespiary_operator.observation import Space
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
 from vespiary_testkit.broker_resources import GOOD_ANSWER
 from vespiary_testkit.fake_disks import FakeDisks
-from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
+from vespiary_testkit.fake_kubernetes import (
+    FakeKubernetes,
+    FakeRemote,
+    FilledVolumes,
+    Killed,
+    without_hashing,
+)
 
 KEY = Key("Broker", "ns", "orders")
 OPTIONS = Options(own_namespace="system", broker_image="registry:5000/vespiary/broker:1.0.0")
@@ -57,6 +60,20 @@ class ResizeWorld:
             self.cache,
             now=lambda: self.cluster.now,
         )
+        without_hashing(self.reconciler)
+
+    def moment(self) -> tuple[bytes, str]:
+        """Return the content of the cluster, and the time."""
+        return self.cluster.content(), self.cluster.now
+
+    def killed_now(self) -> Self:
+        """Return a copy of the world whose operator was killed at this moment."""
+        found = copy.copy(self)
+        found.cluster = self.cluster.copied()
+        found.remote = self.remote.copied(found.cluster)
+        found.killed += 1
+        found.restart()
+        return found
 
     def ask(
         self,
@@ -86,18 +103,9 @@ class ResizeWorld:
         asked = self.cluster.one(kinds.BROKER, "orders")["spec"]["storage"]["volumes"]["journal"]
         return str(asked["storageClassName"])
 
-    def filled(self, used_bytes: int) -> Callable[[str], Mapping[str, Space]]:
+    def filled(self, used_bytes: int) -> FilledVolumes:
         """Return what tells how full journals are whose filesystems grow with their claims."""
-
-        def spaces(pod: str) -> dict[str, Space]:
-            claim = self.cluster.one(kinds.CLAIM, f"journal-{pod}")
-            whole = int(quantity(claim["status"]["capacity"]["storage"]) or 0)
-            size_bytes = whole - 16 * 1024**2
-            free_bytes = max(0, size_bytes - used_bytes)
-            space = Space(size_bytes=size_bytes, free_bytes=free_bytes, inodes=0, free_inodes=0)
-            return {"journal": space}
-
-        return spaces
+        return FilledVolumes(self.cluster, used_bytes)
 
     def pass_time(self, seconds: float) -> None:
         now = datetime.fromisoformat(self.cluster.now) + timedelta(seconds=seconds)
@@ -116,6 +124,12 @@ class ResizeWorld:
             self.restart()
             return 0.0
 
+    async def go_on(self) -> None:
+        """End the pass in which the operator was killed, and come to rest with another one."""
+        self.cluster.settle(steps=3)
+        self.pass_time(5)
+        await self.until_quiet()
+
     async def until_quiet(self, *, passes: int = 80, is_ready: bool = True) -> None:
         """Make passes, and let controllers and drivers work, until nothing is written.
 
@@ -123,10 +137,10 @@ class ResizeWorld:
         """
         quiet_s = 0
         for _ in range(passes):
-            before = copy.deepcopy(self.cluster.objects)
+            before = self.cluster.content()
             again_s = await self.look()
             self.cluster.settle(steps=3, is_ready=is_ready)
-            quiet_s = quiet_s + 5 if self.cluster.objects == before else 0
+            quiet_s = quiet_s + 5 if self.cluster.content() == before else 0
             if quiet_s and (again_s is None or quiet_s > 75):
                 return
             self.pass_time(5)

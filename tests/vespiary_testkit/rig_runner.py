@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
+from vespiary_testkit import product_loop
 from vespiary_testkit.mqtt_rig import MqttRig
 
 
 def on_rig(
-    runner: Callable[[Any], None] = asyncio.run, **options: Callable[[], Any]
+    runner: Callable[[Any], None] = product_loop.run, **options: Callable[[], Any]
 ) -> Callable[[Callable[[MqttRig], Awaitable[None]]], Any]:
     """Run a test with a rig.
 

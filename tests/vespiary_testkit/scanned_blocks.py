@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from vespiary_codec.checksum import crc32c
-from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.columns import Columns
 from vespiary_codec.journal.duplicate import DuplicateId, DuplicateRecord
@@ -30,9 +29,9 @@ from vespiary_codec.journal.record import (
     RemoveRecord,
     SequenceRange,
     align8,
-    encode_record,
     general_record,
 )
+from vespiary_testkit.journal_blocks import BlockChain, encoded
 
 SALT = 0x1234_5678_9ABC_DEF0
 FILE_ID = 7
@@ -107,11 +106,6 @@ records = st.one_of(
 """Records of all kinds, as the codec has them, and bytes of one that nobody knows."""
 
 
-def encoded(record: Any) -> bytes:
-    """Return the bytes of a record."""
-    return record if isinstance(record, bytes) else encode_record(record)
-
-
 def window_of(
     blocks: list[list[Any]], *, first: int = 1, crc: int = 0, seal: bool = False
 ) -> bytes:
@@ -123,24 +117,17 @@ def window_of(
         crc: Checksum of the block before it.
         seal: The last one is a seal.
     """
-    made = bytearray()
+    made, chain = bytearray(), BlockChain(first - 1, crc)
     for number, own in enumerate(blocks):
-        payload = b"".join(
-            data.ljust(align8(len(data)), b"\0") for data in (encoded(record) for record in own)
-        )
-        header = BlockHeader(
-            sequence=first + number,
+        made += chain.block(
+            own,
             file_id=FILE_ID,
-            watermark=first + number - 1,
-            payload_bytes=len(payload),
-            records=len(own),
-            previous_crc=crc,
+            offset=4096 + len(made),
+            salt=SALT,
             time_ms=1_000_000 + number,
-            flags=int(seal and number == len(blocks) - 1),
+            watermark=chain.sequence,
+            is_seal=seal and number == len(blocks) - 1,
         )
-        block = encode_block(header, payload, salt=SALT, offset=4096 + len(made))
-        crc = int.from_bytes(block[44:48], "little")
-        made += block
     return bytes(made)
 
 

@@ -25,11 +25,13 @@ from vespiary_spec.settings import Acceptor, AddressSettings, SecuritySettings
 from vespiary_testkit.memory_journal import MemoryBindings, MemoryJournal
 
 
-class FakeTransport(asyncio.Transport):
-    """A transport whose peer reads when the test says so (`unsent` grows until `drain`)."""
+class FakeTransport:
+    """A transport whose peer reads when the test says so (`unsent` grows until `drain`).
+
+    Like uvloop's transports it is no `asyncio.Transport`.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
         self.protocol: Connection | None = None
         self.data = b""
         self.unsent = 0

@@ -6,9 +6,11 @@ clients do, tests use stomp.py.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 from collections.abc import Iterable
+from itertools import count
 from typing import Self
 
 from vespiary_codec.wire.stomp import (
@@ -23,6 +25,7 @@ from vespiary_codec.wire.stomp import (
 from vespiary_testkit.waiting import WAIT_S
 
 TIMEOUT_S = WAIT_S
+_MARKERS = count(1)
 _LIMITS = StompLimits(header_bytes=1 << 20, header_line_bytes=1 << 20, before_login_bytes=1 << 20)
 
 
@@ -137,8 +140,59 @@ class StompPeer:
             frames.append(frame)
         return frames
 
+    def receive_heart_beats(self, count: int) -> None:
+        """Wait until that many more heart-beats have come, without a frame among them."""
+        wanted = self.heart_beats + count
+        self.socket.settimeout(TIMEOUT_S)
+        while self.heart_beats < wanted:
+            event = self._decoder.next_event()
+            if event is NEED_DATA:
+                data = self.socket.recv(65536)
+                assert data, "the broker closed the connection"
+                self._decoder.feed(data)
+            else:
+                assert isinstance(event, HeartBeat), event
+                self.heart_beats += event.count
+
+    def receive_rest(self, destination: str) -> list[Frame]:
+        """Return the messages of a queue that are still to come: all before one that is sent now.
+
+        The peer has to be the only consumer of the queue, with credit for one message more.
+        """
+        marker = f"marker-{next(_MARKERS)}"
+        self.send("SEND", {"destination": destination, "receipt": marker}, marker.encode())
+        frames, receipts = list[Frame](), 0
+        while True:
+            frame = self.receive()
+            if frame.command == "RECEIPT":
+                assert frame.get("receipt-id") == marker
+                receipts += 1
+                continue
+            assert frame.command == "MESSAGE", (frame, frame.body)
+            if frame.body == marker.encode():
+                break
+            frames.append(frame)
+        if (ack := frame.get("ack")) is not None:
+            self.send("ACK", {"id": ack, "receipt": marker})
+            receipts -= 1
+        while receipts < 1:
+            assert self.receive().get("receipt-id") == marker
+            receipts += 1
+        return frames
+
+    def check_silent(self) -> None:
+        """Check that nothing has come by now.
+
+        That says something only after the broker has answered, on another connection, what was
+        asked after whatever must have no answer here.
+        """
+        event = self._decoder.next_event()
+        if event is NEED_DATA and select.select([self.socket], [], [], 0)[0]:
+            event = self.receive()
+        assert event is NEED_DATA, f"unexpected {event}"
+
     def receive_nothing(self, seconds: float = 0.15) -> None:
-        """Check that nothing comes for a while."""
+        """Check that nothing comes for a while; prefer `receive_rest` and `check_silent`."""
         try:
             frame = self.receive(seconds)
         except TimeoutError:

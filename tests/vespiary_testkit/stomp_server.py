@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from vespiary_testkit import product_loop
+
 
 @dataclass(frozen=True, slots=True)
 class Faults:
@@ -137,17 +139,19 @@ class StompServer:
 
 class _Connection(asyncio.Protocol):
     def __init__(self, server: StompServer) -> None:
+        self.transport: asyncio.Transport
+        self.ended = asyncio.Event()
         self._server = server
         self._buffer = b""
         self._has_failed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]  # uvloop's has no common base
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
+        self.ended.set()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -234,11 +238,7 @@ async def _serve(
     listener = await loop.create_server(lambda: _Connection(server), "127.0.0.1", port)
     started.set_result(listener.sockets[0].getsockname()[1])
     await stopped.wait()
-    listener.close()
-    for connection in list(server.connections):
-        connection.transport.abort()
-    await listener.wait_closed()
-    await asyncio.sleep(0)  # let connection_lost run before the loop closes
+    await product_loop.close_server(listener, server.connections)
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def running_stomp_server(faults: Faults | None = None) -> Iterator[tuple[StompSe
         started.add_done_callback(publish)
         await _serve(server, 0, started, stopped)
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()), name="stomp-server")
+    thread = threading.Thread(target=lambda: product_loop.run(main()), name="stomp-server")
     thread.start()
     assert ready.wait(60), "the server did not start within 60 s"
     port, stop = state["port"], state["stop"]
@@ -305,4 +305,4 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    asyncio.run(_main(arguments.port, "MEMORY", "D0"))
+    product_loop.run(_main(arguments.port, "MEMORY", "D0"))

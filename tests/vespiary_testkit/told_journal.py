@@ -31,8 +31,8 @@ from vespiary_pipeline.jobs.part_files import Reader
 from vespiary_pipeline.schema import RECORDS
 from vespiary_pipeline.session import local_session
 from vespiary_spec.errors import CorruptRecord
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.journal_rows import RowSink, table
-from vespiary_testkit.live_worlds import Story
 
 DAY_MS = 86_400_000
 POINTS = ("writing", "renamed")

@@ -6,22 +6,21 @@ Owns the passes with controllers between them. Called by the tests of upgrades.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from vespiary_operator import kinds, names, pods, templates
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerAnswer
-from vespiary_operator.observer import HashedUsers
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import Reconciler
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.compatibility import SCHEMA, Compatibility, FileFormat, encode
-from vespiary_spec.resources import API_VERSION, Auth
+from vespiary_spec.resources import API_VERSION
 from vespiary_spec.verification import AioResult, VolumeResult, summarise
 from vespiary_spec.verification import encode as encode_verification
-from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed
+from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, Killed, without_hashing
 
 KEY = Key("Broker", "ns", "orders")
 OLD, NEW, NEWER = "vespiary/broker:1.0.0", "vespiary/broker:1.1.0", "vespiary/broker:1.2.0"
@@ -34,15 +33,6 @@ def says(version: str, *, writes: int = 1, reads: tuple[int, ...] = (1,)) -> str
     return encode(
         Compatibility(schema=SCHEMA, version=version, formats=formats, downgrade_to="1.0.0")
     ).decode()
-
-
-class QuickUsers(HashedUsers):
-    """A users file without the work of hashing, which is slow on purpose."""
-
-    async def users_file(
-        self, owner: tuple[str, str], passwords: Mapping[str, str], auth: Auth, now: str
-    ) -> str:
-        return now or "admin:quick\n"
 
 
 class UpgradeWorld:
@@ -67,6 +57,7 @@ class UpgradeWorld:
         self.metrics = Metrics()
         self.stages: list[str] = []
         self.restarted: list[str] = []
+        self._known: dict[str, str] = {}
         self.killed = 0
         self.spec: dict[str, Any] = {
             "version": "1.0.0",
@@ -89,16 +80,27 @@ class UpgradeWorld:
             self.metrics,
             now=lambda: self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
-        for observer in (self.reconciler._observer, self.reconciler._first_look):
-            observer._users = QuickUsers()
+        without_hashing(self.reconciler)
 
-    def copied(self) -> UpgradeWorld:
+    def copied(self) -> Self:
         """Return a world that goes on from here by itself, with an operator of its own."""
         found = copy.copy(self)
-        for name in ("cluster", "remote", "stages", "restarted", "spec", "annotations"):
+        found.cluster = self.cluster.copied()
+        found.remote = self.remote.copied(found.cluster)
+        for name in ("stages", "restarted", "_known", "spec", "annotations"):
             setattr(found, name, copy.deepcopy(getattr(self, name)))
         found.metrics = Metrics()
         found.start_operator()
+        return found
+
+    def moment(self) -> tuple[bytes, datetime]:
+        """Return the content of the cluster, and the time."""
+        return self.cluster.content(), self.now
+
+    def killed_now(self) -> Self:
+        """Return a copy of the world whose operator was killed at this moment."""
+        found = self.copied()
+        found.killed += 1
         return found
 
     def put(self, **spec: Any) -> None:
@@ -115,17 +117,20 @@ class UpgradeWorld:
 
     async def turn(self, seconds: float = 5) -> None:
         """Make one pass, let controllers work, let time go on."""
-        before = self.uids()
         try:
             await self.reconciler.reconcile(KEY)
         except Killed:
             self.killed += 1
             self.start_operator()
-        finally:
-            self.note_stage()
+        self.end_turn(seconds)
+
+    def end_turn(self, seconds: float = 5) -> None:
+        """Let controllers work after a pass, or after the operator was killed in it."""
+        self.note_stage()
         self.cluster.settle(steps=3)
         after = self.uids()
-        self.restarted += [n for n in after if n in before and before[n] != after[n]]
+        self.restarted += [n for n in after if self._known.get(n, after[n]) != after[n]]
+        self._known |= after
         self.now += timedelta(seconds=seconds)
 
     def note_stage(self) -> None:

@@ -4,6 +4,9 @@ Timers fire in their order and nothing waits, so a workload with sleeps runs as 
 and, given a seed, does the same steps in the same order every time. Must be used only where all
 that is waited for comes from the loop itself: timers, and descriptors that are ready when they are
 looked at (a `MemoryRing`'s).
+
+It is asyncio's own loop, not the product's (`product_loop`): uvloop's clock and its selector are in
+C, and neither can be replaced. So it must not run code whose sockets or transports are tested.
 """
 
 from __future__ import annotations

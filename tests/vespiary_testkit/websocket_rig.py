@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -11,6 +10,7 @@ from wsproto.events import BytesMessage, TextMessage
 
 from vespiary_broker.server.connection import Connection
 from vespiary_codec.wire.stomp import NEED_DATA, Frame, HeartBeat, StompDecoder
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import FakeTransport, ServerRig
 from vespiary_testkit.websocket_peer import WebSocketPeer
 
@@ -18,7 +18,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
 def on_loop(
-    runner: Callable[[Any], None] = asyncio.run,
+    runner: Callable[[Any], None] = product_loop.run,
     rig: Callable[..., ServerRig] = ServerRig,
     **options: Any,
 ) -> Callable[[Callable[[Any], Awaitable[None]]], Any]:

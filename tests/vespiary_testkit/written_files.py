@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vespiary_codec.checksum import crc32c
-from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader, encode_block
+from vespiary_codec.journal.block import FIRST_OFFSET
 from vespiary_codec.journal.file_forms import FORMS
 from vespiary_codec.journal.file_header import FileHeader, FileState, encode_file_header
 from vespiary_codec.journal.large_reference import (
@@ -20,9 +20,8 @@ from vespiary_codec.journal.record import (
     AddRecord,
     Place,
     SealRecord,
-    align8,
-    encode_record,
 )
+from vespiary_testkit.journal_blocks import BlockChain
 from vespiary_testkit.page_builder import JOURNAL_ID, SALT, Message, build_page
 
 FILE_SALT = 77
@@ -43,7 +42,7 @@ class JournalWriter:
         self.folder = folder
         self.journal_id = journal_id
         self.form = FORMS[journal]
-        self._sequence = self._crc = 0
+        self._chain = BlockChain()
         folder.mkdir(parents=True, exist_ok=True)
 
     def file(
@@ -68,22 +67,17 @@ class JournalWriter:
         data = bytearray()
         every = [*blocks, [SealRecord()]] if is_sealed else list(blocks)
         for number, records in enumerate(every):
-            encoded = [encode_record(record) for record in records]
-            payload = b"".join(one.ljust(align8(len(one)), b"\0") for one in encoded)
             is_last = number == len(every) - 1
-            mark = self._sequence if watermark is None else watermark
-            header = BlockHeader(
-                sequence=self._sequence + 1,
+            mark = self._chain.sequence if watermark is None else watermark
+            block = self._chain.block(
+                records,
                 file_id=file_id,
-                watermark=mark if is_last else 0,
-                payload_bytes=len(payload),
-                records=len(records),
-                previous_crc=self._crc,
+                offset=FIRST_OFFSET + len(data),
+                salt=salt,
                 time_ms=1000 + number,
-                flags=int(is_sealed and is_last),
+                watermark=mark if is_last else 0,
+                is_seal=is_sealed and is_last,
             )
-            block = encode_block(header, payload, salt=salt, offset=FIRST_OFFSET + len(data))
-            self._sequence, self._crc = header.sequence, int.from_bytes(block[44:48], "little")
             data += block
         size = max(65536, FIRST_OFFSET + len(data) + 4096)
         head = FileHeader(

@@ -1,5 +1,6 @@
 """Fixtures of the benchmark tests: the generators, built with the sanitizers."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -36,5 +37,7 @@ def sanitizer_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fake_broker() -> tuple[str, ...]:
+def fake_broker(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT / "tests"), known]))
     return (sys.executable, str(FAKE_BROKER))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from benchmarks import generator, table
@@ -16,6 +17,7 @@ def _invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.verify
 def test_a_scenario_is_measured_shown_and_kept(
     tmp_path: Path, fake_broker: tuple[str, ...], stompload: Path, monkeypatch
 ) -> None:

@@ -11,6 +11,8 @@ from benchmarks.generator import Load
 from benchmarks.measurement import Plan, Run, measure, summarize
 from benchmarks.scenarios import FLOORS, SCENARIOS, Scenario
 
+pytestmark = pytest.mark.verify
+
 
 def _plan(tmp_path: Path, command: tuple[str, ...]) -> Plan:
     return Plan(
@@ -56,7 +58,7 @@ def test_start_and_idle_memory(
     assert run.report is None
     assert {f.metric for f in FLOORS if f.scenario == "start"} <= set(run.metrics)
     assert 5 < run.metrics["idle_rss_mb"] < 200
-    assert run.metrics["ready_reported_s"] <= run.metrics["ready_s"] < 60
+    assert run.metrics["ready_reported_s"] <= run.metrics["ready_s"]
 
 
 def test_a_broker_that_can_not_start_leaves_no_store(tmp_path: Path, stompload: Path) -> None:

@@ -13,6 +13,7 @@ from vespiary_codec.wire.amqp.composites import read, write
 from vespiary_codec.wire.amqp.decoding import Decoder
 from vespiary_codec.wire.amqp.quick_transfer import read_transfer
 from vespiary_codec.wire.amqp.values import UInt
+from vespiary_testkit.seeds import seed_for
 
 
 def general(data: bytes) -> tuple[Any, bytes] | None:
@@ -43,9 +44,9 @@ def test_usual_transfers_are_read(number: int | None) -> None:
     assert seen == 18
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_it_agrees_on_noise(seed: int) -> None:
-    noise = random.Random(seed)
+@pytest.mark.parametrize("case", range(8))
+def test_it_agrees_on_noise(case: int) -> None:
+    noise = random.Random(seed_for(f"transfer noise {case}"))
     transfer = Transfer(
         handle=UInt(1), delivery_id=UInt(300), delivery_tag=b"tag", message_format=UInt(0),
         settled=False, more=True,

@@ -25,6 +25,7 @@ from vespiary_codec.journal.record import (
 )
 from vespiary_native import columns, loader
 from vespiary_testkit.scanned_blocks import FILE_ID, SALT, encoded, records, window_of
+from vespiary_testkit.seeds import seed_for
 
 pytestmark = pytest.mark.skipif(not loader.is_wanted(), reason="VESPIARY_NATIVE=0: the twin alone")
 
@@ -139,7 +140,7 @@ def test_as_many_records_as_positions_tell_apart_are_taken() -> None:
 
 
 def test_thousands_of_records_and_places_outgrow_the_first_buffers() -> None:
-    chosen = random.Random(3)
+    chosen = random.Random(seed_for("many records"))
     acks = [
         AckRecord(queue, tuple(SequenceRange(chosen.randrange(99), 1) for _ in range(7)), queue % 2)
         for queue in range(3000)

@@ -307,6 +307,31 @@ def test_the_file_with_the_end_goes_after_the_file_with_the_prepare(
     assert without.dropped == 0
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prepare_alone_goes_before_the_file_with_its_end(rig: CoreRig, *, commit: bool) -> None:
+    """No member is in the file of the PREPARE, so nothing else has the file with the end wait.
+
+    Were that file to go first, the branch would be in doubt again, and its coordinator might end
+    it the other way.
+    """
+    rig.add_file()
+    rig.publish(b"plain")
+    rig.core.begin(ID, 1000, 10, branch=True)
+    rig.publish(b"member", transaction=ID, persistent=False)
+    rig.core.prepare(ID, DATA)
+    rig.flush()
+    rig.fill(20, 15 * KIB)
+    rig.core.resolve(ID, commit=commit)
+    rig.flush()
+    end = rig.core.current_file()
+    assert end == 2
+    assert rig.core.cancels(end) == [1]
+    again = rig.restored()
+    assert again.core.cancels(end) == [1]
+    assert again.core.branches() == []
+    assert [facts.transaction for facts in rig.restored(without=(end,)).core.branches()] == [ID]
+
+
 def test_a_durable_queue_that_a_branch_needs_is_not_dropped(rig: CoreRig) -> None:
     prepare(rig)
     with pytest.raises(ValueError):

@@ -8,8 +8,19 @@ from collections.abc import Callable
 import pytest
 
 from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
-from vespiary_testkit.core_inspecting import PLENTY, REFERENCE, ended, exhaust, filled, give, seen
-from vespiary_testkit.core_rig import KIB, SLAB, CoreRig, ids
+from vespiary_testkit.core_rig import (
+    KIB,
+    PLENTY,
+    REFERENCE,
+    SLAB,
+    CoreRig,
+    ended,
+    exhaust,
+    filled,
+    give,
+    ids,
+    seen,
+)
 
 # --- ending -------------------------------------------------------------------------------------
 

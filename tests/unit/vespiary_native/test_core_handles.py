@@ -9,6 +9,7 @@ import pytest
 
 from vespiary_native.abc import AckMode
 from vespiary_testkit.core_rig import CoreRig
+from vespiary_testkit.seeds import seed_for
 
 
 def opener(rig: CoreRig, kind: str) -> tuple[Callable[[], int], Callable[[int], object]]:
@@ -30,7 +31,7 @@ def test_the_lowest_free_handle_is_given(rig: CoreRig, kind: str) -> None:
     make, end = opener(rig, kind)
     first = make()
     end(first)
-    chance = random.Random(11)
+    chance = random.Random(seed_for("handles"))
     taken: set[int] = set()
     for step in range(1500):
         if taken and (chance.random() < 0.45 or step > 1300):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from vespiary_codec.journal.record import CountRecord
 from vespiary_native.abc import AckMode, DeliverStatus
-from vespiary_testkit.core_inspecting import PLENTY, REFERENCE, filled, give, seen
-from vespiary_testkit.core_rig import CoreRig
+from vespiary_testkit.core_rig import PLENTY, REFERENCE, CoreRig, filled, give, seen
 
 
 def consumer(rig: CoreRig, mode: AckMode = AckMode.INDIVIDUAL, credit: int = 100) -> int:

@@ -8,8 +8,19 @@ import pytest
 
 from vespiary_native.abc import AckMode, DeliverStatus, LargeBody
 from vespiary_native.values_inspection import LOOK_LIVE_MAX, MessageView
-from vespiary_testkit.core_inspecting import PLENTY, REFERENCE, ended, exhaust, filled, give, seen
-from vespiary_testkit.core_rig import DESTINATION, KIB, CoreRig, ids
+from vespiary_testkit.core_rig import (
+    DESTINATION,
+    KIB,
+    PLENTY,
+    REFERENCE,
+    CoreRig,
+    ended,
+    exhaust,
+    filled,
+    give,
+    ids,
+    seen,
+)
 
 # --- looking ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_native.abc_mqtt import PACKET_ID_FIRST, MqttEncoding, MqttLimits
 from vespiary_testkit.core_rig import CoreRig
 from vespiary_testkit.mqtt_lines import OTHERS_LINES
+from vespiary_testkit.seeds import seed_for
 
 TOPICS: Final = TopicMapping(WildcardSyntax(), ("/queue/", "/topic/"))
 STOMP: Final = 1
@@ -166,7 +167,7 @@ def test_topics(rig: CoreRig, destination: bytes) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize(("qos", "topic"), [(0, ""), (1, ""), (1, "fixed"), (2, "")])
 def test_whatever_the_lines_are(rig: CoreRig, version: int, qos: int, topic: str) -> None:
-    pick = random.Random(version * 10 + qos)
+    pick = random.Random(seed_for(f"mqtt lines {version} {qos} {topic}"))
     pair = Pair(rig, version, qos, topic)
     left = 0
     for number in range(200):

@@ -10,9 +10,10 @@ import pytest
 
 from vespiary_codec.journal.block import decode_block, walk_blocks
 from vespiary_codec.journal.page import block_file_id
-from vespiary_codec.journal.page_record import PageDoneRecord
+from vespiary_codec.journal.page_record import PageDoneRecord, PagedRecord
 from vespiary_codec.journal.record import AckRecord, AddRecord, decode_record, walk_records
-from vespiary_native.abc import DeliverStatus, NoRoom
+from vespiary_codec.journal.record_types import RecordFlag
+from vespiary_native.abc import AckMode, DeliverStatus, NoRoom
 from vespiary_native.values_pages import PageState
 from vespiary_testkit.core_rig import KIB, CoreRig, ids
 from vespiary_testkit.page_rig import EVERYTHING, PAGE_SALT, PageFiles, drain, of_type, publish
@@ -367,6 +368,61 @@ def test_messages_that_need_not_survive_are_paged_and_not_restored(
     again.go_on()
     assert ids(drain(again, pages, again.consume())) == [1, 3, 5]
     assert page_id == 1
+
+
+def _flags(pages: PageFiles, page_id: int) -> list[int]:
+    """Return the flags of the records of a page, in order."""
+    data = memoryview(pages.files[page_id])[4096:]
+    salt, file_id = PAGE_SALT + page_id, block_file_id(page_id)
+    found = []
+    for offset, header, _ in walk_blocks(data, offset=4096, salt=salt, file_id=file_id):
+        if not header.is_seal:
+            _, payload = decode_block(
+                data[offset - 4096 :], offset=offset, salt=salt, file_id=file_id
+            )
+            found += [raw.flags for raw in walk_records(payload, header.records)]
+    return found
+
+
+def test_what_need_not_survive_is_marked_in_its_page(rig: CoreRig, pages: PageFiles) -> None:
+    """The journal neither names it as live nor gets its acknowledgement, also when it is back."""
+    for number in range(6):
+        rig.publish(b"body", persistent=number % 2 == 0)
+    rig.flush()
+    page_id = pages.move(rig.core, [1])
+    rig.flush()
+    moved, volatile = RecordFlag.MOVED, RecordFlag.MOVED | RecordFlag.VOLATILE
+    assert _flags(pages, page_id) == [moved, volatile] * 3
+
+    def named() -> tuple[int, ...]:
+        last = of_type(rig, PagedRecord)[-1]
+        assert isinstance(last, PagedRecord)
+        return last.queues[0].sequences
+
+    assert named() == (1, 3, 5)
+    rig.core.page_restage(page_id)
+    rig.flush()
+    assert named() == (1, 3, 5), "also when it is named again"
+    assert rig.restored().core.queue_statistics(1).paged == 3
+    footer = pages.footer(page_id)
+    absent = rig.core.page_look(page_id, 1, footer, 0, 10).absent
+    assert absent is not None
+    assert pages.load(rig.core, *absent)
+    seen = rig.core.page_look(page_id, 1, footer, 0, 10).messages
+    assert [view.is_journalled for view in seen] == [True, False] * 3
+
+    consumer = rig.consume(AckMode.INDIVIDUAL)
+    assert ids(drain(rig, pages, consumer)) == [1, 2, 3, 4, 5, 6]
+    rig.core.page_restage(page_id)
+    rig.flush()
+    assert named() == (1, 3, 5), "also when its places are back in the ring"
+    for sequence in range(1, 7):
+        rig.core.acknowledge(consumer, sequence)
+    rig.flush()
+    acks = [record for record in of_type(rig, AckRecord) if isinstance(record, AckRecord)]
+    assert [first for ack in acks for first, _ in ack.ranges] == [1, 3, 5]
+    assert {count for ack in acks for _, count in ack.ranges} == {1}
+    assert rig.core.page_done() == [page_id]
 
 
 def test_what_need_not_survive_leaves_memory_to_pages_and_to_the_journal(

@@ -30,6 +30,7 @@ from vespiary_native.abc import AckMode, NoRoom
 from vespiary_native.values_pages import PageState
 from vespiary_testkit.core_rig import KIB, SALT, CoreRig
 from vespiary_testkit.page_rig import EVERYTHING, PageFiles
+from vespiary_testkit.seeds import seed_for
 
 QUEUES = (1, 2)
 FOREVER = 1 << 62
@@ -460,18 +461,18 @@ def drained(rig: CoreRig, pages: PageFiles, queue: int, consumer: int) -> list[i
             return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("case", range(6))
 def test_every_cut_keeps_what_was_confirmed_and_no_more(
-    make: Callable[..., CoreRig], seed: int
+    make: Callable[..., CoreRig], case: int
 ) -> None:
-    life = Life(make, seed)
+    life = Life(make, seed_for(f"pages model {case}"))
     life.live()
     check_cuts(life)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_every_cut_keeps_it_whatever_goes_wrong(make: Callable[..., CoreRig], seed: int) -> None:
-    life = FaultyLife(make, seed)
+@pytest.mark.parametrize("case", range(5))
+def test_every_cut_keeps_it_whatever_goes_wrong(make: Callable[..., CoreRig], case: int) -> None:
+    life = FaultyLife(make, seed_for(f"faulty pages model {case}"))
     life.live()
     wanted = {"read failed", "long read", "damaged footer", "crash"}
     assert (+life.fates).keys() >= wanted, life.fates
@@ -488,7 +489,7 @@ def check_cuts(life: Life) -> None:
 
 
 def test_the_model_notices_one_message_too_many_or_too_few(make: Callable[..., CoreRig]) -> None:
-    life = Life(make, 0)
+    life = Life(make, 0)  # always the same: one whose last cut has messages that ended
     life.live()
     cut = life.written[-1][0]
     life.check(cut)

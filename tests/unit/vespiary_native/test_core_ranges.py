@@ -12,8 +12,17 @@ import pytest
 from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_native.abc import AckMode, NoRoom
 from vespiary_native.abc_ranges import RUNS_MAX, RangeCopy
-from vespiary_testkit.core_inspecting import PLENTY, REFERENCE, ended, exhaust, filled, give, seen
-from vespiary_testkit.core_rig import KIB, CoreRig
+from vespiary_testkit.core_rig import (
+    KIB,
+    PLENTY,
+    REFERENCE,
+    CoreRig,
+    ended,
+    exhaust,
+    filled,
+    give,
+    seen,
+)
 from vespiary_testkit.page_rig import PageFiles
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from vespiary_native import loader
 from vespiary_native.crc32c import crc32c
+from vespiary_testkit.seeds import seed_for
 
 native_only = pytest.mark.skipif(not loader.is_wanted(), reason="VESPIARY_NATIVE=0")
 
-NOISE = random.Random(11).randbytes(70_000)
+NOISE = random.Random(seed_for("crc32c")).randbytes(70_000)
 
 
 @pytest.mark.parametrize(

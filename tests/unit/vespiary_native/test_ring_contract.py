@@ -25,6 +25,8 @@ from vespiary_native.abc_ring import DEPTH_MAX, LENGTH_MAX, Completion, Ring
 from vespiary_native.memory import AlignedBuffer
 from vespiary_native.threads import ThreadRing
 from vespiary_spec.errors import NativeError
+from vespiary_testkit import product_loop
+from vespiary_testkit.seeds import seed_for
 
 PAGE = 4096
 FILE_BYTES = 64 * PAGE
@@ -119,7 +121,7 @@ def read_one(ring: Ring, fd: int, buffer: AlignedBuffer, length: int, offset: in
 
 def test_what_is_written_is_read_back(make_ring: MakeRing, file: int, buffer: AlignedBuffer):
     ring = make_ring(4)
-    noise = random.Random(3).randbytes(3 * PAGE)
+    noise = random.Random(seed_for("ring noise")).randbytes(3 * PAGE)
     buffer.memoryview[: 3 * PAGE] = noise
     assert write_one(ring, file, buffer, 3 * PAGE, 5 * PAGE) == 3 * PAGE
     with AlignedBuffer(5 * PAGE) as back:
@@ -263,7 +265,7 @@ def test_many_outstanding_each_come_back_once(
 ):
     count = 300
     ring = make_ring(count)
-    order = random.Random(5)
+    order = random.Random(seed_for("ring order"))
     expected = {}
     for token in range(count):
         at = token % 64 * PAGE
@@ -385,7 +387,7 @@ def test_an_event_loop_can_watch_it(make_ring: MakeRing, file: int, buffer: Alig
         loop.remove_reader(ring.fileno())
         return results
 
-    assert asyncio.run(write_twenty()) == [(token, PAGE) for token in range(20)]
+    assert product_loop.run(write_twenty()) == [(token, PAGE) for token in range(20)]
 
 
 def test_the_eventfd_is_quiet_when_nothing_waits(make_ring: MakeRing, file: int):

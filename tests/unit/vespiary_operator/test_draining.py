@@ -20,7 +20,7 @@ from vespiary_operator.reconciler import DRAIN_LOOK_S, Reconciler
 from vespiary_operator.remote import drain_answer_of
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
-from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote
+from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, without_hashing
 
 KEY = Key("Broker", "ns", "orders")
 OPTIONS = Options(own_namespace="system", broker_image="registry:5000/vespiary/broker:1.0.0")
@@ -38,7 +38,9 @@ class World:
 
     def start_operator(self) -> None:
         """Start one, or another one: it remembers nothing."""
-        self.reconciler = Reconciler(self.cluster, self.remote, WorkQueue(), OPTIONS, Metrics())
+        self.reconciler = without_hashing(
+            Reconciler(self.cluster, self.remote, WorkQueue(), OPTIONS, Metrics())
+        )
 
     def ask(self, replicas: int, **spec: Any) -> None:
         key = ("Broker", "ns", "orders")
@@ -175,6 +177,36 @@ def test_what_cannot_be_drained_stays_with_a_sentence(
     in_world(test)
 
 
+@pytest.mark.parametrize("receiver", ["unready", "terminating", "missing"])
+def test_a_drain_starts_only_when_its_receiver_is_ready(receiver: str) -> None:
+    async def test(world: World) -> None:
+        await world.made()
+        pod = world.cluster.one(kinds.POD, "orders-0")
+        if receiver == "unready":
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        elif receiver == "terminating":
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        else:
+            del world.cluster.objects["Pod", "ns", "orders-0"]
+        world.ask(1)
+        world.says(2, DrainAnswer())
+        for _ in range(3):
+            await world.reconciler.reconcile(KEY)
+        assert world.remote.calls == []
+        assert world.condition("Draining")[:2] == ("True", "DrainWaits")
+        assert "orders-2 waits for orders-0" in world.condition("Draining")[2]
+        assert 2 in world.pods()
+        pod["metadata"].pop("deletionTimestamp", None)
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        world.cluster.objects["Pod", "ns", "orders-0"] = pod
+        other = world.cluster.one(kinds.POD, "orders-1")
+        other["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        await world.reconciler.reconcile(KEY)
+        assert world.remote.calls == [f"drain orders-2 {INTO_0}"], "orders-1 receives nothing"
+
+    in_world(test)
+
+
 def test_what_was_empty_and_is_not_any_more_does_not_go() -> None:
     async def test(world: World) -> None:
         await world.made(2)
@@ -268,6 +300,7 @@ def test_paused_and_hibernated_brokers_are_not_drained() -> None:
 ANSWERS = (None, DrainAnswer(), DrainAnswer(phase="draining", messages_left=2), DRAINED)
 
 
+@pytest.mark.ci
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

@@ -7,7 +7,6 @@ killed reaches, and on the way no claim is deleted and no broker restarted that 
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +14,8 @@ import msgspec
 import pytest
 
 from vespiary_operator import kinds, maintenance, templates
-from vespiary_testkit.fake_kubernetes import Killed
+from vespiary_testkit.fake_kubernetes import plain_copy
+from vespiary_testkit.interruptions import interruptions
 from vespiary_testkit.resize_world import ResizeWorld
 from vespiary_testkit.upgrade_world import NEW, NEWER, OLD, UpgradeWorld, says
 
@@ -60,7 +60,7 @@ def reached(world: ResizeWorld) -> dict[str, Any]:
     for (kind, _, name), document in world.cluster.objects.items():
         if kind in ("Event", "ControllerRevision", "Broker"):
             continue
-        plain = copy.deepcopy({k: v for k, v in document.items() if k != "metadata"})
+        plain = plain_copy({k: v for k, v in document.items() if k != "metadata"})
         if kind == "Secret":
             plain = {"data": sorted(plain["data"])}
         if kind == "StatefulSet":
@@ -71,33 +71,6 @@ def reached(world: ResizeWorld) -> dict[str, Any]:
     return found
 
 
-async def whole(storage_class: str, change: Change | None) -> tuple[ResizeWorld, int]:
-    """Run a scenario that nobody cuts short; return the world and the number of its writes."""
-    world = begun(storage_class)
-    if change is not None:
-        await world.until_quiet()
-        world.cluster.all_writes = 0
-        change(world)
-    await world.until_quiet()
-    return world, world.cluster.all_writes
-
-
-async def cut(
-    storage_class: str, change: Change | None, at: int, *, before: bool
-) -> tuple[ResizeWorld, set[str]]:
-    """Run a scenario with an operator that ends at a write; return also the pods that were left."""
-    world = begun(storage_class)
-    if change is not None:
-        await world.until_quiet()
-        world.cluster.all_writes = 0
-        change(world)
-    uids = {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
-    world.cluster.killed_at, world.cluster.kills_before = at, before
-    await world.until_quiet()
-    assert world.killed == 1, "the write was reached, and the operator ended there"
-    return world, uids & {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
-
-
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await test()
@@ -105,26 +78,31 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("before", [True, False])
+def uids(world: ResizeWorld) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
+
+
 @pytest.mark.parametrize("name", ["made", *SCENARIOS, *OFFLINE])
-def test_an_operator_killed_at_any_write_is_followed_by_one_that_goes_on(
-    name: str, before: bool
-) -> None:
+def test_an_operator_killed_at_any_write_is_followed_by_one_that_goes_on(name: str) -> None:
     async def test() -> None:
         change = {**SCENARIOS, **OFFLINE}.get(name)
-        storage_class = "offline" if name in OFFLINE else "online"
-        world, writes = await whole(storage_class, change)
-        wanted = reached(world)
-        assert writes >= 2
-        for at in range(writes):
-            found, kept = await cut(storage_class, change, at, before=before)
-            assert reached(found) == wanted, f"write {at}: {found.cluster.writes[-6:]}"
-            assert not any("delete PersistentVolumeClaim" in w for w in found.cluster.writes)
+        whole = begun("offline" if name in OFFLINE else "online")
+        if change is not None:
+            await whole.until_quiet()
+            change(whole)
+        begin, first = len(whole.cluster.writes), uids(whole)
+        forks = await interruptions(whole, whole.until_quiet())
+        wanted = reached(whole)
+        for world in forks:
+            at = f"after {world.cluster.writes[begin:][-6:]}"
+            await world.go_on()
+            assert reached(world) == wanted, at
+            assert not any("delete PersistentVolumeClaim" in w for w in world.cluster.writes), at
             if name in RESTARTS_NOBODY:
-                assert len(kept) == 2, f"write {at} restarted a broker"
+                assert len(first & uids(world)) == 2, f"{at}: a broker was restarted"
             if name in OFFLINE:
-                deleted = [w for w in found.cluster.writes if w.startswith("delete Pod")]
-                assert sorted(deleted) == ["delete Pod/orders-0", "delete Pod/orders-1"]
+                deleted = [w for w in world.cluster.writes if w.startswith("delete Pod")]
+                assert sorted(deleted) == ["delete Pod/orders-0", "delete Pod/orders-1"], at
 
     run(test)
 
@@ -152,62 +130,45 @@ def test_a_replaced_statefulset_keeps_the_templates_that_were_written_down() -> 
 # --- upgrades -------------------------------------------------------------------------------------
 
 
-async def upgraded(
-    *, is_bad: bool, at: int = -1, before: bool = False
-) -> tuple[UpgradeWorld, int, list[str]]:
-    """Upgrade a Broker of two, killing the operator at a write.
-
-    Returns:
-        The world, the number of its writes, and the names of pods that were made anew.
-    """
-    world = UpgradeWorld(replicas=2)
-    await world.running()
-    if is_bad:
-        world.cluster.bad_images.add(NEW)
-    world.cluster.all_writes = 0
-    world.cluster.killed_at, world.cluster.kills_before = at, before
-    world.put(version="1.1.0")
-    seen, restarted = world.uids(), []
+async def come_to_rest(world: UpgradeWorld) -> None:
+    """Make passes until an upgrade is over and nothing is written any more."""
     quiet = 0
     for _ in range(100):
-        writes, was_killed = world.cluster.all_writes, False
-        try:
-            await world.turn(20)
-        except Killed:
-            was_killed = True
-            world.start_operator()
-            world.cluster.settle(steps=3)
-        restarted += [name for name, uid in world.uids().items() if seen.get(name) != uid]
-        seen |= world.uids()
+        writes = world.cluster.all_writes
+        await world.turn(20)
         is_over = world.stage() in ("Complete", "RolledBack")
-        is_quiet = is_over and not was_killed and world.cluster.all_writes == writes
-        quiet = quiet + 1 if is_quiet else 0
+        quiet = quiet + 1 if is_over and world.cluster.all_writes == writes else 0
         if quiet == 2:
-            return world, world.cluster.all_writes, restarted
-    raise AssertionError(f"write {at}: it does not end: {world.stages}, {world.upgrade()}")
+            return
+    raise AssertionError(f"it does not end: {world.stages}, {world.upgrade()}")
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.ci
 @pytest.mark.parametrize("is_bad", [False, True])
-def test_an_upgrade_goes_on_whichever_write_was_the_operators_last(
-    is_bad: bool, before: bool
-) -> None:
+def test_an_upgrade_goes_on_whichever_write_was_the_operators_last(is_bad: bool) -> None:
     async def test() -> None:
-        whole, writes, wanted = await upgraded(is_bad=is_bad)
+        whole = UpgradeWorld(replicas=2)
+        await whole.running()
+        if is_bad:
+            whole.cluster.bad_images.add(NEW)
+        whole.put(version="1.1.0")
+        forks = await interruptions(whole, come_to_rest(whole))
         assert whole.stages[-1] == ("RolledBack" if is_bad else "Complete")
-        assert writes > 10
-        # What is lost before a write is what was lost after the one before it, but for Events.
-        for at in range(0, writes, 3 if before else 1):
-            found, _, restarted = await upgraded(is_bad=is_bad, at=at, before=before)
-            where = f"write {at}: {found.stages}, {found.cluster.writes[-4:]}"
-            assert found.stages[-1] == whole.stages[-1], where
-            assert found.images() == [OLD if is_bad else NEW] * 2, where
-            assert found.check_pods() == [], where
-            assert found.condition("Ready")[0] == "True", where
-            assert restarted == wanted, where
-            ledger = [(r["broker"], r["reason"]) for r in found.status()["restarts"]]
-            assert ledger == [(r["broker"], r["reason"]) for r in whole.status()["restarts"]], where
-            assert not any("delete PersistentVolumeClaim" in w for w in found.cluster.writes)
+        assert len(forks) > 10
+        noted = [(r["broker"], r["reason"]) for r in whole.status()["restarts"]]
+        for world in forks:
+            at = f"after {world.cluster.writes[-4:]}"
+            world.end_turn(20)
+            await come_to_rest(world)
+            where = f"{at}: {world.stages}"
+            assert world.stages[-1] == whole.stages[-1], where
+            assert world.images() == [OLD if is_bad else NEW] * 2, where
+            assert world.check_pods() == [], where
+            assert world.condition("Ready")[0] == "True", where
+            assert world.restarted == whole.restarted, where
+            ledger = [(r["broker"], r["reason"]) for r in world.status()["restarts"]]
+            assert ledger == noted, where
+            assert not any("delete PersistentVolumeClaim" in w for w in world.cluster.writes), where
 
     run(test)
 
@@ -296,7 +257,6 @@ async def begun_course(course: Course) -> UpgradeWorld:
     )
     await world.running()
     await course.begin(world)
-    world.cluster.all_writes = 0
     return world
 
 
@@ -313,28 +273,25 @@ async def finish(world: UpgradeWorld, course: Course) -> None:
     raise AssertionError(f"no end: {world.stages}, {world.images()}, {world.upgrade()}")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", COURSES)
 def test_an_operator_killed_in_an_upgrade_is_followed_by_one_that_goes_on(name: str) -> None:
     async def test() -> None:
         course = COURSES[name]
-        first = await begun_course(course)
-        whole = first.copied()
-        await finish(whole, course)
-        writes = whole.cluster.all_writes
-        assert writes >= 5
+        whole = await begun_course(course)
+        forks = await interruptions(whole, finish(whole, course))
+        assert len(forks) >= 5
         assert {pod: whole.restarted.count(pod) for pod in course.restarted} == course.restarted
-        for at in range(writes):
-            world = first.copied()
-            # Before one and after the next: between two writes there is nothing else to lose.
-            world.cluster.killed_at, world.cluster.kills_before = at, at % 2 == 0
+        for world in forks:
+            at = f"after {world.cluster.writes[-4:]}"
+            world.end_turn()
             await finish(world, course)
-            assert world.killed == 1, f"write {at} was not reached"
-            assert world.condition("UpToDate")[:2] == whole.condition("UpToDate")[:2]
-            assert world.condition("Ready")[0] == whole.condition("Ready")[0]
-            assert world.check_pods() == []
-            assert not any("delete PersistentVolumeClaim" in w for w in world.cluster.writes)
+            assert world.condition("UpToDate")[:2] == whole.condition("UpToDate")[:2], at
+            assert world.condition("Ready")[0] == whole.condition("Ready")[0], at
+            assert world.check_pods() == [], at
+            assert not any("delete PersistentVolumeClaim" in w for w in world.cluster.writes), at
             for pod in world.uids():
                 times = world.restarted.count(pod)
-                assert times <= course.restarted.get(pod, 0), f"write {at}: {world.restarted}"
+                assert times <= course.restarted.get(pod, 0), f"{at}: {world.restarted}"
 
     run(test)

@@ -14,6 +14,7 @@ from vespiary_operator.api_errors import ApiRefusedError
 from vespiary_operator.kinds import Kind
 from vespiary_operator.leadership import LEASE_S, RENEW_S, RETRY_S, Election
 from vespiary_spec.errors import TemporaryReconcileError
+from vespiary_testkit.virtual_time import run_virtual
 
 
 class World:
@@ -25,6 +26,7 @@ class World:
         self.version = 0
         self.away: set[str] = set()
         self.loses_answers: set[str] = set()
+        self.stopped_s: dict[str, float] = {}
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
 
     def candidate(self, name: str) -> Election:
@@ -77,10 +79,13 @@ class Door:
         if self._name in self._world.away:
             raise TemporaryReconcileError("the API server did not answer", where="lease")
 
-    def _answer(self) -> dict[str, Any]:
+    async def _answer(self) -> dict[str, Any]:
+        answer = copy.deepcopy(self._world.lease or {})
         if self._name in self._world.loses_answers:
             raise TemporaryReconcileError("the answer was lost", where="lease")
-        return copy.deepcopy(self._world.lease or {})
+        if self._name in self._world.stopped_s:
+            await self._world.sleep(self._world.stopped_s.pop(self._name))
+        return answer
 
     async def get(
         self, kind: Kind, name: str, namespace: str = "", *, timeout_s: float = 0
@@ -95,7 +100,7 @@ class Door:
         self._pass()
         if self._world.lease is not None:
             raise ApiRefusedError("it is there", where="lease", status=409)
-        return self._write(manifest)
+        return await self._write(manifest)
 
     async def replace(self, manifest: dict[str, Any], *, timeout_s: float = 0) -> dict[str, Any]:
         self._pass()
@@ -103,13 +108,13 @@ class Door:
         read = manifest["metadata"]["resourceVersion"]
         if read != self._world.lease["metadata"]["resourceVersion"]:
             raise ApiRefusedError("it was changed", where="lease", status=409)
-        return self._write(manifest)
+        return await self._write(manifest)
 
-    def _write(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    async def _write(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._world.version += 1
         self._world.lease = copy.deepcopy(manifest)
         self._world.lease["metadata"]["resourceVersion"] = str(self._world.version)
-        return self._answer()
+        return await self._answer()
 
 
 def run(test: Callable[[World], Awaitable[None]]) -> None:
@@ -205,6 +210,35 @@ def test_a_holder_that_stood_still_does_not_write_when_it_wakes() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("led_s", [0, 20], ids=["taking", "renewing"])
+def test_a_renewal_counts_from_its_request_not_from_its_answer(led_s: float) -> None:
+    """A process is stopped between its request and the answer, and wakes when another leads."""
+
+    async def test(world: World) -> None:
+        first, second = world.candidate("first"), world.candidate("second")
+        if led_s == 0:
+            world.stopped_s["first"] = 2 * LEASE_S
+        one = asyncio.create_task(life(first))
+        await world.pass_time(led_s + 1)
+        two = asyncio.create_task(life(second))
+        await world.pass_time(1)
+        if led_s:
+            assert first.is_leader
+            world.stopped_s["first"] = 2 * LEASE_S
+
+        def never_both() -> None:
+            assert not (first.is_leader and second.is_leader)
+
+        await world.pass_time(2 * LEASE_S + 2 * RETRY_S, never_both)
+        assert not world.stopped_s, "the answer came"
+        assert second.is_leader
+        await world.pass_time(RETRY_S, never_both)
+        assert one.done(), "the process that was stopped ends"
+        two.cancel()
+
+    run(test)
+
+
 def test_what_is_given_back_is_taken_at_once() -> None:
     async def test(world: World) -> None:
         first, second = world.candidate("first"), world.candidate("second")
@@ -259,3 +293,36 @@ def test_clocks_of_other_machines_do_not_matter() -> None:
         two.cancel()
 
     run(test)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_who_gets_no_answer_does_not_lead(is_silent: bool) -> None:
+    """The request ends, at the latest when its time is up; the candidate asks again."""
+
+    async def test() -> None:
+        is_answering = asyncio.Event()
+
+        class ClosedDoor(Door):
+            async def get(self, *what: Any, **limits: Any) -> dict[str, Any] | None:
+                if not is_silent and not is_answering.is_set():
+                    raise TemporaryReconcileError("there is no server", where="lease")
+                await is_answering.wait()
+                return await super().get(*what, **limits)
+
+        election = Election(
+            ClosedDoor(World(), "first"),
+            name="vespiary",
+            namespace="system",
+            identity="first",
+            clock=asyncio.get_running_loop().time,
+            moment=lambda: "now",
+            sleep=asyncio.sleep,
+        )
+        acquiring = asyncio.create_task(election.acquire())
+        await asyncio.sleep(RENEW_S + RETRY_S / 2)
+        assert not acquiring.done()
+        is_answering.set()
+        await acquiring
+        assert election.is_leader
+
+    run_virtual(test())

@@ -63,14 +63,58 @@ def test_what_one_session_saw_counts_in_the_next(tmp_path: Path) -> None:
     asked = sorted(everything())
     first, second = rights(set(asked[::2])), rights(set(asked[1::2]))
     first.pages, first.tests = 7, {"test_a.py::test_one"}
-    record = tmp_path / "record"
-    record.touch()
-    first.recall(record)
-    first.keep(record)
+    record = tmp_path / "build" / "record"
+    with first.recorded(record, continues=False):
+        pass
     assert second.unused(ALL_SERVED)
-    second.recall(record)
-    assert second.unused(ALL_SERVED) == []
-    assert (second.asked, second.pages, second.tests) == (everything(), 7, first.tests)
+    kept = record.read_text()
+    with second.recorded(record, continues=True):
+        assert second.unused(ALL_SERVED) == []
+        assert (second.asked, second.pages, second.tests) == (everything(), 7, first.tests)
+    assert record.read_text() == kept, "a session that is repeated finds the same"
+
+
+def test_a_new_record_has_nothing_of_an_earlier_run(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    with rights(everything()).recorded(record, continues=False):
+        pass
+    next_run = rights(set())
+    with next_run.recorded(record, continues=False):
+        assert not record.exists(), "a session that breaks off leaves no record"
+        assert not next_run.asked
+    last = rights(set())
+    with last.recorded(record, continues=True):
+        assert not last.asked
+
+
+def test_without_a_record_the_second_session_sees_its_own_requests_alone(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    found = rights(everything())
+    for path in (None, record):
+        with found.recorded(path, continues=True):
+            pass
+    assert found.asked == everything()
+    assert not record.exists()
+
+
+def test_what_was_allowed_and_is_not_in_the_table_is_named() -> None:
+    granted = everything() | {Asked("delete", "nodes", "", "403", "Forbidden")}
+    assert rights(granted).ungranted() == set()
+    too_much = {Asked("delete", "nodes", "", "200", ""), Asked("get", "pods", "log", "200", "")}
+    assert rights(granted | too_much).ungranted() == too_much
+
+
+def test_what_was_made_is_told_from_what_was_changed() -> None:
+    found = rights(
+        {
+            Asked("patch", "statefulsets", "", "201", ""),
+            Asked("create", "events", "", "201", ""),
+            Asked("patch", "services", "", "200", ""),
+            Asked("create", "secrets", "", "403", "Forbidden"),
+            Asked("patch", "brokers", "status", "201", ""),
+        }
+    )
+    assert found.made() == {"statefulsets", "events"}
 
 
 def test_rights_for_what_the_cluster_lacks_are_excused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from vespiary_operator import maintenance, upgrade_stages
 from vespiary_operator.observation import BrokerAnswer
 from vespiary_spec.upgrade_status import UpgradeStage as Stage
+from vespiary_testkit.interruptions import interruptions
 from vespiary_testkit.upgrade_world import NEW, NEWER, OLD, UpgradeWorld, says
 
 WAYS = {(way.stage.value, way.following.value) for way in upgrade_stages.TRANSITIONS}
@@ -107,68 +107,29 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return bool(pod["status"]["conditions"][0]["status"] == "True")
 
 
-class Cut(BaseException):
-    """The operator was killed."""
-
-
-class Killer:
-    """Kills the operator after, or instead of, one of its writes."""
-
-    def __init__(self, world: UpgradeWorld, at: int, *, is_after: bool) -> None:
-        self.world, self.at, self.is_after = world, at, is_after
-        self.count = 0
-        for name in ("apply", "create", "delete", "apply_status"):
-            setattr(world.cluster, name, self.wrapped(getattr(world.cluster, name)))
-
-    def wrapped(self, call: Any) -> Any:
-        async def write(*arguments: Any, **named: Any) -> Any:
-            self.count += 1
-            is_hit = self.count == self.at
-            if is_hit and not self.is_after:
-                raise Cut
-            found = await call(*arguments, **named)
-            if is_hit:
-                raise Cut
-            return found
-
-        return write
-
-
-async def _to_the_end(world: UpgradeWorld, ends: set[str]) -> None:
-    for _ in range(200):
-        try:
-            await world.turn(5)
-        except Cut:
-            world.start_operator()
-            world.cluster.settle(steps=3)
-        if world.stage() in ends and world.condition("UpToDate")[1] != "RollingOut":
-            return
-    raise AssertionError(f"it does not come to an end: {world.stages} {world.upgrade()}")
-
-
-@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.ci
 @pytest.mark.parametrize(("is_bad", "end"), [(False, "Complete"), (True, "RolledBack")])
-def test_an_operator_that_is_killed_at_any_write_goes_on(
-    is_bad: bool, end: str, is_after: bool
-) -> None:
-    async def run(at: int) -> int:
-        world = UpgradeWorld(upgrade={"deadline": 20, "soakTime": 10})
-        await world.running()
-        if is_bad:
-            world.cluster.bad_images.add(NEW)
-        killer = Killer(world, at, is_after=is_after)
-        world.put(version="1.1.0")
-        await _to_the_end(world, {end})
-        with contextlib.suppress(Cut):
-            await world.turns(4)
-        assert world.stage() == end
-        assert world.images() == [OLD if is_bad else NEW] * 3
-        assert world.check_pods() == []
-        if is_bad:
-            assert set(world.restarted) <= {"orders-2"}, "nobody else is touched"
-        return killer.count
+def test_an_operator_that_is_killed_at_any_write_goes_on(is_bad: bool, end: str) -> None:
+    def is_over(world: UpgradeWorld) -> bool:
+        return world.stage() == end and world.condition("UpToDate")[1] != "RollingOut"
 
-    writes = asyncio.run(run(0))
-    assert writes > 15
-    for at in range(1, writes + 1):
-        asyncio.run(run(at))
+    async def test() -> None:
+        first = UpgradeWorld(upgrade={"deadline": 20, "soakTime": 10})
+        await first.running()
+        if is_bad:
+            first.cluster.bad_images.add(NEW)
+        first.put(version="1.1.0")
+        forks = await interruptions(first, first.until(lambda: is_over(first)))
+        assert len(forks) > 15
+        for world in forks:
+            at = world.cluster.writes[-4:]
+            world.end_turn()
+            await world.until(lambda world=world: is_over(world))
+            await world.turns(4)
+            assert world.stage() == end, at
+            assert world.images() == [OLD if is_bad else NEW] * 3, at
+            assert world.check_pods() == [], at
+            if is_bad:
+                assert set(world.restarted) <= {"orders-2"}, "nobody else is touched"
+
+    asyncio.run(test())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,9 +145,7 @@ def test_a_broker_that_does_not_run_is_told(way: str, refusing: int) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_one_that_answers_nothing_is_waited_for_once(way: str) -> None:
     with listening(silent) as listener:
-        begin_s = time.monotonic()
         error = refusal(way, listener.port)
-        assert time.monotonic() - begin_s < 5
         assert "answered nothing for 0.2 s" in str(error)
         assert listener.calls == 1  # and not three times that long
 

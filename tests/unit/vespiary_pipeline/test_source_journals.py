@@ -21,9 +21,10 @@ from vespiary_testkit.journal_lives import record_lives
 from vespiary_testkit.journal_records import write_freed_files, write_journal
 from vespiary_testkit.journal_rows import RowSink
 from vespiary_testkit.journal_workload import recover
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.source_rows import batches_of, reader_of, rows_of, write_out
 
-SEEDS = range(6)
+LIVES = 6
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -52,8 +53,9 @@ def journal(tmp_path: Path) -> tuple[Path, MemoryDisk, Path]:
     return tmp_path / "journal", disk, folder
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_lives_that_are_cut_anywhere(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("case", range(LIVES))
+def test_lives_that_are_cut_anywhere(tmp_path: Path, case: int) -> None:
+    seed = seed_for(f"source lives {case}")
     log = record_lives(tmp_path, seed)
     cuts = random.Random(seed).sample(range(1, len(log)), 6)
     compared = 0

@@ -93,7 +93,8 @@ def test_damage_in_a_body_that_is_not_wanted_is_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptRecord, match="confirmed data is damaged"):
         rows_of(tmp_path)
     found = rows_of(tmp_path, onCorrupt="report")
-    assert [(row["kind"], row["offset"]) for row in found if row["error"]] == [(None, 8192)]
+    wrong = [row for row in found if row["error"]]
+    assert [(row["kind"], row["file_id"], row["offset"]) for row in wrong] == [(None, 1, 8192)]
     assert [row["arrival"].microsecond for row in found if row["kind"]] == [1000, 3000]
 
 
@@ -106,7 +107,7 @@ def test_the_table_of_files_counts_a_message_that_is_not_read_whole(
     (file,) = rows_of(tmp_path, table="files")
     assert max(largest_read) <= files.WINDOW_BYTES
     assert (file["records"], file["adds"], file["transactional"], file["error"]) == (2, 2, 1, None)
-    assert (file["first_block"], file["last_block"]) == (1, 2)
+    assert (file["file_id"], file["first_block"], file["last_block"]) == (1, 1, 2)
 
 
 # --- bodies in files of their own -----------------------------------------------------------------

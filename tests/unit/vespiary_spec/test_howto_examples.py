@@ -26,6 +26,7 @@ def examples() -> list[Any]:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("spec", examples())
 def test_what_a_page_shows_is_taken(spec: dict[str, Any]):
     version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]

@@ -36,6 +36,7 @@ def test_figures_are_held_against_the_floors() -> None:
     assert missed == ["1 to 100: deliveries a second", "KiB on disk, 1 KiB for 100"]
 
 
+@pytest.mark.verify
 def test_many_queues_go_through(
     tmp_path: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_many_queues_go_through(
     assert run.queues_rss_bytes > 0
 
 
+@pytest.mark.verify
 def test_each_subscriber_gets_each_message(
     tmp_path: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

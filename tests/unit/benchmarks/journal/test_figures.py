@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from benchmarks.journal import measurement, raw
 from benchmarks.journal.__main__ import Figure, append_figures
 from benchmarks.journal.measurement import Appends
 from vespiary_broker.store.options import JournalOptions
+from vespiary_testkit import product_loop
 
 APPENDS = Appends(
     engine="ASYNCIO",
@@ -85,4 +85,4 @@ def test_a_run_begins_when_all_files_are_made(tmp_path: Path):
         finally:
             await journal.close()
 
-    assert asyncio.run(count_files()) >= 9
+    assert product_loop.run(count_files()) >= 9

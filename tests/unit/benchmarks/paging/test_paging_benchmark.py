@@ -61,6 +61,7 @@ def test_the_picture_is_svg() -> None:
     assert all("fill" in element.attrib for element in root if element.tag.endswith("text"))
 
 
+@pytest.mark.verify
 def test_a_backlog_goes_through(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     binary = generator.build(tmp_path_factory.mktemp("bin") / "stompload")
     settings = (

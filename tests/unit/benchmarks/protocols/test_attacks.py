@@ -41,6 +41,7 @@ def test_every_class_is_there_for_every_protocol() -> None:
             assert f"{kind}, {protocol}" in CLASSES
 
 
+@pytest.mark.verify
 def test_a_measurement_has_all_its_figures(tmp_path: Path) -> None:
     found = measure_attack(tmp_path, CLASSES["half-open handshakes"], 0.5, 200, ROOM)
     assert found.quiet_p99_us > 0
@@ -54,6 +55,7 @@ def _until_quiet(client: socket.socket) -> None:
         pass
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("protocol", ["STOMP", "MQTT", "AMQP"])
 def test_attackers_are_taken_for_clients(tmp_path: Path, protocol: str) -> None:
     """What they say is no nonsense: the broker makes their subscriptions, and waits for the rest

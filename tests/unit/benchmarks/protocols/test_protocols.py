@@ -138,6 +138,7 @@ def test_the_command_names_rows_and_refuses_others() -> None:
     assert "no row has 'xmpp'" in refused.output
 
 
+@pytest.mark.verify
 def test_the_command_measures_what_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +181,7 @@ def test_without_openssl_rows_with_tls_are_left_out_with_a_sentence(
     assert "STOMP 10 x 100, TLS" not in done.output
 
 
+@pytest.mark.verify
 def test_a_row_without_confirms_is_void_and_named(tmp_path: Path) -> None:
     row = Row(name="STOMP 1 x 200", load=msgspec.structs.replace(
         ROWS["STOMP 1 x 200"].load, seconds=3.0, warmup=0.0, drain_seconds=0.1
@@ -208,6 +210,7 @@ def test_a_complaint_names_what_was_found_and_nothing_else() -> None:
     assert complaint(report) == "of 7 messages 2 lost, 1 out of order"
 
 
+@pytest.mark.verify
 def test_idle_connections_are_all_let_in(tmp_path: Path) -> None:
     found = measure_idle(tmp_path, 50, ROOM)
     assert found.connections == 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,14 +12,58 @@ from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, COMMON_STATUSES, 
 from vespiary_broker.app.queue_groups import GroupOwner
 from vespiary_broker.engine.jms import JmsKind
 from vespiary_spec.errors import ConfigError, RemoteProtocolError
+from vespiary_testkit import product_loop
 from vespiary_testkit.admin_fakes import branch_state, browsed
 from vespiary_testkit.admin_rig import AdminRig, admin_rig, failed_writer, queue_state
-from vespiary_testkit.openapi_checks import ROOT, SEEN, ask, check, filled_broker, path_of
-from vespiary_testkit.openapi_fences import ask_fences
-from vespiary_testkit.openapi_streams import ask_streams
+from vespiary_testkit.memory_fences import fence_state
+from vespiary_testkit.openapi_checks import (
+    ROOT,
+    SEEN,
+    ask,
+    ask_streams,
+    check,
+    filled_broker,
+    operation,
+    path_of,
+)
 from vespiary_testkit.spread_tests import run_alone
 
 RAN: set[str] = set()  # tests of this module that ran in this process
+
+
+# --- fences ---------------------------------------------------------------------------------------
+
+# Every answer that the API documents for fences, asked for and checked.
+
+
+def ask_fences(rig: AdminRig) -> None:
+    """Decide, look and delete, rightly and wrongly."""
+    fences = rig.broker.fences
+    decision = {"batch": 3, "tasks": {"0.1.aa": 2, "1.2.bb": 0}}
+    made = ask(rig, "decideBatch", "spark", body=decision)
+    assert (made.json["batch"], made.json["accepted"], made.json["undecided"]) == (3, True, 2)
+    again = ask(rig, "decideBatch", "spark", body={"batch": 3, "tasks": {}, "isLast": True})
+    assert (again.json["batch"], again.json["accepted"]) == (3, False)
+    assert fences.asked == [(3, (("0.1.aa", 2), ("1.2.bb", 0)), False), (3, (), True)]
+    assert ask(rig, "decideBatch", "spark", body={"batch": 4, "tasks": {"gone": 1}}).status == 409
+    for wrong in ({"batch": -1, "tasks": {}}, {"batch": 1, "tasks": {"a": -1}}, {"batch": 1}):
+        assert ask(rig, "decideBatch", "spark", body=wrong).status == 400
+    assert [item["name"] for item in ask(rig, "listFences").json["items"]] == ["spark"]
+    assert ask(rig, "showFence", "spark").json["undecidedS"] == 4.5
+    path = path_of(operation("decideBatch"), "spark")
+    large = rig.call("POST", path, login=ROOT, data=b" " * 70_000)
+    assert check(operation("decideBatch"), large).status == 413
+    text = rig.call("POST", path, login=ROOT, data=b"{}", headers={"Content-Type": "text/plain"})
+    assert check(operation("decideBatch"), text).status == 415
+    for name in ("showFence", "deleteFence"):
+        assert ask(rig, name, "nowhere").status == 404
+    fences.states["waits"] = fence_state("waits", pending=1)
+    assert ask(rig, "deleteFence", "waits").status == 409
+    assert ask(rig, "deleteFence", "spark").status == 204
+    assert fences.names() == ["waits"]
+
+
+# --- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -517,7 +560,7 @@ def test_a_jms_queue_in_use_is_not_deleted_by_chance(rig: AdminRig):
     assert ask(rig, "deleteJmsQueue", "orders", query="?force=true").json == {"messages": 3}
     assert "orders" not in rig.broker.queue_states
     assert "jms/orders" not in rig.broker.jms.objects.jndi_names()
-    asyncio.run(rig.broker.jms.create(JmsKind.QUEUE, "orders", ["jms/orders", "orders"]))
+    product_loop.run(rig.broker.jms.create(JmsKind.QUEUE, "orders", ["jms/orders", "orders"]))
 
 
 def test_a_topic_with_messages_is_not_deleted_by_chance(rig: AdminRig):

@@ -13,8 +13,8 @@ from vespiary_broker.engine.logins import ANONYMOUS
 from vespiary_broker.engine.users import User, make_user
 from vespiary_spec.settings import Permission, SecuritySettings
 from vespiary_testkit.admin_rig import AdminRig, MemoryBroker, admin_rig, queue_state
+from vespiary_testkit.memory_streams import stream_state
 from vespiary_testkit.openapi_checks import check, filled_broker, operation, path_of
-from vespiary_testkit.openapi_streams import stream_state
 
 ALICE, ROOT = ("alice", "secret"), ("root", "secret")
 USERS = {

@@ -16,6 +16,7 @@ from vespiary_broker.store.volumes.report import Report
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import EngineUnavailable
 from vespiary_spec.verification import AioResult, summarise
+from vespiary_testkit import product_loop
 
 
 def report(waits: str = "") -> Report:
@@ -63,7 +64,7 @@ def test_nothing_is_waited_for_where_there_is_room() -> None:
         assert await node.room().verified(good, again) is good
         assert node.looks == 0
 
-    asyncio.run(test())
+    product_loop.run(test())
 
 
 def test_it_verifies_again_once_there_is_room_and_as_often_as_it_takes() -> None:
@@ -90,7 +91,7 @@ def test_it_verifies_again_once_there_is_room_and_as_often_as_it_takes() -> None
             "the broker is starting",
         ]
 
-    asyncio.run(test())
+    product_loop.run(test())
 
 
 def test_a_ring_that_another_broker_was_faster_to_take_is_tried_again() -> None:
@@ -112,7 +113,7 @@ def test_a_ring_that_another_broker_was_faster_to_take_is_tried_again() -> None:
         with pytest.raises(EngineUnavailable, match="no such call"):
             await node.room().opened(forbidden)
 
-    asyncio.run(test())
+    product_loop.run(test())
 
 
 def test_who_is_told_to_end_does_not_wait_on() -> None:
@@ -126,7 +127,7 @@ def test_who_is_told_to_end_does_not_wait_on() -> None:
         with pytest.raises(EngineUnavailable, match="told to end"):
             await node.room(stop).verified(report("500 are needed"), again)
 
-    asyncio.run(test())
+    product_loop.run(test())
 
 
 def test_only_aio_that_was_seen_to_work_is_insisted_on() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from vespiary_broker.app.browsing import BrowsedPage, Browsing
 from vespiary_broker.engine.core import Core
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, do
 
 
@@ -40,7 +40,7 @@ def rig_with(count: int, *, persistent: bool = True) -> Rig:
 def page(rig: Rig, name: str = "orders", **asked: object) -> BrowsedPage:
     values: dict[str, object] = {"after": 0, "limit": 100, "filter_text": "", "body_bytes": 100}
     browser = Browsing(rig.engine, Slabs(rig.core))  # type: ignore[arg-type]
-    return asyncio.run(browser.page(name, **(values | asked)))  # type: ignore[arg-type]
+    return product_loop.run(browser.page(name, **(values | asked)))  # type: ignore[arg-type]
 
 
 def bodies(found: BrowsedPage) -> list[bytes]:
@@ -163,7 +163,7 @@ def test_what_is_not_in_memory_is_brought_back():
     slabs = Slabs(rig.core)
     browser = Browsing(rig.engine, slabs)  # type: ignore[arg-type]
     browser._core = AwayCore(rig.core, slabs)  # type: ignore[assignment]
-    found = asyncio.run(browser.page("orders", after=0, limit=9, filter_text="", body_bytes=9))
+    found = product_loop.run(browser.page("orders", after=0, limit=9, filter_text="", body_bytes=9))
     assert bodies(found) == [b"0", b"1"]
     assert slabs.asked == [(1, 0)]
 
@@ -176,4 +176,4 @@ def test_a_queue_that_is_deleted_meanwhile_is_told():
     browser = Browsing(rig.engine, slabs)  # type: ignore[arg-type]
     browser._core = AwayCore(rig.core, slabs)  # type: ignore[assignment]
     with pytest.raises(RemoteProtocolError, match="deleted meanwhile"):
-        asyncio.run(browser.page("orders", after=0, limit=9, filter_text="", body_bytes=9))
+        product_loop.run(browser.page("orders", after=0, limit=9, filter_text="", body_bytes=9))

@@ -1,6 +1,5 @@
 """The volumes are verified while the rest of a broker is imported."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import VespiaryError
 from vespiary_spec.resources import FilesystemPolicy
 from vespiary_spec.settings import Configuration
+from vespiary_testkit import product_loop
 
 NOTHING = FilesystemPolicy(allow=(), warn=())
 
@@ -42,5 +42,5 @@ def test_a_refusal_that_was_found_early_stops_the_start_before_the_store(tmp_pat
             pytest.fail("it started")
 
     with pytest.raises(VespiaryError, match="refused"):
-        asyncio.run(start())
+        product_loop.run(start())
     assert not base.exists()

@@ -23,6 +23,7 @@ from vespiary_broker.engine.fences import (
 from vespiary_broker.engine.xa_states import XaState
 from vespiary_codec.journal.branch import PART_BYTES_MAX, Xid
 from vespiary_spec.errors import JournalError, RemoteProtocolError, XaError
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 DAY_MS = 86_400_000
@@ -102,7 +103,7 @@ def on_loop(scenario: Scenario) -> Callable[[], None]:
             await scenario(rig)
             await rig.close()
 
-        asyncio.run(run())
+        product_loop.run(run())
 
     test.__doc__ = scenario.__doc__
     return test
@@ -185,7 +186,7 @@ def test_names_that_fit_into_no_xid_are_refused(name: str, is_task: bool) -> Non
                 fences.check(name, 0, ())
         await rig.close()
 
-    asyncio.run(run())
+    product_loop.run(run())
 
 
 def test_the_longest_names_fit_into_an_xid() -> None:

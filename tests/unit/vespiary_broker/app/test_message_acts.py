@@ -17,6 +17,7 @@ from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import AddressFull, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import ServerRig
 
@@ -71,7 +72,7 @@ def on_rig(test: Callable[[ActsRig], Coroutine[Any, Any, None]], **options: Any)
         await test(rig)
         await rig.close()
 
-    asyncio.run(run())
+    product_loop.run(run())
 
 
 def test_messages_move_in_order_and_say_where_they_were():

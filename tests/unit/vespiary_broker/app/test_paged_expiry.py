@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 from vespiary_broker.app.paged_expiry import PagedExpiry
 from vespiary_codec.journal.page_sketch import NO_EXPIRY_MS, PageSketch
 from vespiary_native.values_pages import ExtentFacts
+from vespiary_testkit import product_loop
 
 
 def sketch(first_expiry_ms: int) -> PageSketch:
@@ -78,7 +78,7 @@ class Expiring:
         """Scan at a time; return the pages that were read."""
         self.now_ms = now_ms
         self.pager.read.clear()
-        asyncio.run(self.expiry.scan())
+        product_loop.run(self.expiry.scan())
         return list(self.pager.read)
 
 

@@ -17,6 +17,7 @@ from vespiary_codec.journal.ranges import decode_range, encode_trailer
 from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_spec.errors import RemoteProtocolError, StreamFenced
 from vespiary_spec.settings import RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import ServerRig
 
@@ -103,7 +104,7 @@ def on_rig(
         await test(rig)
         await rig.close()
 
-    asyncio.run(run())
+    product_loop.run(run())
 
 
 # --- durability ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from vespiary_broker.engine.transactions import (
 from vespiary_broker.engine.xa_states import XaCall, XaCode, XaState
 from vespiary_codec.journal.branch import Xid
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, XaError
+from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, destination, do
 from vespiary_testkit.memory_journal import MemoryJournal
 
@@ -371,7 +372,7 @@ def test_while_an_administrator_decides_nobody_else_does() -> None:
         rig.bindings.gate.set()
         assert await deciding is XaState.HEURISTIC_COMMIT
 
-    asyncio.run(decide())
+    product_loop.run(decide())
 
 
 def test_only_prepared_branches_can_be_decided() -> None:

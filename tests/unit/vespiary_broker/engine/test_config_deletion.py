@@ -6,6 +6,7 @@ import pytest
 from vespiary_broker.engine.config_deletion import delete_unconfigured
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Address, AddressSettings, DeletionPolicy, Queue, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, do
 
 BEFORE = (
@@ -85,4 +86,4 @@ def test_it_returns_when_the_deletion_is_durable() -> None:
         assert await deleting == 2
         await asyncio.gather(*tasks)
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())

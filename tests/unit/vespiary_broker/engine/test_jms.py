@@ -9,6 +9,7 @@ import pytest
 from vespiary_broker.engine.jms import JNDI_NAMES_MAX, JmsKind, JmsObjects
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -48,7 +49,7 @@ def test_the_address_is_there_before_its_entry() -> None:
         await making
         assert table.jndi_names()["jms/orders"].name == "orders"
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_what_was_made_comes_back() -> None:

@@ -20,6 +20,7 @@ from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.server.sasl import respond
 from vespiary_spec.errors import LoginRefused
 from vespiary_spec.settings import SaslMechanism
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import ServerRig
 
 SCRAM = "SCRAM-SHA-256"
@@ -402,7 +403,7 @@ def test_hashing_is_done_away_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
         assert threads == [True, True], "a proof costs the server no hashing"
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_the_users_file_fits_what_clients_of_scram_hash() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from vespiary_broker.engine.pending_sequences import PendingSequences
+from vespiary_testkit.seeds import seed_for
 
 
 def test_they_come_in_the_order_of_adding_and_each_once() -> None:
@@ -21,9 +22,9 @@ def test_they_come_in_the_order_of_adding_and_each_once() -> None:
     assert (len(pending), pending.first(1)) == (0, [])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_against_a_list(seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.parametrize("case", range(20))
+def test_against_a_list(case: int) -> None:
+    chance = random.Random(seed_for(f"pending sequences {case}"))
     pending, model, number = PendingSequences(), [], 0
     for _ in range(400):
         for _ in range(chance.choice([0, 1, 40, 300])):

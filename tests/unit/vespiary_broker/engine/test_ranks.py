@@ -13,6 +13,7 @@ from vespiary_broker.engine.reach import reach_of
 from vespiary_broker.engine.wildcards import Pattern
 from vespiary_spec.settings import RoutingType
 from vespiary_testkit.engine_rig import Rig, do
+from vespiary_testkit.seeds import seed_for
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -68,9 +69,9 @@ def test_a_rank_survives_a_restart() -> None:
         assert again == queue.traits
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_whatever_comes_and_goes_each_client_gets_a_message_once(seed: int) -> None:
-    rig, dice = Rig(), random.Random(seed)
+@pytest.mark.parametrize("case", range(6))
+def test_whatever_comes_and_goes_each_client_gets_a_message_once(case: int) -> None:
+    rig, dice = Rig(), random.Random(seed_for(f"ranks {case}"))
     addresses = ["a.b", "a.c", "#", "a.*", "*.b", "a.#"]
     topics = ["a.b", "a.c", "x.b", "x"]
     syntax, queues = rig.registry.syntax, rig.registry.queues

@@ -10,6 +10,7 @@ from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import JournalFull, RemoteProtocolError
 from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryBindings
 
@@ -60,7 +61,7 @@ def test_queue_is_bound_before_anything_can_be_sent_to_it() -> None:
         await making
         assert "q" in rig.registry.queues
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_deletion_by_administrators_returns_when_it_is_durable() -> None:
         await rig.registry.wait_removed("address/b", "queue/1")
         assert all(task.done() for task in tasks)
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_a_removal_is_waited_for_alone_and_its_failure_is_told_whenever_somebody_asks() -> None:
@@ -153,7 +154,7 @@ def test_a_removal_is_waited_for_alone_and_its_failure_is_told_whenever_somebody
         assert set(rig.bindings.values) == {"counter/queue-id"}, "what failed was tried again"
         await rig.registry.wait_removed("queue/1")
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

@@ -1,4 +1,3 @@
-import time
 from functools import cache
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax, WildcardTable
 from vespiary_spec.settings import RoutingType
+from vespiary_testkit.step_counter import steps_of
 
 SLASHES = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
 
@@ -67,11 +67,15 @@ def test_match_is_what_its_definition_says(parts: list[str], words: list[str]) -
     assert Pattern(".".join(parts)).is_match(".".join(words)) is expected
 
 
-def test_no_pattern_takes_long() -> None:
-    begin_s = time.process_time()
-    assert Pattern(".".join(["#"] * 200)).is_match(".".join(["a"] * 200))
-    assert not Pattern(".".join(["#", "x"] * 100)).is_match(".".join(["a"] * 400))
-    assert time.process_time() - begin_s < 1
+@pytest.mark.parametrize(
+    ("parts", "words", "is_match"),
+    [(["#"] * 200, ["a"] * 200, True), (["#", "a"] * 100 + ["x"], ["a"] * 400, False)],
+)
+def test_no_pattern_goes_back(parts: list[str], words: list[str], is_match: bool) -> None:
+    pattern, name = Pattern(".".join(parts)), ".".join(words)
+    most = 4 * len(parts) * len(words)
+    assert steps_of(lambda: pattern.is_match(name), most) > 0
+    assert pattern.is_match(name) is is_match
 
 
 def test_another_syntax() -> None:
@@ -112,13 +116,14 @@ def test_the_tree_finds_what_covers_a_name(
     assert not table._root.children
 
 
-def test_many_patterns_are_found_quickly() -> None:
-    table = WildcardTable(DEFAULT_SYNTAX)
-    for number in range(10_000):
-        table.add(_address(f"tenant.{number}.#"))
-    table.add(_address("tenant.#"))
-    begin_s = time.process_time()
-    for number in range(1000):
-        found = table.covering(f"tenant.{number}.orders.eu")
-        assert [address.name for address in found] == ["tenant.#", f"tenant.{number}.#"]
-    assert time.process_time() - begin_s < 1
+def test_those_that_cover_a_name_are_found_without_a_look_at_the_others() -> None:
+    steps = []
+    for count in (10, 10_000):
+        table = WildcardTable(DEFAULT_SYNTAX)
+        for number in range(count):
+            table.add(_address(f"tenant.{number}.#"))
+        table.add(_address("tenant.#"))
+        found = table.covering("tenant.7.orders.eu")
+        assert [address.name for address in found] == ["tenant.#", "tenant.7.#"]
+        steps.append(steps_of(lambda table=table: table.covering("tenant.7.orders.eu")))
+    assert steps[0] == steps[1]

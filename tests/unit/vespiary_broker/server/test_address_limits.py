@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -19,6 +18,7 @@ from vespiary_broker.server.address_limits import (
 )
 from vespiary_broker.server.connection import Connection
 from vespiary_spec.settings import Acceptor
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import FakeTransport, ServerRig
 
 NET = "192.0.2.1"
@@ -192,7 +192,7 @@ def on_rig(test: Any, **settings: Any) -> None:
         await rig.close()
         assert rig.listener.addresses.networks_count == 0
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_those_that_are_refused_take_no_place_of_others(caplog: pytest.LogCaptureFixture) -> None:

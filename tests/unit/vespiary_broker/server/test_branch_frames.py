@@ -11,6 +11,7 @@ import pytest
 from vespiary_broker.engine.users import make_user
 from vespiary_codec.journal.branch import parse_xid
 from vespiary_codec.wire.stomp import Frame
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 X = "7:0a0b:01"
@@ -28,7 +29,7 @@ def on_loop(**named: Any) -> Callable[[Scenario], Callable[[], None]]:
                 await scenario(rig)
                 await rig.close()
 
-            asyncio.run(run())
+            product_loop.run(run())
 
         test.__doc__ = scenario.__doc__
         return test

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from vespiary_broker.server.closed_clients import ClosedClients
+from vespiary_testkit import product_loop
 
 
 class Waiting:
@@ -44,7 +45,7 @@ def run(test: Callable[[ClosedClients], Awaitable[None]]) -> None:
         finally:
             clients.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 async def until(condition: Callable[[], bool]) -> None:

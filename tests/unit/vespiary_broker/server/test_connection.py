@@ -18,6 +18,7 @@ from vespiary_codec.journal.block import HEADER_BYTES, decode_block_header
 from vespiary_codec.journal.record import AddRecord, decode_record, walk_records
 from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import Acceptor, StompLimits
+from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 from vespiary_testkit.virtual_time import run_virtual
@@ -27,7 +28,7 @@ SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client-individual\n\n\0
 
 
 def on_loop(
-    runner: Callable[[Any], None] = asyncio.run, **options: Any
+    runner: Callable[[Any], None] = product_loop.run, **options: Any
 ) -> Callable[[Callable[[ServerRig], Awaitable[None]]], Any]:
     """Run a test on a loop of its own with a rig."""
 
@@ -416,7 +417,7 @@ def test_receipt_for_every_kind_of_frame(version: str) -> None:
         assert peer.transport.is_eof
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def _calls(work: Callable[[], None]) -> int:

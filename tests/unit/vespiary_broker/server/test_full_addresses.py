@@ -5,7 +5,6 @@ The cells of the table in docs/howto/paging.md, for STOMP.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 BODY = b"x" * 1000
@@ -42,7 +42,7 @@ def run(test: Callable[[ServerRig], Awaitable[None]], **named: Any) -> None:
         await test(rig)
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 async def client(rig: ServerRig, **headers: str) -> Peer:

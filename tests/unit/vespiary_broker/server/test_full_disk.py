@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
 from vespiary_spec.errors import JournalFull
 from vespiary_spec.settings import AddressSettings, DiskFullPolicy
+from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 
@@ -50,7 +50,7 @@ def on_full_disk(
                 await test(rig)
                 await rig.close()
 
-            asyncio.run(scenario())
+            product_loop.run(scenario())
 
         del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for a fixture `rig`
         return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from vespiary_spec.paging import PageFullPolicy
 from vespiary_spec.settings import AddressSettings
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 BODY = b"x" * 1000
@@ -38,7 +38,7 @@ def run(test: Callable[[ServerRig], Awaitable[None]], **named: Any) -> None:
         await test(rig)
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 async def client(rig: ServerRig) -> Peer:

@@ -15,6 +15,7 @@ from vespiary_broker.server.address_limits import KIND
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.proxy_header import SIGNATURE
 from vespiary_spec.settings import Acceptor, AcceptorTls
+from vespiary_testkit import product_loop
 from vespiary_testkit.certificates import Authority
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.waiting import WAIT_S, wait_for
@@ -72,7 +73,7 @@ def test_what_comes_with_the_end_of_the_handshake_is_kept(files: Path) -> None:
         await listener.wait_closed(WAIT_S)
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 @pytest.mark.parametrize("is_forwarded", [False, True])
@@ -109,7 +110,7 @@ def test_a_stop_gives_back_all_places_of_an_address(files: Path, is_forwarded: b
             each.close()
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 def test_a_stop_ends_those_that_have_said_nothing() -> None:
@@ -127,4 +128,4 @@ def test_a_stop_ends_those_that_have_said_nothing() -> None:
         writer.close()
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())

@@ -13,6 +13,7 @@ from vespiary_broker.server.buffers import HEADROOM_BYTES, READ_BYTES, SharedBuf
 from vespiary_broker.server.stomp.intake import Intake
 from vespiary_codec.wire.stomp import Frame, StompLimits
 from vespiary_testkit.memory_journal import MemoryJournal
+from vespiary_testkit.seeds import seed_for
 
 LIMITS = StompLimits(body_bytes=480 * 1024)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -100,10 +101,10 @@ def _stream(rng: random.Random) -> tuple[bytes, list[bytes]]:
     return data, bodies
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("case", range(8))
 @pytest.mark.parametrize("largest", [7_000, 70_000, READ_BYTES])
-def test_cuts_do_not_matter(taker: FakeTaker, seed: int, largest: int) -> None:
-    rng = random.Random(seed)
+def test_cuts_do_not_matter(taker: FakeTaker, case: int, largest: int) -> None:
+    rng = random.Random(seed_for(f"intake cuts {case}"))
     data, bodies = _stream(rng)
     position = 0
     while position < len(data):

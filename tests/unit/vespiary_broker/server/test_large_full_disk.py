@@ -7,6 +7,7 @@ from typing import Any
 
 from vespiary_broker.store.large_messages import LargeMessageOptions
 from vespiary_spec.errors import JournalFull
+from vespiary_testkit import product_loop
 from vespiary_testkit.large_rig import BODY, FOLDER, LargeRig, receipts, rigged, send
 from vespiary_testkit.server_rig import Peer
 
@@ -193,7 +194,7 @@ def test_drops_are_logged_once_each_time_the_disk_is_full(caplog: Any) -> None:
             await rig.flush()
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
     lines = [record.getMessage() for record in caplog.records]
     assert sum("messages are dropped" in line for line in lines) == 2
     assert sum("the disk for large messages is full" in line for line in lines) >= 2

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from functools import partial
 
 import pytest
 
 from vespiary_broker.server.connection import OUTPUT_BYTES_MAX
-from vespiary_testkit.large_rig import BODY, LargeRig, receipts, rigged
+from vespiary_broker.server.ending import LINGER_S, STALL_S
+from vespiary_spec.settings import RoutingType
+from vespiary_testkit.large_rig import BODY, LargeRig, receipts, rigged, send
 from vespiary_testkit.server_rig import Peer
+from vespiary_testkit.virtual_time import run_virtual
+
+virtually_rigged = partial(rigged, runner=run_virtual)
 
 SIZE_BYTES = 8 * OUTPUT_BYTES_MAX
 BIG = BODY * (SIZE_BYTES // len(BODY))
@@ -40,11 +46,9 @@ async def read_on(rig: LargeRig, reader: Peer) -> None:
         rig.journal.flush()
 
 
-def end_timer(peer: Peer) -> Callable[[], None]:
-    """Return what is done when the time is up that a peer has to read."""
-    handle = peer.connection._timers["end"]
-    assert handle._callback is not None  # type: ignore[attr-defined]
-    return handle._callback  # type: ignore[attr-defined, no-any-return]
+async def time_passes(seconds: float) -> None:
+    """Let time pass, on virtual time, until a peer must have read something."""
+    await asyncio.sleep(seconds + 0.1)
 
 
 @rigged
@@ -113,7 +117,7 @@ async def test_who_leaves_before_a_byte_of_it_was_sent_gets_its_receipt_alone(
     assert other.transport.is_eof
 
 
-@rigged
+@virtually_rigged
 async def test_who_leaves_and_reads_nothing_is_cut_off_and_who_reads_slowly_is_not(
     rig: LargeRig,
 ) -> None:
@@ -123,9 +127,9 @@ async def test_who_leaves_and_reads_nothing_is_cut_off_and_who_reads_slowly_is_n
     reader.transport.drain()
     reader.transport.is_stuck = True
     await rig.settle()
-    end_timer(reader)()
+    await time_passes(STALL_S)
     assert not reader.transport.is_aborted, "it has read since the last look"
-    end_timer(reader)()
+    await time_passes(STALL_S)
     assert reader.transport.is_aborted
 
 
@@ -136,7 +140,7 @@ async def test_the_brokers_own_reasons_do_not_wait(rig: LargeRig) -> None:
     assert reader.transport.is_aborted
 
 
-@rigged
+@virtually_rigged
 async def test_who_has_unread_receipts_is_lingered_for_while_it_reads(rig: LargeRig) -> None:
     peer = rig.peer()
     await peer.login()
@@ -145,7 +149,28 @@ async def test_who_has_unread_receipts_is_lingered_for_while_it_reads(rig: Large
     await rig.flush()
     assert peer.transport.is_eof
     peer.transport.unsent -= 1
-    end_timer(peer)()
+    await time_passes(LINGER_S)
     assert not peer.transport.is_aborted, "it has read since the last look"
-    end_timer(peer)()
+    await time_passes(LINGER_S)
     assert peer.transport.is_aborted
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_the_body_goes_with_its_queue(is_durable: bool) -> None:
+    """No later frame or flush is needed to have the file removed."""
+
+    @rigged
+    async def scenario(rig: LargeRig) -> None:
+        registry = rig.engine.registry
+        await registry.create_queue("q", "q", RoutingType.ANYCAST, is_durable=is_durable)
+        peer = rig.peer()
+        await peer.login()
+        peer.send(send("q", 1))
+        await rig.flush()
+        assert receipts(peer) == ["1"]
+        assert rig.bodies() == [BODY]
+        registry.drop_queue(registry.queues["q"])
+        await rig.settle()
+        assert rig.bodies() == []
+
+    scenario()

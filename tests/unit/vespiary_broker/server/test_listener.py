@@ -1,9 +1,8 @@
-import asyncio
-
 import pytest
 
 from vespiary_broker.server.listener import Listener, is_loopback
 from vespiary_spec.settings import Acceptor, StompLimits
+from vespiary_testkit import product_loop
 
 
 @pytest.mark.parametrize(
@@ -29,5 +28,5 @@ def test_body_cannot_be_larger_than_a_record() -> None:
         stomp = StompLimits(max_body_size=100_000)
         return Listener(Acceptor(name="x", port=0, stomp=stomp), record_bytes_max).limits.body_bytes
 
-    assert asyncio.run(limits(50_000)) == 50_000
-    assert asyncio.run(limits(500_000)) == 100_000
+    assert product_loop.run(limits(50_000)) == 50_000
+    assert product_loop.run(limits(500_000)) == 100_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 
@@ -19,7 +19,7 @@ def run(test: Callable[[ServerRig], Awaitable[None]], **named: Any) -> None:
         await test(rig)
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
 
 
 async def queue(rig: ServerRig, name: str, filter_string: str = "") -> None:

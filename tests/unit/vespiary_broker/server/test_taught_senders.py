@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from vespiary_spec.settings import RoutingType
+from vespiary_testkit import product_loop
 from vespiary_testkit.server_rig import ServerRig
 
 CHANGES = 1100
@@ -31,4 +30,4 @@ def test_who_was_taught_a_thousand_times_is_taught_again() -> None:
         assert rig.cycle.frames == frames
         await rig.close()
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())

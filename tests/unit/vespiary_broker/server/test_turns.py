@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import time
 from collections.abc import Callable
 
 import pytest
@@ -156,10 +155,8 @@ async def test_a_write_of_the_journal_finds_the_loop_free_at_its_end(rig: MqttRi
         subscribe(peer, number, 1)
     await rig.settle()
     assert topics(rig) == 2
-    begun_s = time.monotonic()
     await rig.flush()
     await turns_until(lambda: topics(rig) == 10)
-    assert time.monotonic() - begun_s < WAIT_S
 
 
 @on_rig()

@@ -27,10 +27,12 @@ from vespiary_spec.errors import (
     RecordTooLarge,
     WriterFailed,
 )
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
 from vespiary_testkit.journal_workload import run, until
 from vespiary_testkit.memory_bindings import SIZE
 from vespiary_testkit.memory_bindings import open_bindings as open_memory
+from vespiary_testkit.seeds import seed_for
 
 
 def recovered(disk: MemoryDisk, folder: Path) -> dict[str, Any]:
@@ -187,9 +189,9 @@ async def _live(folder: Path, disk: MemoryDisk) -> None:
 
 def test_every_power_cut_keeps_the_values(tmp_path: Path):
     disk = MemoryDisk()
-    asyncio.run(_live(tmp_path, disk))
+    product_loop.run(_live(tmp_path, disk))
     count = 0
-    for image in crash_images(disk.log, seed=3, torn_max=2, subsets_max=8):
+    for image in crash_images(disk.log, seed=seed_for("bindings"), torn_max=2, subsets_max=8):
         count += 1
         allowed: dict[str, list[Any]] = {}
         for mark in image.marks:

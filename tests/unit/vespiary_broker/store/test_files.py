@@ -21,6 +21,7 @@ from vespiary_broker.store.survey import survey_folder
 from vespiary_codec.journal.file_header import FileState, decode_file_header
 from vespiary_spec.errors import DiskFull, NativeError
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
+from vespiary_testkit.seeds import seed_for
 
 SIZE = 64 * 1024
 FOLDER = Path("/journal")
@@ -196,7 +197,7 @@ def test_a_cut_at_any_step_leaves_files_before_or_after_it():
     pool.release(1)
     pool.activate()
     count = 0
-    for image in crash_images(disk.log, seed=1, torn_max=20, subsets_max=64):
+    for image in crash_images(disk.log, seed=seed_for("files"), torn_max=20, subsets_max=64):
         count += 1
         survey = survey_folder(FOLDER, MESSAGE_FORM, image.disk, is_direct=True)
         ids = [file.file_id for file in survey.active]

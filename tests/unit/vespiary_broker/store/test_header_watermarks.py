@@ -32,6 +32,7 @@ from vespiary_testkit.journal_workload import (
     recover,
     recover_live,
     run,
+    run_in_virtual_time,
     until,
 )
 from vespiary_testkit.memory_bindings import open_bindings
@@ -78,7 +79,7 @@ class FirstBlocks(LiveSet):
 
 @pytest.mark.parametrize("turns", [0, 3, 12, 40])
 @pytest.mark.parametrize("lives", [1, 2])
-@run
+@run_in_virtual_time
 async def test_the_newest_file_of_messages_reads_as_zeros(tmp_path: Path, lives: int, turns: int):
     disk = MemoryDisk()
     for _ in range(lives):
@@ -320,7 +321,7 @@ def test_under_d1_a_loss_is_told_and_accuses_nothing_later(
     builder.block()
     if is_sealed:
         builder.seal(watermark=2)
-    taken = builder.sequence
+    taken = builder.chain.sequence
     builder.file(2)  # its blocks were lost
     builder.file(3, watermark=taken + 50)
     found = recover(builder.disk, FOLDER, LiveSet(), is_flushed=False)

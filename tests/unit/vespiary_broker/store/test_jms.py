@@ -13,12 +13,13 @@ import pytest
 from vespiary_broker.store.bindings import BindingsJournal
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_spec.errors import CorruptRecord, ForeignJournal, JournalError, JournalLocked
+from vespiary_testkit import product_loop
 
 
 def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @wraps(test)
     def wrapper(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
+        product_loop.run(test(*args, **kwargs))
 
     return wrapper
 

@@ -57,7 +57,7 @@ class Sender:
         async with asyncio.timeout(WAIT_S):
             while self.journal.blocked is None or self.core.files_ahead():
                 if not self.send():
-                    await asyncio.sleep(0.0005)
+                    await asyncio.sleep(0.001)
                 await self.journal.wait_durable()
                 await asyncio.sleep(0)
         while self.send():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_broker.store.files import SpaceLimits
 from vespiary_broker.store.large_messages import LargeMessageOptions, LargeMessages
 from vespiary_broker.store.large_writer import BACKLOG_BYTES_MAX
 from vespiary_codec.checksum import crc32c
@@ -19,6 +20,7 @@ from vespiary_spec.errors import (
     StorageError,
     VespiaryError,
 )
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 
 FOLDER = Path("/large")
@@ -53,7 +55,7 @@ def test_a_body_is_flushed_with_its_name_before_it_may_be_referred_to() -> None:
         assert "write" not in kinds[kinds.index("flush") :]
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
@@ -66,7 +68,7 @@ def test_one_that_need_not_survive_is_not_flushed(is_flushed: bool) -> None:
         assert not {"flush", "folder"} & {op.kind for op in disk.log}
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 @pytest.mark.parametrize("kind", ["flush", "flush_folder", "write", "create"])
@@ -83,7 +85,7 @@ def test_a_failing_disk_fails_the_sender_alone_and_leaves_nothing(kind: str) -> 
         assert (await stored(store, b"y")).size_bytes == 1
         assert store.statistics().receiving == 0
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 def test_a_full_disk_is_told_while_the_body_comes() -> None:
@@ -102,7 +104,59 @@ def test_a_full_disk_is_told_while_the_body_comes() -> None:
         await store.close()
         assert disk.files == {}
 
-    asyncio.run(check())
+    product_loop.run(check())
+
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (SpaceLimits(max_usage_percent=50), "max-disk-usage"),
+        (SpaceLimits(min_free_bytes=20 * MEBIBYTE), "min-disk-free"),
+    ],
+)
+def test_the_limits_of_the_disk_are_checked_again_within_a_body(
+    limits: SpaceLimits, name: str
+) -> None:
+    """One large body must not take the space that the limits keep free for the journal."""
+
+    async def check() -> None:
+        disk = MemoryDisk(capacity_bytes=40 * MEBIBYTE)
+        options = LargeMessageOptions(directory=FOLDER, limits=limits)
+        store = await opened(disk, options=options)
+        met: list[DiskFull] = []
+
+        def wait(full: DiskFull) -> bool:
+            met.append(full)
+            return False
+
+        writer = store.begin()
+        writer.on_full = wait
+        for _ in range(36):
+            writer.put(bytes(MEBIBYTE))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert len(met) == 1
+        assert name in str(met[0])
+        assert writer.is_full
+        # Half the disk is allowed, and the space is measured every 16 MiB.
+        assert disk.used_bytes() == 32 * MEBIBYTE
+        assert store.statistics().waiting == 1
+
+        other = store.begin()
+        other.put(b"x")
+        with pytest.raises(DiskFull, match=name):
+            await other.finish(is_persistent=True)
+
+        disk.capacity_bytes = 100 * MEBIBYTE
+        writer.try_again()
+        body = await writer.finish(is_persistent=True)
+        assert body == LargeBody(writer.large_id, 36 * MEBIBYTE, crc32c(bytes(36 * MEBIBYTE)))
+        await store.close()
+
+    product_loop.run(check())
 
 
 def test_a_backlog_is_full_and_ends() -> None:
@@ -120,7 +174,7 @@ def test_a_backlog_is_full_and_ends() -> None:
         writer.discard()
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 def test_the_start_removes_what_nobody_refers_to_and_names_what_is_lost() -> None:
@@ -148,7 +202,7 @@ def test_the_start_removes_what_nobody_refers_to_and_names_what_is_lost() -> Non
             await store.read(lost)
         assert store.begin().large_id > left.large_id
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 def test_the_last_piece_comes_only_if_the_checksum_is_right() -> None:
@@ -169,7 +223,7 @@ def test_the_last_piece_comes_only_if_the_checksum_is_right() -> None:
         assert store.is_damaged(body.large_id)
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -191,7 +245,7 @@ def test_a_body_that_cannot_be_opened_now_is_not_lost(number: int) -> None:
         reader.close()
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 def test_a_body_that_went_before_it_was_read_is_no_damage() -> None:
@@ -209,7 +263,7 @@ def test_a_body_that_went_before_it_was_read_is_no_damage() -> None:
         assert store.statistics().damaged == 0
         await store.close()
 
-    asyncio.run(check())
+    product_loop.run(check())
 
 
 def test_removals_wait_while_they_are_held() -> None:
@@ -228,4 +282,4 @@ def test_removals_wait_while_they_are_held() -> None:
         assert disk.files == {}
         assert store.statistics().removed == 1
 
-    asyncio.run(check())
+    product_loop.run(check())

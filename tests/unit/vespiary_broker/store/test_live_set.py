@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vespiary_broker.store.live_set import LiveSet
 from vespiary_broker.store.reader import read_journal
-from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.record import (
     AckRecord,
     AddRecord,
@@ -17,16 +17,16 @@ from vespiary_codec.journal.record import (
     Place,
     Record,
     SequenceRange,
-    align8,
     digest_members,
     encode_record,
     general_record,
 )
-from vespiary_native.choice import open_core
 from vespiary_spec.errors import JournalError
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
+from vespiary_testkit.journal_blocks import Story
 from vespiary_testkit.journal_records import write_journal
-from vespiary_testkit.journal_workload import FILE_BYTES, QUEUES, recover
+from vespiary_testkit.journal_workload import FILE_BYTES, QUEUES, new_core, recover
+from vespiary_testkit.seeds import seed_for
 
 FOLDER = Path("/journal")
 
@@ -39,9 +39,7 @@ def disk() -> MemoryDisk:
 
 
 def core_of(disk: MemoryDisk):
-    core = open_core(slab_bytes=FILE_BYTES, slabs_max=64, record_bytes_max=24 * 1024)
-    for queue_id in QUEUES:
-        core.open_queue(queue_id)
+    core = new_core()
     found = recover(disk, FOLDER, core)
     core.restore_done()
     return core, found
@@ -68,53 +66,36 @@ def test_a_journal(disk: MemoryDisk):
 
 
 def test_what_a_power_cut_leaves(disk: MemoryDisk):
-    chance = random.Random(2)
-    images = 0
-    for image in crash_images(disk.log, seed=2, subsets_max=2, torn_max=1):
-        if chance.random() < 0.25:
-            try:
-                check_against_core(image.disk)
-            except JournalError:
-                continue  # the cut lay in the making of a file
-            images += 1
+    first, images = seed_for("live set cuts") % 4, 0
+    cuts = crash_images(disk.log, seed=seed_for("live set images"), subsets_max=2, torn_max=1)
+    for image in itertools.islice(cuts, first, None, 4):
+        try:
+            check_against_core(image.disk)
+        except JournalError:
+            continue  # the cut lay in the making of a file
+        images += 1
     assert images > 60
 
 
-class Feed:
-    """Feeds one sink and the core with blocks, with gaps where a test wants them."""
+class Feed(Story):
+    """A journal told block by block to a live set and to a core, as far as it is told."""
 
     def __init__(self) -> None:
-        self.live = LiveSet()
-        self.core = open_core(slab_bytes=FILE_BYTES, slabs_max=64, record_bytes_max=24 * 1024)
-        for queue_id in QUEUES:
-            self.core.open_queue(queue_id)
-        self.sequence = 0
-        self.file_id = 0
-        self.offset = 4096
+        super().__init__()
+        self.live: Any = LiveSet()
+        self.core: Any = new_core()
 
     def file(self, file_id: int) -> None:
-        self.file_id, self.offset = file_id, 4096
-        for sink in (self.live, self.core):
-            sink.restore_file(file_id, 1, FILE_BYTES)
+        super().file(file_id)
+        self._feed()
 
     def block(self, *records: bytes | Record, gap: int = 0) -> None:
-        encoded = [r if isinstance(r, bytes) else encode_record(r) for r in records]
-        payload = b"".join(one.ljust(align8(len(one)), b"\0") for one in encoded)
-        self.sequence += 1 + gap
-        header = BlockHeader(
-            sequence=self.sequence,
-            file_id=self.file_id,
-            watermark=0,
-            payload_bytes=len(payload),
-            records=len(records),
-            previous_crc=0,
-            time_ms=5,
-        )
-        block = encode_block(header, payload, salt=1, offset=self.offset)
-        view = memoryview(block)[: 64 + len(payload)]
+        super().block(*records, gap=gap)
+        self._feed()
+
+    def _feed(self) -> None:
         for sink in (self.live, self.core):
-            sink.restore_block(self.file_id, self.offset, view)
-        self.offset += len(block)
+            self.steps[-1].tell(sink)
 
     def check(self, live: dict[int, int]) -> None:
         self.core.restore_done()

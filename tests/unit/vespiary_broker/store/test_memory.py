@@ -12,6 +12,7 @@ from vespiary_broker.store.memory import NullJournal
 from vespiary_broker.store.options import Durability, JournalOptions
 from vespiary_native.abc import AckMode, NoRoom
 from vespiary_spec.errors import JournalError
+from vespiary_testkit import product_loop
 
 SLAB = 64 * 1024
 
@@ -52,7 +53,7 @@ def test_it_confirms_in_the_next_turn_and_writes_nothing(tmp_path: Path):
         assert journal.statistics().durability is Durability.D0
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,4 +89,4 @@ def test_it_is_full_when_memory_is_and_goes_on_when_messages_go(tmp_path: Path):
         assert journal.statistics().files_reclaimed > 5
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())

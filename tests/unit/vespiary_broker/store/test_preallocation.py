@@ -17,6 +17,7 @@ from vespiary_broker.store.survey import survey_folder
 from vespiary_codec.journal.file_header import FileState, decode_file_header
 from vespiary_spec.errors import DiskFull, NativeError
 from vespiary_spec.settings import PreallocationScope, PreallocationStrategy
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
 from vespiary_testkit.journal_workload import (
     Client,
@@ -26,6 +27,7 @@ from vespiary_testkit.journal_workload import (
     run,
     until,
 )
+from vespiary_testkit.seeds import seed_for
 
 SIZE = 1024 * 1024
 FOLDER = Path("/journal")
@@ -199,7 +201,7 @@ def test_a_cut_at_any_step_of_a_batch_leaves_whole_files(strategy):
     pool.release(1)
     pool.activate()
     count = 0
-    for image in crash_images(disk.log, seed=1, torn_max=8, subsets_max=16):
+    for image in crash_images(disk.log, seed=seed_for("preallocation"), torn_max=8, subsets_max=16):
         count += 1
         survey = survey_folder(FOLDER, MESSAGE_FORM, image.disk, is_direct=True)
         assert all(f.size_bytes == 64 * 1024 for f in (*survey.active, *survey.free))
@@ -221,7 +223,7 @@ MODES = [
 async def live_a_little(folder: Path, disk: MemoryDisk, **options) -> None:
     for life in range(2):
         journal = await open_memory(folder, disk, **options)
-        client = Client(journal, disk, 7 + life)
+        client = Client(journal, disk, seed_for(f"preallocation life {life}"))
         client.transaction = 100 * life
         for turn in range(6):
             await client.send(4)
@@ -237,10 +239,10 @@ async def live_a_little(folder: Path, disk: MemoryDisk, **options) -> None:
 def test_no_power_cut_loses_what_was_confirmed(tmp_path: Path, mode):
     disk = MemoryDisk()
     logging.disable(logging.WARNING)
-    asyncio.run(live_a_little(tmp_path, disk, **mode))
+    product_loop.run(live_a_little(tmp_path, disk, **mode))
     logging.disable(logging.NOTSET)
     count = 0
-    for image in crash_images(disk.log, seed=3, torn_max=2, subsets_max=6):
+    for image in crash_images(disk.log, seed=seed_for("preallocation"), torn_max=2, subsets_max=6):
         count += 1
         if count % 4:
             continue

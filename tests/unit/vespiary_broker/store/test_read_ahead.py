@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.read_ahead import ReadAhead, Window, windows_of
 from vespiary_broker.store.survey import survey_folder
 from vespiary_spec.errors import CorruptRecord, NativeError
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, LiveSet, open_memory, recover, until
 
@@ -190,7 +190,7 @@ def journal(folder: Path) -> WatchedDisk:
         await until(lambda: opened.core.files_ahead() >= 2)
         await opened.close()
 
-    asyncio.run(write())
+    product_loop.run(write())
     return disk
 
 

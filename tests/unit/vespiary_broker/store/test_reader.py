@@ -13,6 +13,7 @@ from vespiary_broker.store.files import BINDINGS_FORM
 from vespiary_broker.store.reader import Finding, read_journal
 from vespiary_native.abc import AckMode
 from vespiary_spec.errors import CorruptRecord, StorageError
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, open_memory, until
 
@@ -49,7 +50,7 @@ def disk() -> MemoryDisk:
 
 
 def test_a_good_journal(tmp_path: Path, disk: MemoryDisk):
-    counts = asyncio.run(_write(tmp_path, disk, is_closed=True))
+    counts = product_loop.run(_write(tmp_path, disk, is_closed=True))
     report = read_journal(tmp_path, disk=disk)
     assert (report.finding, report.error, report.error_text) == (Finding.GOOD, None, "")
     assert report.live_messages == counts
@@ -68,7 +69,7 @@ def test_a_good_journal(tmp_path: Path, disk: MemoryDisk):
 
 
 def test_a_torn_end(tmp_path: Path, disk: MemoryDisk):
-    asyncio.run(_write(tmp_path, disk, is_closed=False))
+    product_loop.run(_write(tmp_path, disk, is_closed=False))
     before = read_journal(tmp_path, disk=disk)
     last = [file for file in before.files if file.state == "used"][-1]
     place = 4096 + last.used_bytes
@@ -81,7 +82,7 @@ def test_a_torn_end(tmp_path: Path, disk: MemoryDisk):
 
 
 def test_damage_is_found_with_its_place(tmp_path: Path, disk: MemoryDisk):
-    asyncio.run(_write(tmp_path, disk, is_closed=True))
+    product_loop.run(_write(tmp_path, disk, is_closed=True))
     path = next(p for p in sorted(disk.files) if p.name == "activemq-data-1.hq")
     disk.flip(path, 4096 + 200, 0)
     report = read_journal(tmp_path, disk=disk)
@@ -106,7 +107,7 @@ def test_half_a_transaction_counts_for_nothing(tmp_path: Path, disk: MemoryDisk)
         journal.fail(CorruptRecord("the test pulls the plug"))
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     report = read_journal(tmp_path, disk=disk)
     assert report.finding is Finding.GOOD
     assert report.voided_transactions == 1
@@ -121,7 +122,7 @@ def test_bindings(tmp_path: Path):
         await journal.remove("a")
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     report = read_journal(tmp_path, form=BINDINGS_FORM)
     assert (report.kind, report.bindings, report.finding) == ("BINDINGS", 1, Finding.GOOD)
     assert report.records_by_type == {"FILES": 1, "PUT": 2, "REMOVE": 1}
@@ -141,7 +142,7 @@ def test_looking_changes_nothing_and_needs_no_lock(tmp_path: Path):
         assert times() == before
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     for path in tmp_path.iterdir():
         path.chmod(0o400)
     tmp_path.chmod(0o500)

@@ -17,6 +17,7 @@ from vespiary_codec.journal.block import BlockHeader, encode_block
 from vespiary_codec.journal.record import PutRecord, encode_record
 from vespiary_native.choice import block_verifier
 from vespiary_spec.errors import CorruptRecord
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import (
     Client,
@@ -44,7 +45,7 @@ async def _write(folder: Path, disk: MemoryDisk, turns: int, *, is_closed: bool)
 
 def written(folder: Path, turns: int = 12, *, is_closed: bool = False) -> MemoryDisk:
     disk = MemoryDisk()
-    asyncio.run(_write(folder, disk, turns, is_closed=is_closed))
+    product_loop.run(_write(folder, disk, turns, is_closed=is_closed))
     return disk
 
 
@@ -185,7 +186,7 @@ def test_leftovers_of_an_interrupted_reclaim_are_freed(tmp_path: Path):
         await until(lambda: journal.statistics().files_reclaimed >= 1)
         await journal.close()
 
-    asyncio.run(live())
+    product_loop.run(live())
     live_before = recover_live(disk, tmp_path)
     # The power went after the checkpoint and before the header of file 1 was freed.
     for path in [path for path in disk.files if path.name == "activemq-data-1.hq"]:
@@ -201,7 +202,7 @@ def test_leftovers_of_an_interrupted_reclaim_are_freed(tmp_path: Path):
         journal = await open_memory(tmp_path, disk)
         await journal.close()
 
-    asyncio.run(reopen())
+    product_loop.run(reopen())
     survey = survey_folder(tmp_path, MESSAGE_FORM, disk, is_direct=True)
     assert 1 not in [file.file_id for file in survey.active]
 

@@ -57,7 +57,7 @@ def test_every_combination_of_a_place(facts: tuple[bool, ...]) -> None:
         return
     found = recover(builder.disk, FOLDER, LiveSet(), is_flushed=is_flushed)
     if verdict is PlaceVerdict.TAKE:
-        assert found.sequence == builder.sequence
+        assert found.sequence == builder.chain.sequence
         assert found.dropped_blocks == found.lost_blocks == 0
         return
     assert (found.sequence, found.dropped_blocks) == (1, 1)
@@ -75,7 +75,7 @@ def test_every_combination_of_a_file_id(facts: tuple[bool, bool, bool]) -> None:
     is_active, is_listed, is_above = facts
     looked_at, ahead = (4, 5) if is_above else (2, 4)
     builder = Builder()
-    builder.sequence, builder.crc = 7, 99  # of older files, which were reclaimed
+    builder.chain.sequence, builder.chain.crc = 7, 99  # of older files, which were reclaimed
     if is_active and not is_above:
         builder.file(2)
         builder.files(2)
@@ -105,7 +105,7 @@ def test_a_block_of_another_chain_is_not_taken() -> None:
     builder = Builder()
     builder.file(1)
     builder.files(1)
-    place = builder.block(previous_crc=builder.crc ^ 1)
+    place = builder.block(previous_crc=builder.chain.crc ^ 1)
     found = recover(builder.disk, FOLDER, LiveSet())
     assert (found.sequence, found.dropped_blocks) == (1, 1)
     assert found.tail is not None

@@ -28,6 +28,7 @@ from vespiary_testkit.journal_workload import (
     run,
     until,
 )
+from vespiary_testkit.seeds import seed_for
 
 KEPT = Path("/kept")
 
@@ -351,7 +352,9 @@ async def test_power_cuts_leave_whole_copies_and_no_file_goes_without_one(tmp_pa
     whole = copies(disk)
     seen: set[int] = set()
     gone: set[int] = set()
-    for image in crash_images(disk.log, seed=3, start=start, torn_max=1, subsets_max=4):
+    for image in crash_images(
+        disk.log, seed=seed_for("retention"), start=start, torn_max=1, subsets_max=4
+    ):
         kept = copies(image.disk)
         for file_id, data in kept.items():
             assert data == whole[file_id], f"cut {image.cut}, {image.label}"

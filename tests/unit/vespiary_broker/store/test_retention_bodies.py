@@ -25,6 +25,7 @@ from vespiary_native.abc import LargeBody
 from vespiary_native.choice import block_verifier
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, crash_images
 from vespiary_testkit.journal_workload import run, until
+from vespiary_testkit.seeds import seed_for
 
 KEPT = Path("/kept")
 BODIES = KEPT / "large-messages"
@@ -257,7 +258,9 @@ async def test_power_cuts_leave_each_body_with_the_broker_or_whole_with_the_copi
     await large.close()
     await rig.retention.close()
     moved = 0
-    for image in crash_images(disk.log, seed=5, start=start, torn_max=2, subsets_max=16):
+    for image in crash_images(
+        disk.log, seed=seed_for("retention bodies"), start=start, torn_max=2, subsets_max=16
+    ):
         found = kept(image.disk)
         for large_id, body in data.items():
             if large_id in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import random
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from vespiary_codec.journal.record import (
 from vespiary_codec.journal.text import TextWriter
 from vespiary_native.choice import block_verifier
 from vespiary_spec.errors import JournalError, StorageError
+from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
 from vespiary_testkit.journal_records import (
     export_lines,
@@ -45,6 +46,7 @@ from vespiary_testkit.journal_workload import (
     open_memory,
     recover_live,
 )
+from vespiary_testkit.seeds import seed_for
 
 OLD = Path("/old")
 NEW = Path("/new")
@@ -133,10 +135,10 @@ def test_sequences_are_not_used_twice_after_it(disk: MemoryDisk):
         return tails
 
     with locked_elsewhere(OLD, disk) as place:
-        before = asyncio.run(live(place))
+        before = product_loop.run(live(place))
     salvage(disk)
     with locked_elsewhere(NEW, disk) as place:
-        assert asyncio.run(live(place)) == before
+        assert product_loop.run(live(place)) == before
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -185,10 +187,10 @@ def test_one_damaged_byte_of_a_file_header_is_mended(disk: MemoryDisk, at: int):
     assert recover_live(disk, NEW) == before
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_any_damage_is_survived_and_said(disk: MemoryDisk, seed: int):
+@pytest.mark.parametrize("case", range(8))
+def test_any_damage_is_survived_and_said(disk: MemoryDisk, case: int):
     """Confirmed messages that stand in good blocks are saved, whatever else is broken."""
-    chance = random.Random(seed)
+    chance = random.Random(seed_for(f"salvage {case}"))
     before = recover_live(disk, OLD)
     used = [file for file in read_journal(OLD, disk=disk).files if file.state == "used"]
     for _ in range(chance.randrange(1, 5)):
@@ -350,11 +352,9 @@ def test_a_folder_with_anything_in_it_is_refused(disk: MemoryDisk):
 def test_of_every_image_that_a_power_cut_leaves_all_live_messages_are_saved():
     disk = MemoryDisk()
     write_journal(OLD, disk, turns=4, is_closed=False)
-    chance = random.Random(1)
-    images = 0
-    for image in crash_images(disk.log, seed=1, subsets_max=2, torn_max=1):
-        if chance.random() > 0.15:
-            continue
+    first, images = seed_for("salvage cuts") % 6, 0
+    cuts = crash_images(disk.log, seed=seed_for("salvage images"), subsets_max=2, torn_max=1)
+    for image in itertools.islice(cuts, first, None, 6):
         try:
             live = recover_live(image.disk, OLD)
         except JournalError:

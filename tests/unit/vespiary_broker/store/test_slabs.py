@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from vespiary_codec.journal.block import FIRST_OFFSET, HEADER_BYTES
 from vespiary_native.abc import AckMode, DeliverStatus
 from vespiary_spec.errors import CorruptRecord, NativeError
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import open_memory, run, until
+from vespiary_testkit.journal_workload import open_memory, run, small_options, until
 
 MESSAGES = 60
 
@@ -81,11 +82,11 @@ async def test_bytes_that_rotted_are_not_delivered(tmp_path: Path):
     status, count, _ = journal.core.deliver(consumer, 1, 1 << 20)
     assert (status, count) == (DeliverStatus.ABSENT, 0)
     file_id, slab = journal.core.absent_slab(consumer)
-    disk.flip(tmp_path / "activemq-data-1.hq", 8192 + 100, 3)
+    first_block = max(slab * small_options(tmp_path).slab_bytes, FIRST_OFFSET)
+    name = f"activemq-data-{file_id}.hq"
+    disk.flip(tmp_path / name, first_block + HEADER_BYTES + 4, 3)
     for _ in range(2):
-        with pytest.raises(
-            CorruptRecord, match=r"activemq-data-1.hq:8192: a journal file that was"
-        ):
+        with pytest.raises(CorruptRecord, match=f"{name}:{first_block}: a journal file that was"):
             await journal.load_slab(file_id, slab)
     status, count, _ = journal.core.deliver(consumer, 1, 1 << 20)
     assert (status, count) == (DeliverStatus.ABSENT, 0)

@@ -9,6 +9,7 @@ import pytest
 
 from vespiary_broker.store.turns import OPERATIONS_MAX
 from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choosing_victim
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.turn_counter import CountedLooks, ended, turns_of
 
 SIZE = 1000
@@ -69,10 +70,10 @@ def test_what_may_not_be_moved_is_no_victim_and_ends_a_chain():
     assert choose_victim(chain) == Choice(None, 0, 0)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_emptying_what_is_chosen_ends_with_two_thirds_live(seed: int):
+@pytest.mark.parametrize("case", range(20))
+def test_emptying_what_is_chosen_ends_with_two_thirds_live(case: int):
     """A model of the journal: what is emptied stands in full files at the end."""
-    chance = random.Random(seed)
+    chance = random.Random(seed_for(f"victims {case}"))
     files = [
         facts(n, chance.choice([0, 10, 60, 60, 990]), *chance.sample(range(1, n), min(n - 1, 2)))
         for n in range(1, 60)

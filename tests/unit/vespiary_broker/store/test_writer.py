@@ -512,8 +512,9 @@ async def test_statistics(tmp_path: Path):
     for _ in range(3):
         bench.publish()
         await journal.wait_durable()
+    await until(lambda: journal.statistics().writes == bench.ring.writes)  # none is under way
     figures = journal.statistics()
-    assert figures.writes == bench.ring.writes == sum(figures.flush_counts)
+    assert figures.writes == sum(figures.flush_counts)
     assert figures.blocks == figures.writes
     assert figures.written_bytes == 4096 * figures.writes
     assert figures.records >= 3

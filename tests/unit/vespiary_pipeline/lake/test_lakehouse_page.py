@@ -12,11 +12,12 @@ import pytest
 
 from vespiary_testkit.lake_exports import write_export
 
+pytestmark = pytest.mark.ci
+
 PAGE = Path(__file__).resolve().parents[4] / "docs/howto/lakehouse.md"
 RUN_S = 60.0
 
 
-@pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     day = "day=2026-11-22"
     write_export(tmp_path / "lake", [f"address=orders/{day}", f"address=invoices/{day}"], 0)

@@ -28,6 +28,8 @@ from vespiary_testkit.lake_exports import (
 )
 from vespiary_testkit.system_call_faults import tracer
 
+pytestmark = pytest.mark.ci
+
 DAY = "day=2026-11-22"
 ODD = (
     f"address=a%2Fb c/{DAY}",
@@ -151,8 +153,6 @@ def test_a_run_that_ends_between_two_steps_is_put_right(
     assert registered(lake, form) == exported(lake)
 
 
-@pytest.mark.slow
-@pytest.mark.crash
 def test_a_run_that_is_killed_right_behind_a_commit_to_delta_goes_on(lake: Path) -> None:
     """The library links a commit to its name, then unlinks what it wrote: each run gets one far."""
     for at in range(2):
@@ -163,8 +163,6 @@ def test_a_run_that_is_killed_right_behind_a_commit_to_delta_goes_on(lake: Path)
     assert registered(lake, "delta") == exported(lake)
 
 
-@pytest.mark.slow
-@pytest.mark.crash
 def test_a_run_that_is_killed_before_a_commit_to_delta_is_put_right(lake: Path) -> None:
     for at in range(2):
         write_export(lake, ODD[:2], 4 * at)
@@ -176,8 +174,6 @@ def test_a_run_that_is_killed_before_a_commit_to_delta_is_put_right(lake: Path) 
     assert registered(lake, "delta") == exported(lake)
 
 
-@pytest.mark.slow
-@pytest.mark.crash
 @pytest.mark.parametrize("commit", [4, 5, 6])
 def test_a_run_that_is_killed_in_a_commit_to_iceberg_is_put_right(lake: Path, commit: int) -> None:
     """SQLite commits by unlinking its journal: three times for the catalogue, then for the table
@@ -213,7 +209,6 @@ def command(lake: Path, form: str) -> list[str]:
     return [sys.executable, "-m", "vespiary_testkit.lake_exports", str(lake), form]
 
 
-@pytest.mark.slow
 def test_runs_at_once_add_each_export_once(lake: Path, form: str) -> None:
     for at in range(4):
         write_export(lake, ODD[:2], 4 * at)

@@ -29,7 +29,9 @@ from vespiary_codec.wire.amqp import (
 )
 from vespiary_codec.wire.amqp.composites import write
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt
+from vespiary_testkit import product_loop
 from vespiary_testkit.amqp_peer import AmqpPeer, amqp_acceptor, message, with_rig
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.server_rig import ServerRig
 
 PRE_SETTLED = UByte(1)
@@ -145,17 +147,18 @@ async def story(seed: int, *, is_core: bool) -> tuple[list[Any], Any]:
     return peer.take(), left
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_core_and_python_send_the_same(seed: int) -> None:
-    by_core = asyncio.run(story(seed, is_core=True))
-    by_python = asyncio.run(story(seed, is_core=False))
+@pytest.mark.parametrize("case", range(12))
+def test_core_and_python_send_the_same(case: int) -> None:
+    seed = seed_for(f"amqp sending story {case}")
+    by_core = product_loop.run(story(seed, is_core=True))
+    by_python = product_loop.run(story(seed, is_core=False))
     assert by_core[0] == by_python[0]
     assert by_core[1] == by_python[1]
 
 
 @with_rig()
 async def test_the_order_holds_whoever_encodes(rig: ServerRig) -> None:
-    pick = random.Random(3)
+    pick = random.Random(seed_for("amqp core sending"))
     sizes = [70_000 if pick.random() < 0.3 else 0 for _ in range(80)]  # more than a frame
     await fill(rig, *[message(b"%d " % n + b" " * size) for n, size in enumerate(sizes)])
     peer = await client(rig)

@@ -31,6 +31,7 @@ from vespiary_codec.wire.amqp import (
 )
 from vespiary_codec.wire.amqp.values import Described, Symbol, UInt
 from vespiary_testkit.amqp_peer import AmqpPeer, message, with_rig
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.server_rig import ServerRig
 
 
@@ -282,11 +283,11 @@ async def test_a_reader_that_stops_is_not_read_either(rig: ServerRig) -> None:
     assert peer.transport.is_reading_now
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("case", range(20))
 @with_rig()
-async def test_noise(rig: ServerRig, seed: int) -> None:
+async def test_noise(rig: ServerRig, case: int) -> None:
     """Frames with some bytes changed end in an answer, never in a failure of ours."""
-    noise = random.Random(seed)
+    noise = random.Random(seed_for(f"amqp noise {case}"))
     errors_before = rig.cycle.errors["internal"]
     for _ in range(30):
         peer = AmqpPeer(rig)

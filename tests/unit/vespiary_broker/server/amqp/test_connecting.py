@@ -34,6 +34,7 @@ from vespiary_codec.wire.amqp import (
     protocol_header,
 )
 from vespiary_codec.wire.amqp.values import Symbol, UInt, UShort
+from vespiary_testkit import product_loop
 from vespiary_testkit.amqp_peer import AmqpPeer, amqp_acceptor, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
@@ -49,7 +50,7 @@ def with_users(test: Any) -> Any:
             await test(rig)
             await rig.close()
 
-        asyncio.run(scenario())
+        product_loop.run(scenario())
 
     run.__name__ = test.__name__
     return run

@@ -37,6 +37,7 @@ from vespiary_codec.wire.amqp.values import (
 )
 from vespiary_codec.wire.stomp.properties import lines_in, parse_properties
 from vespiary_testkit.amqp_peer import message
+from vespiary_testkit.seeds import seed_for
 
 LIMITS = AmqpLimits()
 NOW_MS = 1_700_000_000_000
@@ -397,9 +398,9 @@ def test_a_dead_letter_says_where_it_comes_from() -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_repeated_heads_are_read_as_each_by_itself(seed: int) -> None:
-    noise = random.Random(seed)
+@pytest.mark.parametrize("case", range(6))
+def test_repeated_heads_are_read_as_each_by_itself(case: int) -> None:
+    noise = random.Random(seed_for(f"repeated heads {case}"))
     repeats = Repeats(LIMITS)
     heads = [
         b"",
@@ -436,11 +437,11 @@ def test_repeated_heads_are_not_read_again() -> None:
     assert (first.body, second.body) == (b"one", b"two")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("case", range(20))
 def test_what_was_kept_of_other_messages_changes_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    case: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pick = random.Random(seed)
+    pick = random.Random(seed_for(f"kept of other messages {case}"))
     choices = [
         b"destination:/queue/a\n", b"persistent:true\n", b"content-type:text/plain\n",
         b"content-type:x/\xc3\xa9\n", b"timestamp:5\n", b"timestamp:x\n", b"JMSMessageID:0-0\n",

@@ -9,15 +9,19 @@ import pytest
 from vespiary_codec.wire.amqp import (
     Accepted,
     Attach,
+    Close,
     Detach,
     Disposition,
     End,
     Flow,
+    Frame,
+    Open,
     Rejected,
     Section,
     Source,
     Target,
     Transfer,
+    encode_frame,
 )
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings
@@ -67,6 +71,36 @@ async def test_many_in_one_read_are_accepted_by_one_disposition(rig: ServerRig) 
         == 20
     )
     assert ready(rig) == 20
+
+
+@pytest.mark.parametrize(
+    ("last", "payload", "answer"),
+    [
+        (Detach(handle=UInt(0), closed=True), b"", Detach),
+        (
+            Transfer(handle=UInt(0), delivery_id=UInt(1), settled=True),
+            b"\0\x53\x75\xa0\x7fshort",
+            Detach,
+        ),
+        (End(), b"", End),
+        (Detach(handle=UInt(7)), b"", End),
+        (Close(), b"", Close),
+        (Open(container_id="again"), b"", Close),
+    ],
+    ids=["detach", "detached", "end", "ended", "close", "closed"],
+)
+@with_rig()
+async def test_what_was_taken_is_accepted_before_the_end(
+    rig: ServerRig, last: Any, payload: bytes, answer: type
+) -> None:
+    """Both frames come in one read; the client, or its mistake, ends the link or more."""
+    peer = await sender(rig)
+    first = Transfer(handle=UInt(0), delivery_id=UInt(0), delivery_tag=b"t")
+    both = Frame(0, first, message()), Frame(0, last, payload)
+    peer.raw(b"".join(map(encode_frame, both)))
+    await rig.flush()
+    bodies = [each.body for each in peer.take() if isinstance(each, Frame)]
+    assert [type(body) for body in bodies if not isinstance(body, Flow)] == [Disposition, answer]
 
 
 @with_rig()

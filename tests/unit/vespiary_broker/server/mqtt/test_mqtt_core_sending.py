@@ -20,6 +20,7 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_spec.settings import MqttLimits
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.seeds import seed_for
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 
@@ -103,7 +104,7 @@ async def test_the_order_holds_whoever_encodes(rig: MqttRig) -> None:
     await reader.subscribe("a/#", 2)
     encodings = Encodings(reader)
     sender = await rig.connected("sender")
-    pick = random.Random(3)
+    pick = random.Random(seed_for("mqtt core sending"))
     for number in range(120):
         properties: Any = {Property.CONTENT_TYPE: "x"} if pick.random() < 0.3 else {}
         sender.send(Publish("a/b", b"%d" % number, 1, packet_id=1, properties=properties))
@@ -134,8 +135,9 @@ def test_the_window_holds_over_subscriptions_and_opens_with_pubacks(version: Ver
         first = await reader.received()
         assert numbers(first) == [b"a"] * 4
         found, waiting = numbers(first), [first[2], *first[:2], first[3]]
+        pick = random.Random(seed_for("mqtt window"))
         while waiting:
-            count = random.Random(len(found)).randint(1, len(waiting))
+            count = pick.randint(1, len(waiting))
             answer(reader, *waiting[:count])
             new = await reader.received()
             assert len(new) == min(count, 12 - len(found))

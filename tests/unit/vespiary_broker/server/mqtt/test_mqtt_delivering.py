@@ -15,6 +15,7 @@ from vespiary_codec.wire.mqtt import (
     Pubrel,
     ReasonCode,
 )
+from vespiary_native.abc import NoRoom
 from vespiary_spec.settings import MqttLimits
 from vespiary_testkit.mqtt_rig import V3, V5, MqttRig
 from vespiary_testkit.rig_runner import on_rig
@@ -37,6 +38,10 @@ async def publish(
     await rig.flush()
     await rig.flush()
     client.lose()
+
+
+def refuse_for_lack_of_room(*_: object) -> None:
+    raise NoRoom("the journal is full")
 
 
 @on_rig()
@@ -181,6 +186,72 @@ async def test_ids_of_qos_2_are_read_back_from_the_journal(rig: MqttRig) -> None
     await rig.flush()
     assert again.one(Pubrec) == Pubrec(77)
     assert rig.core.queue_statistics(rig.engine.registry.queues["r.a"].id).added == 2
+
+
+@on_rig()
+async def test_a_stale_release_does_not_outlive_the_next_message_with_its_id(rig: MqttRig) -> None:
+    """A PUBREL sent again for it would have the client forget the id, and take the message twice.
+
+    The release stays noted because the journal is full when PUBCOMP comes and the connection is
+    lost before there is room. The crash comes before upkeep has ended the older of the two notes.
+    """
+    reader = await rig.connected("r", **DURABLE)
+    await reader.subscribe("a", 2)
+    (notes,) = [queue for name, queue in rig.engine.registry.queues.items() if "out." in name]
+    notes.upkeeps = ()
+    await publish(rig, "a", b"1", qos=2)
+    (first,) = await reader.received()
+    reader.send(Pubrec(first.packet_id))
+    await rig.flush()
+    assert reader.one(Pubrel).packet_id == first.packet_id
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(rig.core, "finish", refuse_for_lack_of_room)
+        reader.send(Pubcomp(first.packet_id))
+        await rig.settle()
+        reader.lose()
+    reader = rig.client()
+    await reader.login("r", **DURABLE)
+    assert reader.early == []
+    await publish(rig, "a", b"2", qos=2)
+    (second,) = await reader.received()
+    assert second.packet_id == first.packet_id
+    reader.lose()
+    await rig.flush()
+    assert rig.core.queue_statistics(notes.id).ready == 2, "the release and the message"
+
+    session = rig.hub.sessions.get("r")
+    assert session is not None
+    session.resumed = session.received = None
+    again = rig.client()
+    await again.login("r", **DURABLE)
+    await rig.flush()
+    (got,) = again.early + again.packets()
+    assert isinstance(got, Publish)
+    assert (got.packet_id, got.payload, got.dup) == (second.packet_id, b"2", True)
+
+
+@on_rig()
+async def test_a_stale_place_does_not_outlive_the_release_of_its_id(rig: MqttRig) -> None:
+    """Else the message in that place would be sent under an id that waits for PUBCOMP."""
+    reader = await rig.connected("r", **DURABLE)
+    await reader.subscribe("a", 2)
+    (notes,) = [queue for name, queue in rig.engine.registry.queues.items() if "out." in name]
+    notes.upkeeps = ()
+    session = rig.hub.sessions.get("r")
+    assert session is not None
+    rig.hub.exactly_once.note_sent(session, 1, (rig.engine.registry.queues["r.a"].id, 99))
+    await publish(rig, "a", b"1", qos=2)
+    (first,) = await reader.received()
+    assert first.packet_id == 1
+    reader.send(Pubrec(1))
+    await rig.flush()
+    reader.lose()
+    await rig.flush()
+    assert rig.core.queue_statistics(notes.id).ready == 2, "the stale place and the release"
+    session.resumed = None
+    await rig.hub.exactly_once.resume(session)
+    assert session.resumed is not None
+    assert (session.resumed.sent, list(session.resumed.released)) == ({}, [1])
 
 
 @on_rig()

@@ -23,6 +23,7 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_spec.settings import AddressSettings, MqttLimits
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.seeds import seed_for
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 TOPICS = ("a", "v1.2/a", "my topic", "a/*/b", "a%20b", "a/::/b", "x:y", "q\\r", "ü/é", "expires:1")
@@ -107,7 +108,7 @@ async def test_packets_keep_their_order_whoever_takes_them(rig: MqttRig) -> None
     client.send(Publish("t", b"-1", 1, packet_id=9))
     await rig.flush()
     client.one(Puback)
-    pick, sent = random.Random(5), []
+    pick, sent = random.Random(seed_for("order of packets")), []
     for number in range(300):
         properties: Any = {Property.CONTENT_TYPE: "x"} if pick.random() < 0.2 else {}
         topic = "t" if pick.random() < 0.7 else f"new/{number}"  # has to be made first
@@ -129,7 +130,7 @@ async def test_packets_keep_their_order_whoever_takes_them(rig: MqttRig) -> None
 async def test_a_large_packet_in_pieces_arrives_whole(rig: MqttRig) -> None:
     (queue,) = await away(rig, "#")
     client = await rig.connected()
-    payload = random.Random(1).randbytes(300_000)
+    payload = random.Random(seed_for("large packet")).randbytes(300_000)
     for size in (10, 70_000, 300_000, 40):
         data = encode(Publish("t", payload[:size], 1, packet_id=3), V5)
         for at in range(0, len(data), 9_000):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,46 @@ import pytest
 from vespiary_broker.store.paging.flights import PASSED_OVER_MAX, RANKED_MAX, FlightRoom
 from vespiary_native.values_pages import PageState
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.held_executor import HeldExecutor
 from vespiary_testkit.journal_workload import QUEUES, run, until
 from vespiary_testkit.paging_rig import PAGE_BYTES, PagingClient, PagingRig
+
+# --- an executor that waits -----------------------------------------------------------------------
+
+# `HeldExecutor`: work for a thread waits until a test says that it is its turn.
+
+
+class HeldExecutor(Executor):
+    """Keeps what it is given until `release`.
+
+    Attributes:
+        waiting: The works, in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.is_holding = True
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, lambda: function(*args, **kwargs)))
+        if not self.is_holding:
+            self.release()
+        return future
+
+    def release(self, number: int = 0) -> None:
+        """Do one of the works that wait, in the caller's thread."""
+        future, work = self.waiting.pop(number)
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    def let_go(self) -> None:
+        """Do all of it, and what comes from now on at once."""
+        self.is_holding = False
+        while self.waiting:
+            self.release()
+
 
 # --- whose turn it is ------------------------------------------------------------
 

@@ -79,7 +79,7 @@ async def take_without_acknowledging(rig: PagingRig, client: PagingClient) -> in
             await rig.journal.load_slab(*rig.core.absent_slab(consumer))
         elif status is DeliverStatus.PAGED:
             rig.pager.serve()
-            await asyncio.sleep(0.0005)
+            await asyncio.sleep(0.001)
         assert status is not DeliverStatus.DRAINED, "all of it was given"
     return taken
 
@@ -143,7 +143,7 @@ async def take_some(rig: PagingRig, client: PagingClient) -> None:
             if rig.core.deliver(consumer, 1_000_000, 1 << 30)[0] is DeliverStatus.ABSENT:
                 await rig.journal.load_slab(*rig.core.absent_slab(consumer))
             rig.pager.serve()
-            await asyncio.sleep(0.0005)
+            await asyncio.sleep(0.001)
 
 
 @run
@@ -204,7 +204,7 @@ async def test_pages_that_interleave_are_opened_though_much_of_the_first_ones_st
                 await rig.journal.load_slab(*rig.core.absent_slab(consumer))
             elif status is DeliverStatus.PAGED:
                 rig.pager.serve()
-                await asyncio.sleep(0.0005)
+                await asyncio.sleep(0.001)
     await rig.close()
 
 

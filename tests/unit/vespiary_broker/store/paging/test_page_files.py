@@ -31,6 +31,7 @@ from vespiary_testkit.page_builder import (
     parts_of,
     whole_parts_of,
 )
+from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.small_disk import MIB, small_disk
 
 ROOT = Path("/paging")
@@ -95,7 +96,7 @@ def test_after_a_power_cut_a_page_with_a_durable_name_is_whole() -> None:
     disk.log.append(disk.log[-2]._replace(kind="folder"))  # one more cut, behind the mark
     path = files.path("orders", 1)
     images = whole = 0
-    for image in crash_images(disk.log, seed=1):
+    for image in crash_images(disk.log, seed=seed_for("page files")):
         images += 1
         if path in image.disk.files:
             whole += 1

@@ -12,10 +12,11 @@ import pytest
 
 from vespiary_broker.store.volumes import space
 from vespiary_broker.store.volumes.space import SpaceLook
+from vespiary_testkit import product_loop
 
 
 def test_the_numbers_are_those_of_the_filesystem(tmp_path: Path) -> None:
-    (found,) = asyncio.run(
+    (found,) = product_loop.run(
         SpaceLook([("journal", str(tmp_path)), ("paging", str(tmp_path / "gone"))]).look()
     )
     facts = os.statvfs(tmp_path)
@@ -23,7 +24,7 @@ def test_the_numbers_are_those_of_the_filesystem(tmp_path: Path) -> None:
     assert found.size_bytes == facts.f_blocks * facts.f_frsize
     assert abs(found.free_bytes - facts.f_bavail * facts.f_frsize) < 1 << 30
     assert found.inodes == facts.f_files
-    assert asyncio.run(SpaceLook([]).look()) == ()
+    assert product_loop.run(SpaceLook([]).look()) == ()
 
 
 def test_a_filesystem_that_hangs_holds_up_one_thread_and_nobody_else(
@@ -50,4 +51,4 @@ def test_a_filesystem_that_hangs_holds_up_one_thread_and_nobody_else(
 
     monkeypatch.setattr(space, "read", hang)
     monkeypatch.setattr(space, "LOOK_S", 0.05)
-    asyncio.run(run())
+    product_loop.run(run())

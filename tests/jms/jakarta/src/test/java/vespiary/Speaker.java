@@ -31,7 +31,7 @@ import java.util.Map;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * A client that sends, receives and tells what it received, for tests in another language: jms_speaker.py.
+ * A client that sends, receives and tells what it received, for tests in another language: test_jms_conversion.py.
  *
  * <p>A line of its input is a command, its words are apart by tabs and URL-encoded; each is answered by such a line.
  * What a message has are three words each: name, type and value. Names are {@code JMSPriority}, {@code property.NAME},
