@@ -57,6 +57,25 @@ _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 log = logging.getLogger(__name__)
 
 
+def _read_page() -> tuple[str, str]:
+    """Return the page, and a policy that lets its own script and style work and nothing else."""
+    page = resources.files("vespiary_broker.admin").joinpath("page.html").read_text("utf-8")
+
+    def hashes(tag: str) -> str:
+        found = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in found)
+        return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+
+    policy = (
+        f"default-src 'none'; script-src {hashes('script')}; style-src {hashes('style')}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy
+
+
+_PAGE, _PAGE_POLICY = _read_page()
+
+
 class Site:
     """The answers.
 
@@ -69,8 +88,6 @@ class Site:
         self._broker = broker
         self._access = access
         self._api = Api(broker)
-        self._document = msgspec.json.encode(openapi.document())
-        self._page, self._page_policy = _read_page()
         self._scrape = asyncio.Lock()
         self._heard_s: dict[Any, float] = {}
         self._busy: set[Any] = set()
@@ -216,13 +233,13 @@ class Site:
         return web.Response(body=text, headers={"Content-Type": media_type})
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._document, content_type="application/json")
+        return web.Response(body=openapi.encoded_document(), content_type="application/json")
 
     async def _show_page(self, _: web.Request) -> web.Response:
         return web.Response(
-            text=self._page,
+            text=_PAGE,
             content_type="text/html",
-            headers={"Content-Security-Policy": self._page_policy},
+            headers={"Content-Security-Policy": _PAGE_POLICY},
         )
 
     # --- messages of other brokers --------------------------------------------------------------
@@ -311,19 +328,3 @@ def _problem(request: web.Request, refusal: Refused) -> web.Response:
         content_type=MEDIA_TYPE,
         headers=refusal.headers,
     )
-
-
-def _read_page() -> tuple[str, str]:
-    """Return the page, and a policy that lets its own script and style work and nothing else."""
-    page = resources.files("vespiary_broker.admin").joinpath("page.html").read_text("utf-8")
-
-    def hashes(tag: str) -> str:
-        found = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in found)
-        return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
-
-    policy = (
-        f"default-src 'none'; script-src {hashes('script')}; style-src {hashes('style')}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return page, policy

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 
 import pytest
 
 from vespiary_broker.admin import server
+from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.endpoints import Site
 from vespiary_broker.admin.server import AdminServer, load_site
 from vespiary_spec.errors import ConfigError
@@ -89,6 +91,21 @@ async def test_what_answers_is_loaded_again_until_that_works(
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.name for record in told] == ["vespiary_broker.admin.server"]
     assert "Too many open files" in told[0].getMessage()
+
+
+@run
+async def test_once_loaded_it_needs_no_more_files():
+    """A file that cannot be opened is tried again while it is loaded, and only then."""
+    make_site = load_site()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        broker = MemoryBroker()
+        site = make_site(broker, Access(broker, "127.0.0.1"))
+        await site.open()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await site.close()
 
 
 @run
