@@ -108,8 +108,9 @@ class _Worker:
         request: Request | None = None
         try:
             while (request := self.requests.get()) is not None:
-                self._finish(request.token, self._outcome(request))
-                request = None
+                token, result = request.token, self._outcome(request)
+                request = None  # whoever takes the completion may close the request's buffer
+                self._finish(token, result)
         except BaseException:  # the thread's end is reported through completions, of all places
             logger.exception("the thread of a journal ring died; all its requests fail with EIO")
             with self.lock:
