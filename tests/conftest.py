@@ -6,11 +6,12 @@ installed.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 if str(_ROOT) not in sys.path:
     sys.path.append(str(_ROOT))  # `benchmarks` is no installed package
 
-NEEDS_PYSPARK = tuple(
+NEEDS_PYSPARK = frozenset(
     _ROOT / "tests" / name
     for name in (
         "integration/test_import.py",
@@ -39,6 +40,7 @@ NEEDS_PYSPARK = tuple(
         "unit/vespiary_pipeline/test_import_writer.py",
         "unit/vespiary_pipeline/test_micro_batches.py",
         "unit/vespiary_pipeline/test_part_files.py",
+        "unit/vespiary_pipeline/test_reporting.py",
         "unit/vespiary_pipeline/test_source_dead.py",
         "unit/vespiary_pipeline/test_source_journals.py",
         "unit/vespiary_pipeline/test_source_live.py",
@@ -58,6 +60,17 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if needs_pyspark and importlib.util.find_spec("pyspark") is None:
         return True
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: thousands of tests are made, and all of them stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

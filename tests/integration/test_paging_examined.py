@@ -94,7 +94,8 @@ def test_a_priority_queue_pages_and_gives_what_is_urgent_first(tmp_path: Path) -
         # Those that are sent last are the most urgent ones.
         priorities = {number: min(number // 400, 9) for number in range(1, 4000)}
         send(broker.port(), [(n, {"priority": str(p)}) for n, p in priorities.items()])
-        wait_for(lambda: len(pages(data)) >= 20)
+        # 21 to 34, by what the consumer's turn left in memory as the messages came.
+        wait_for(lambda: len(pages(data)) >= 10, lambda: f"pages {len(pages(data))}")
         # One more is under way when the others come.
         got = take(slow, 4000)
         assert sorted(got) == list(range(4000))

@@ -15,6 +15,8 @@ _RIG = _TESTS / "vespiary_testkit/broker_process.py"
 
 def commands_without_port(source: str) -> Iterator[int]:
     """Yield the lines of commands `run --data ...` that leave the listeners at default ports."""
+    if "--data" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple):
             parts = node.elts

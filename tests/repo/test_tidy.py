@@ -111,6 +111,7 @@ def test_files_are_found() -> None:
     assert not any(".venv" in name for name in found)
 
 
+@pytest.mark.ci
 def test_functions_are_short() -> None:
     long = set()
     for name, text in sources(".py"):
@@ -208,11 +209,13 @@ def bare_handlers(name: str, text: str) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: swallows every exception without a reason"
 
 
+@pytest.mark.ci
 def test_no_exception_is_swallowed() -> None:
     found = [use for name, text in sources(".py") for use in bare_handlers(name, text)]
     assert found == []
 
 
+@pytest.mark.ci
 def test_every_module_says_what_it_is() -> None:
     silent = [
         name

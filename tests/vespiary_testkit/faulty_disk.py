@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from vespiary_broker.store.disk import Usage
 from vespiary_spec.errors import NativeError
-from vespiary_testkit import product_loop
+from vespiary_testkit.virtual_time import run_virtual
 
 PAGE = 4096
 SECTOR = 512
@@ -365,7 +365,7 @@ def recorded(
     disk = MemoryDisk()
     logging.disable(logging.WARNING)
     try:
-        product_loop.run(live(folder, disk))
+        run_virtual(live(folder, disk))
     finally:
         logging.disable(logging.NOTSET)
     return tuple(disk.log)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -31,6 +32,7 @@ PRELOADED = (
     "vespiary_broker.cli.running",
     "vespiary_broker.app.broker",
     "vespiary_broker.app.log_lines",
+    "vespiary_broker.admin.endpoints",
     "uvloop",
 )
 _AT_IMPORT = ("VESPIARY_", "PYTHON")
@@ -231,6 +233,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks it to fork is interrupted, and closes
     for name in PRELOADED:
         __import__(name)
+    gc.freeze()
     request = _await_request(control)
     control.close()
     if request is not None:

@@ -132,13 +132,19 @@ def _e2e(tier: str, marks: str) -> list[Part]:
     ]
 
 
+def _engine_files() -> list[str]:
+    """Return the files with `engine` tests; it takes longer to collect all others than to run."""
+    paths = sorted((ROOT / "tests/integration").glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths if "mark.engine" in path.read_text()]
+
+
 def _test() -> list[Part]:
-    engine = f"{_QUICK} and engine"
+    marks, files = f"{_QUICK} and engine", _engine_files()
     return [
         _C,
         _pytest("core", "unit, integration, crash and fault tests on AIO", _QUICK, *_ALL),
-        _pytest("nio", "the `engine` tests on NIO", engine, "tests/integration", **_NIO),
-        _pytest("twin", "the same on the Python core", engine, "tests/integration", **_TWIN),
+        _pytest("nio", "the `engine` tests on NIO", marks, *files, **_NIO),
+        _pytest("twin", "the same on the Python core", marks, *files, **_TWIN),
     ]
 
 
